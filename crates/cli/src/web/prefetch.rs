@@ -55,8 +55,9 @@ pub(super) struct PrefetchArgs {
     /// An older model learns such pages only from visits made from now on
     #[arg(long, value_name = "PATTERN", conflicts_with = "plain")]
     allow_query: Vec<Pattern>,
-    /// A cookie that says nothing of who somebody is, instead of the usual ones of analytics; a name
-    /// that ends in * stands for all that begin so. May be repeated; an empty one leaves none
+    /// A cookie that does not change what the server sends, in addition to the usual ones of analytics, consent
+    /// tools and load balancers. A name that ends in * stands for all that begin with it. May be repeated. An empty
+    /// name removes the usual ones
     #[arg(long, value_name = "NAME", conflicts_with = "plain")]
     harmless_cookie: Vec<String>,
     /// The path of a public object that the monitor asks for. May be repeated [default: the page
@@ -207,11 +208,7 @@ impl PrefetchArgs {
             allow: self.allow.clone(),
             allow_query: self.allow_query.clone(),
         };
-        let harmless = if self.harmless_cookie.is_empty() {
-            Harmless::default()
-        } else {
-            Harmless::new(self.harmless_cookie.iter().map(String::as_str))
-        };
+        let harmless = Harmless::new(self.harmless_cookie.iter().map(String::as_str));
         Ok(Settings {
             rules: policy::Settings { harmless, urls },
             hosts: self.site.clone(),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::navigations::Navigations;
-use super::reasons::Reasons;
+use super::reasons::{CookieNames, Reasons};
 use super::times::Times;
 
 /// A number that only grows.
@@ -31,6 +31,7 @@ pub(super) struct Counts {
     pub(super) pages: Count,
     /// Why others were left as they are, lists are empty, and URLs not on them.
     pub(super) pages_left: Reasons,
+    pub(super) blocking_cookies: CookieNames,
     pub(super) empty: Reasons,
     pub(super) left_out: Reasons,
     pub(super) asked: Count,

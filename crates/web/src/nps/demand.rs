@@ -85,6 +85,8 @@ impl Exchange for Demand {
         };
         if let Err(Some(why)) = &munging {
             shared.counts.pages_left.one(why);
+            let names = policy::blocking_cookies(&request.headers, &shared.harmless);
+            shared.counts.blocking_cookies.note(names);
         }
         let munging = munging.ok();
         self.is_private = is_private(&head.headers);

@@ -30,6 +30,41 @@ impl Reasons {
     }
 }
 
+/// Names of cookies by which visitors may be signed in, and how many pages had no script because of each. Anybody may send
+/// any name, so that few are kept: a new one takes the place of the one with the fewest pages.
+#[derive(Debug, Default)]
+pub(super) struct CookieNames(Mutex<BTreeMap<String, u64>>);
+
+/// Names that are kept, and how long they are at most.
+const MOST_NAMES: usize = 64;
+const LONGEST_NAME: usize = 64;
+
+impl CookieNames {
+    pub(super) fn note<'a>(&self, names: impl Iterator<Item = &'a str>) {
+        let mut all = lock(&self.0);
+        for name in names.filter(|name| name.len() <= LONGEST_NAME).take(MOST_NAMES) {
+            if let Some(count) = all.get_mut(name) {
+                *count += 1;
+                continue;
+            }
+            if all.len() >= MOST_NAMES {
+                let least = all.iter().min_by_key(|(_, count)| **count);
+                let Some(least) = least.map(|(name, _)| name.clone()) else { return };
+                all.remove(&least);
+            }
+            all.insert(name.to_owned(), 1);
+        }
+    }
+
+    /// The most frequent first.
+    pub(super) fn by_count(&self) -> Vec<(String, u64)> {
+        let mut all: Vec<_> =
+            lock(&self.0).iter().map(|(name, count)| (name.clone(), *count)).collect();
+        all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        all
+    }
+}
+
 /// Nothing is fetched ahead now.
 pub(super) const OFF: &str = "off";
 /// By way of a shared cache.

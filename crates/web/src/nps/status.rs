@@ -30,6 +30,7 @@ pub(super) fn json(shared: &Shared) -> Value {
         "empty": counts.empty.by_count(),
         "hints_left_out": counts.left_out.by_count(),
         "pages_left": counts.pages_left.by_count(),
+        "blocking_cookies": counts.blocking_cookies.by_count(),
         "pages": counts.pages.get(),
         "asked": counts.asked.get(),
         "lists": counts.lists.get(),

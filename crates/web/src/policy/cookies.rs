@@ -22,7 +22,8 @@ enum Rest {
     Word,
 }
 
-/// Cookies that measuring scripts set, and that no server makes a page of.
+/// Cookies that analytics and advertising scripts, consent tools and load balancers set, and that no server makes a page
+/// of: scripts in the page read them, or the load balancer does.
 const HARMLESS: &[(&str, Rest)] = &[
     ("_ga", Rest::Nothing), // Google
     ("_ga_", Rest::Property),
@@ -58,6 +59,45 @@ const HARMLESS: &[(&str, Rest)] = &[
     ("_ym_visorc", Rest::Nothing),
     ("_ym_visorc_", Rest::Number),
     ("ajs_anonymous_id", Rest::Nothing), // Segment
+    ("_ttp", Rest::Nothing),             // TikTok
+    ("_tt_enable_cookie", Rest::Nothing),
+    ("ttcsid", Rest::Nothing),
+    ("ttcsid_", Rest::Property),
+    ("__hstc", Rest::Nothing), // HubSpot
+    ("__hssc", Rest::Nothing),
+    ("__hssrc", Rest::Nothing),
+    ("hubspotutk", Rest::Nothing),
+    ("__qca", Rest::Nothing),  // Quantcast
+    ("__gads", Rest::Nothing), // Google Ad Manager
+    ("__gpi", Rest::Nothing),
+    ("__eoi", Rest::Nothing),
+    ("cto_bundle", Rest::Nothing), // Criteo
+    ("_scid", Rest::Nothing),      // Snap
+    ("_scid_r", Rest::Nothing),
+    ("_rdt_uuid", Rest::Nothing),   // Reddit
+    ("_pin_unauth", Rest::Nothing), // Pinterest
+    ("li_fat_id", Rest::Nothing),   // LinkedIn
+    ("_vwo_uuid", Rest::Nothing),   // VWO
+    ("_vwo_uuid_v2", Rest::Nothing),
+    ("Hm_lvt_", Rest::Any), // Baidu
+    ("Hm_lpvt_", Rest::Any),
+    ("OptanonConsent", Rest::Nothing), // OneTrust
+    ("OptanonAlertBoxClosed", Rest::Nothing),
+    ("CookieConsent", Rest::Nothing),     // Cookiebot
+    ("cookieyes-consent", Rest::Nothing), // CookieYes
+    ("cmplz_", Rest::Any),                // Complianz
+    ("euconsent-v2", Rest::Nothing),      // IAB TCF
+    ("addtl_consent", Rest::Nothing),
+    ("borlabs-cookie", Rest::Nothing),
+    ("klaro", Rest::Nothing),
+    ("AWSALB", Rest::Nothing), // load balancers and their like
+    ("AWSALBCORS", Rest::Nothing),
+    ("AWSALBTG", Rest::Nothing),
+    ("AWSALBTGCORS", Rest::Nothing),
+    ("ARRAffinity", Rest::Nothing),
+    ("ARRAffinitySameSite", Rest::Nothing),
+    ("__cf_bm", Rest::Nothing),
+    ("_cfuvid", Rest::Nothing),
 ];
 
 /// How frameworks end the names of what they know somebody by, whatever stands before.
@@ -92,25 +132,33 @@ fn is_measuring(name: &str) -> bool {
     HARMLESS.iter().any(is_listed) && !OF_SESSIONS.iter().any(is_of_a_session)
 }
 
-/// The cookies that don't make somebody known: the list of analytics cookies.
+/// The cookies that say nothing about who a user is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Harmless {
-    /// Without them it is those of the common measuring scripts.
-    own: Option<Vec<String>>,
+    /// Without the usual ones.
+    only_own: bool,
+    own: Vec<String>,
 }
 
 impl Harmless {
-    /// Cookies by their names, in place of those of the common measuring scripts; one that ends in `*` stands
+    /// Cookies by their names, added to the usual ones; an empty name removes the usual ones. A name that ends in `*` stands
     /// for all that begin with it. Case matters, as it does to browsers. `*` alone is passed over: it would
-    /// make everybody unknown.
+    /// make every user anonymous.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        let names = names.into_iter().filter(|name| !name.is_empty() && *name != "*");
-        Harmless { own: Some(names.map(String::from).collect()) }
+        let mut of = Harmless::default();
+        for name in names {
+            match name {
+                "" => of.only_own = true,
+                "*" => {}
+                name => of.own.push(name.to_owned()),
+            }
+        }
+        of
     }
 
     /// No cookie at all.
     pub fn none() -> Self {
-        Harmless { own: Some(Vec::new()) }
+        Harmless { only_own: true, own: Vec::new() }
     }
 
     /// Whether the cookie `name` is on the list.
@@ -119,12 +167,24 @@ impl Harmless {
         if name == auth_cookie::NAME {
             return false;
         }
-        let Some(own) = &self.own else { return is_measuring(name) };
-        own.iter().any(|listed| match listed.strip_suffix('*') {
+        if !self.only_own && is_measuring(name) {
+            return true;
+        }
+        self.own.iter().any(|listed| match listed.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
             None => name == listed,
         })
     }
+}
+
+/// The names of the cookies of a request that are not on the list: by these its user may be signed in.
+pub fn blocking_cookies<'a>(
+    headers: &'a HeaderMap,
+    harmless: &Harmless,
+) -> impl Iterator<Item = &'a str> {
+    let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
+    let names = lines.flat_map(|line| line.split(';')).filter_map(|one| one.split_once('='));
+    names.map(|(name, _)| name.trim()).filter(|name| !name.is_empty() && !harmless.has(name))
 }
 
 /// What the cookies of a request say about its sender.
@@ -228,6 +288,15 @@ mod tests {
             "_hjSession_123",
             "_ym_uid",
             "_ym_visorc_123",
+            "OptanonConsent",
+            "CookieConsent",
+            "cookieyes-consent",
+            "cmplz_statistics",
+            "euconsent-v2",
+            "__cf_bm",
+            "AWSALB",
+            "hubspotutk",
+            "_ttp",
         ] {
             assert!(usual.has(name), "{name}");
         }
@@ -242,6 +311,11 @@ mod tests {
             "__utmost",
             "_pk_identity",
             "_pk_session",
+            "AWSALBx",
+            "cookieconsent",
+            "cmplz_my_session",
+            "lang",
+            "theme",
             "mtm_consent_token",
             "_hjemmeside_session",
             "_hj",
@@ -265,7 +339,20 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_ones_own_replaces_the_usual_one() {
+    fn cookies_of_the_owner_are_added_to_the_usual_ones() {
+        let added = Harmless::new(["theme", "ab_*", "*"]);
+        for (name, expected) in
+            [("theme", true), ("ab_1", true), ("_ga", true), ("session", false), ("", false)]
+        {
+            assert_eq!(added.has(name), expected, "{name}");
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(COOKIE, HeaderValue::from_static("_ga=1; theme=2; sid=3; lang=de; x"));
+        assert_eq!(blocking_cookies(&headers, &added).collect::<Vec<_>>(), ["sid", "lang"]);
+    }
+
+    #[test]
+    fn empty_name_removes_the_usual_cookies() {
         let own = Harmless::new(["theme", "ab_*", "*", ""]);
         for (name, expected) in
             [("theme", true), ("ab_1", true), ("ab_", true), ("_ga", false), ("", false)]

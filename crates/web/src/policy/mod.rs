@@ -48,7 +48,7 @@ pub use auth_cookie::take_auth_cookie;
 pub use bars::{BARRED_FOR, Bars, Offence};
 pub(crate) use browsers::tags_rules;
 pub use browsers::{Way, needs_a_worker};
-pub use cookies::Harmless;
+pub use cookies::{Harmless, blocking_cookies};
 pub use copies::{COPY, STAYS, has_names, take_names};
 pub use freshness::{LONGEST_TTL, Stale, UNSTATED_TTL, ttl};
 pub use marks::of_a_list;

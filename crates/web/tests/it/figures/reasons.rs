@@ -75,6 +75,7 @@ fn why_lists_are_empty_and_pages_left_alone_is_counted_and_shown() {
     assert_eq!(status["hints_left_out"], json!([["action", 1]]));
     assert!(status["empty"].as_array().unwrap().contains(&json!(["action", 1])), "{status}");
     assert!(status["pages_left"].as_array().unwrap().contains(&json!(["cookie", 1])), "{status}");
+    assert_eq!(status["blocking_cookies"], json!([["session", 1]]), "{status}");
 }
 
 #[test]
