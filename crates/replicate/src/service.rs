@@ -214,6 +214,11 @@ pub fn runtime() -> Result<Runtime, ServiceError> {
     builder.build().map_err(ServiceError::System)
 }
 
+/// What `work` gives, if it ends within that time. It goes on when it is asked for again.
+pub async fn within<T>(time: Duration, work: impl Future<Output = T> + Unpin) -> Option<T> {
+    tokio::time::timeout(time, work).await.ok()
+}
+
 /// SIGTERM and SIGINT.
 struct Signals(Signal, Signal);
 

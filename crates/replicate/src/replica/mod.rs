@@ -20,6 +20,7 @@ mod reads;
 mod resync;
 mod room;
 mod scheduler;
+mod step;
 #[cfg(test)]
 mod tests;
 mod view;
