@@ -1,11 +1,14 @@
 //! `lull publish`, `lull rollback`, `lull status`: what is said to daemons of this machine.
 
+pub(crate) mod progress;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lull_replicate::Path;
-use lull_replicate::http::client::Client;
+use lull_replicate::http::client::{Client, Publishing};
 use lull_replicate::service::runtime;
 use lull_replicate::types::Sequence;
 use serde_json::Value;
@@ -87,7 +90,8 @@ impl Waiting {
     /// The exit code, when all of them have it or it is known why not: the state is made, whatever comes of
     /// this.
     async fn until(&self, client: &Client, sequence: Sequence, within: Option<&Path>) -> ExitCode {
-        match client.wait_for_files(&self.wait, sequence, within, self.timeout).await {
+        let waiting = client.wait_for_files(&self.wait, sequence, within, self.timeout);
+        match progress::arrivals(client, &self.wait, waiting).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 crate::complain(&error.into());
@@ -135,7 +139,10 @@ pub(crate) fn publish(args: PublishArgs) -> anyhow::Result<ExitCode> {
     runtime()?.block_on(async {
         // Before anything is done: a name may be wrong.
         client.joined(&args.waiting.wait).await?;
-        let published = client.publish(&args.source, into.as_ref(), args.delete_all).await?;
+        let publishing = Arc::new(Publishing::default());
+        let (source, delete_all) = (&args.source, args.delete_all);
+        let work = client.publish_showing(source, into.as_ref(), delete_all, &publishing);
+        let published = progress::publication(&publishing, work).await?;
         println!(
             "state {}: {} files put, {} deleted, {} unchanged; {} bytes sent",
             published.sequence.0,
@@ -159,20 +166,53 @@ pub(crate) fn rollback(args: RollbackArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
-    let text = runtime()?.block_on(Client::new(args.folder).status())?;
+    let (runtime, client) = (runtime()?, Client::new(args.folder));
+    let text = runtime.block_on(client.status())?;
     if args.json {
         print!("{text}");
         return Ok(ExitCode::SUCCESS);
     }
     let status: Value = serde_json::from_str(&text)?;
-    match &status["replicas"] {
-        Value::Array(replicas) => of_origin(&status, replicas),
-        _ => of_replica(&status),
+    // Twice, so that there is a rate, if anything is on its way.
+    let begun = Instant::now();
+    let mut before = status.clone();
+    let mut status = status;
+    let mut seconds = 1.0;
+    if is_moving(&status) {
+        std::thread::sleep(LOOK);
+        let later: Value = serde_json::from_str(&runtime.block_on(client.status())?)?;
+        before = core::mem::replace(&mut status, later);
+        seconds = begun.elapsed().as_secs_f64();
+    }
+    match (&status["replicas"], &before["replicas"]) {
+        (Value::Array(replicas), Value::Array(before)) => {
+            of_origin(&status, replicas, before, seconds);
+        }
+        _ => {
+            of_replica(&status);
+            if let Some(text) = progress::on_its_way(&before, &status, seconds) {
+                println!("  on its way: {text}");
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn of_origin(status: &Value, replicas: &[Value]) {
+/// Between the two looks that a rate is measured by.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Whether bodies are on their way to the replica, or to one of the origin's replicas that is connected.
+fn is_moving(status: &Value) -> bool {
+    let moves = |one: &Value| {
+        one["connected"] == true && progress::on_its_way(one, one, LOOK.as_secs_f64()).is_some()
+    };
+    match &status["replicas"] {
+        Value::Array(replicas) => replicas.iter().any(moves),
+        _ => moves(status),
+    }
+}
+
+fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64) {
     println!(
         "state {}, {} objects, {} bytes; rollbacks reach back to state {}, with {} overwritten bytes",
         status["sequence"],
@@ -203,8 +243,9 @@ fn of_origin(status: &Value, replicas: &[Value]) {
         if let Some(lag) = one["lag"].as_u64() {
             more += &format!(", {lag} behind{least}");
         }
-        if let Some(queue) = one["queue"].as_u64() {
-            more += &format!(", {queue} bodies queued");
+        // Of one that is connected the line below says more.
+        if let Some(queue @ 1..) = one["queue"].as_u64().filter(|_| one["connected"] != true) {
+            more += &format!(", {queue} bodies wait for it");
         }
         if let Some(seconds) = one["staleness_seconds"].as_f64() {
             let bound = if one["stale_at_least"] == true { "least" } else { "most" };
@@ -242,6 +283,12 @@ fn of_origin(status: &Value, replicas: &[Value]) {
             "    sent: {} bytes of control, {} on demand, {} in the background",
             one["control_bytes"], one["demand_bytes"], one["speculative_bytes"]
         );
+        let earlier = before.iter().find(|other| other["name"] == one["name"]).unwrap_or(one);
+        if one["connected"] == true
+            && let Some(text) = progress::on_its_way(earlier, one, seconds)
+        {
+            println!("    on its way: {text}");
+        }
     }
 }
 

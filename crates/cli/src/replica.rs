@@ -17,6 +17,7 @@ use lull_replicate::replica::{Config, Order, Staleness};
 use lull_replicate::service::{ReplicaService, run_replica, runtime};
 
 use crate::origin::{clock, teller};
+use crate::publish::progress::ReplicaBar;
 use crate::web::seconds;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -231,7 +232,11 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => {
             let json = args.json;
             match args.service() {
-                Ok(service) => run_replica(service, teller(json))?,
+                Ok(service) => {
+                    let (bar, tell) =
+                        (ReplicaBar::show(service.daemon.folder.clone()), teller(json));
+                    run_replica(service, move |told| bar.aside(|| tell(told)))?;
+                }
                 Err(error) if error.is::<crate::Misuse>() => {
                     crate::complain(&error);
                     return Ok(ExitCode::from(crate::USAGE));

@@ -1,0 +1,227 @@
+//! How far a publication is, and what is on its way to replicas: bars on a terminal, and nothing elsewhere.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lull_replicate::http::client::{Client, Publishing};
+use lull_replicate::service::runtime;
+use serde_json::Value;
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(250);
+
+fn target() -> ProgressDrawTarget {
+    if io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    }
+}
+
+fn bar(template: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(0), target());
+    let style = ProgressStyle::with_template(template).expect("the template is well formed");
+    bar.set_style(style.progress_chars("=> "));
+    bar
+}
+
+const OF_BYTES: &str =
+    "{prefix} [{bar:30}] {bytes}/{total_bytes}, {bytes_per_sec}, about {eta} left";
+const OF_BODIES: &str = "{prefix} [{bar:30}] {pos}/{len} files, {per_sec}, about {eta} left";
+
+/// Shows a publication until `work` ends.
+pub(super) async fn publication<T>(
+    publishing: &Arc<Publishing>,
+    work: impl Future<Output = T>,
+) -> T {
+    let bar = bar(OF_BYTES);
+    let count = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+    let show = || {
+        let to_send = count(&publishing.to_send);
+        if to_send == 0 {
+            // How many there are is known when all were read.
+            bar.set_prefix(format!("reading: {} files", count(&publishing.files)));
+            bar.set_length(count(&publishing.read));
+        } else {
+            bar.set_prefix("sending");
+            bar.set_length(to_send);
+        }
+        bar.set_position(count(&publishing.sent).min(to_send));
+    };
+    let ended = while_it_works(work, async || show()).await;
+    bar.finish_and_clear();
+    ended
+}
+
+/// Shows how many bodies are still to come to each of these replicas until `work` ends.
+pub(super) async fn arrivals<T>(
+    client: &Client,
+    names: &[String],
+    work: impl Future<Output = T>,
+) -> T {
+    let all = MultiProgress::with_draw_target(target());
+    let bars: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let bar = all.add(bar(OF_BODIES));
+            bar.set_prefix(name.clone());
+            bar
+        })
+        .collect();
+    let watched = io::stderr().is_terminal();
+    let show = async || {
+        if !watched {
+            return;
+        }
+        let Ok(text) = client.status().await else { return };
+        let Ok(status) = serde_json::from_str::<Value>(&text) else { return };
+        for (name, bar) in names.iter().zip(&bars) {
+            if let Some(queue) = queue_of(&status, name) {
+                let most = bar.length().unwrap_or(0).max(queue);
+                bar.set_length(most);
+                bar.set_position(most - queue);
+            }
+        }
+    };
+    let ended = while_it_works(work, show).await;
+    bars.iter().for_each(ProgressBar::finish_and_clear);
+    ended
+}
+
+/// The bodies that wait for a replica.
+fn queue_of(status: &Value, name: &str) -> Option<u64> {
+    let replicas = status["replicas"].as_array()?;
+    replicas.iter().find(|one| one["name"] == *name)?["queue"].as_u64()
+}
+
+async fn while_it_works<T>(work: impl Future<Output = T>, mut show: impl AsyncFnMut()) -> T {
+    let mut work = core::pin::pin!(work);
+    loop {
+        match lull_replicate::service::within(PAUSE, &mut work).await {
+            Some(ended) => return ended,
+            None => show().await,
+        }
+    }
+}
+
+/// A bar of what a replica that runs in this process has, and the thread that moves it. It ends with this.
+pub(crate) struct ReplicaBar {
+    bar: ProgressBar,
+    ends: Arc<AtomicBool>,
+}
+
+impl ReplicaBar {
+    /// That of the replica in `folder`. Hidden if nobody looks at the standard error.
+    pub(crate) fn show(folder: PathBuf) -> Self {
+        let bar = bar("[{bar:30}] {bytes}/{total_bytes} here, {msg}, about {eta} left");
+        let ends = Arc::new(AtomicBool::new(false));
+        if io::stderr().is_terminal() {
+            let (bar, ends) = (bar.clone(), Arc::clone(&ends));
+            // Without it the replica runs all the same.
+            let watch = move || watch(&Client::new(folder), &bar, &ends);
+            let _ = thread::Builder::new().name("lull-progress".to_owned()).spawn(watch);
+        }
+        ReplicaBar { bar, ends }
+    }
+
+    /// Says something beside the bar.
+    pub(crate) fn aside(&self, say: impl FnOnce()) {
+        self.bar.suspend(say);
+    }
+}
+
+impl Drop for ReplicaBar {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.bar.finish_and_clear();
+    }
+}
+
+fn watch(client: &Client, bar: &ProgressBar, ends: &AtomicBool) {
+    let Ok(runtime) = runtime() else { return };
+    while !ends.load(Ordering::Relaxed) {
+        let text = runtime.block_on(client.status()).ok();
+        let status = text.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        if let Some(status) = status {
+            let count = |name: &str| status[name].as_u64().unwrap_or(0);
+            let (here, all) = (count("valid_bytes"), count("bytes"));
+            if here < all {
+                bar.set_length(all);
+                bar.set_position(here);
+                let objects = (count("valid_objects"), count("objects"));
+                bar.set_message(format!("{} of {} files", objects.0, objects.1));
+            } else if bar.position() > 0 {
+                bar.finish_and_clear();
+                bar.reset();
+            }
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// What is on its way to a replica, by two states of it that are so many seconds apart; none if nothing is.
+pub(super) fn on_its_way(before: &Value, after: &Value, seconds: f64) -> Option<String> {
+    let count = |status: &Value, name: &str| status[name].as_u64().unwrap_or(0);
+    let queue = count(after, "queue");
+    let missing = count(after, "bytes").saturating_sub(count(after, "valid_bytes"));
+    if queue == 0 && missing == 0 {
+        return None;
+    }
+    let bytes = |status: &Value| count(status, "speculative_bytes") + count(status, "demand_bytes");
+    let rate = bytes(after).saturating_sub(bytes(before)) as f64 / seconds;
+    let left = count(before, "queue").saturating_sub(queue) as f64 / seconds;
+    let rest = if queue > 0 {
+        format!("{queue} bodies wait to be sent")
+    } else if rate > 0.0 {
+        "the last bodies are on their way".to_owned()
+    } else {
+        format!("{missing} bytes were missing when it reported last")
+    };
+    let estimate = match (queue, rate > 0.0) {
+        (1.., true) if left > 0.0 => format!(", about {:.0} s left", queue as f64 / left),
+        (1.., false) => ", nothing was sent in the last second".to_owned(),
+        _ => String::new(),
+    };
+    Some(format!("{rest}, {:.1} MB/s{estimate}", rate / 1e6))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn replica_with_all_bodies_has_nothing_on_its_way() {
+        let one = json!({ "queue": 0, "bytes": 7, "valid_bytes": 7, "speculative_bytes": 7 });
+        assert_eq!(on_its_way(&one, &one, 1.0), None);
+    }
+
+    #[test]
+    fn queued_bodies_have_a_rate_and_an_estimate() {
+        let before = json!({ "queue": 3_000, "speculative_bytes": 0 });
+        let after = json!({ "queue": 2_000, "speculative_bytes": 4_000_000 });
+        let text = on_its_way(&before, &after, 0.5).expect("bodies are on their way");
+        assert_eq!(text, "2000 bodies wait to be sent, 8.0 MB/s, about 1 s left");
+    }
+
+    #[test]
+    fn queue_that_does_not_move_is_called_so() {
+        let one = json!({ "queue": 2, "speculative_bytes": 5 });
+        let text = on_its_way(&one, &one, 1.0).expect("bodies wait");
+        assert!(text.ends_with("nothing was sent in the last second"), "{text}");
+    }
+
+    #[test]
+    fn bodies_that_were_sent_and_not_reported_are_on_their_way() {
+        let before = json!({ "queue": 0, "bytes": 9, "valid_bytes": 3, "speculative_bytes": 0 });
+        let after = json!({ "queue": 0, "bytes": 9, "valid_bytes": 3, "speculative_bytes": 6 });
+        let text = on_its_way(&before, &after, 1.0).expect("a body is on its way");
+        assert!(text.starts_with("the last bodies are on their way"), "{text}");
+    }
+}
