@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use lull_cc::Rate;
 use lull_lab::emulate::{
-    Backend, Buffer, Discipline, Error, Link, LinkRate, Session, Topology, Trace, parse_duration,
+    Backend, Buffer, Discipline, Error, Link, LinkRate, Session, Topology, parse_duration,
+    read_trace,
 };
 
 /// The exit code if the emulator fails, which leaves all below it to the program, as env's does.
@@ -100,7 +101,7 @@ pub(crate) struct Args {
 impl Args {
     fn topology(&self) -> Result<Topology, Error> {
         let rate = |trace: Option<&PathBuf>, rate: Rate| match trace {
-            Some(path) => Trace::read(path).map(LinkRate::Trace),
+            Some(path) => read_trace(path).map(LinkRate::Trace),
             None => Ok(LinkRate::Fixed(rate)),
         };
         let half = self.rtt.map(|round_trip| round_trip / 2);

@@ -16,7 +16,9 @@ pub mod random;
 pub mod simulation;
 pub mod tcp;
 pub mod topology;
+pub mod trace;
 pub mod traffic;
 
 pub use simulation::{Simulation, SourceId};
 pub use topology::{Dumbbell, LinkId, NodeId, ParkingLot, Topology};
+pub use trace::Trace;

@@ -66,6 +66,7 @@ use engine::{Engine, Outcome};
 pub use error::Error;
 pub use host::Host;
 use host::Hosts;
+pub use lull_sim::Trace;
 pub use lull_sim::queue::Discipline;
 pub use session::Session;
 pub use socket::{set_congestion_control, set_dscp};
@@ -77,7 +78,7 @@ pub use statistics::{
 pub use sys::process_exists;
 pub(crate) use topology::suited;
 pub use topology::{Backend, Buffer, Link, LinkRate, ParseError, Topology, parse_duration};
-pub use trace::Trace;
+pub use trace::read_trace;
 pub use wire::Wire;
 
 /// A running emulator. Dropping it ends it.

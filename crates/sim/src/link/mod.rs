@@ -19,9 +19,12 @@ use crate::memory::bytes_of;
 use crate::packet::Packet;
 use crate::queue::{Dequeued, Discipline, Effects, Limit, Queue, Verdict};
 use crate::random::Random;
+use crate::trace::Trace;
 
+mod service;
 mod statistics;
 
+use service::TraceService;
 pub use statistics::{ClassDelay, ClassDelays, LinkCounters};
 
 /// A link that can be built.
@@ -108,6 +111,8 @@ struct Link {
     backlogged: bool,
     /// Somebody has looked, and [`Rare::seen`] is to be put on the wire.
     was_seen: bool,
+    /// [`Rare::trace`] says when packets leave, not the rate.
+    follows_trace: bool,
 }
 
 const _: () = assert!(size_of::<Link>() == 64, "a link is a cache line");
@@ -126,6 +131,7 @@ struct Rare {
     delays: Option<Box<ClassDelays>>,
     /// What has left, as far as it is known from looking only.
     seen: Seen,
+    trace: Option<TraceService>,
 }
 
 /// Packets that are to be put on a wire, with the times at which they get to its end.
@@ -180,6 +186,7 @@ impl Links {
             idle: true,
             backlogged: false,
             was_seen: false,
+            follows_trace: false,
         });
         self.rare.push(Rare {
             loss,
@@ -191,6 +198,7 @@ impl Links {
             random,
             delays: None,
             seen: Seen::default(),
+            trace: None,
         });
     }
 
@@ -204,6 +212,15 @@ impl Links {
         // Also of packets that do not wait.
         self.links[link].bypass_bytes = 0;
         self.rare[link].delays = Some(Box::default());
+    }
+
+    /// Has a link serve packets by a trace.
+    pub(crate) fn follow_trace(&mut self, link: usize, trace: Trace) {
+        let (link, rare) = (&mut self.links[link], &mut self.rare[link]);
+        assert!(link.rate > 0 && link.arrived == 0, "a link follows a trace from its first packet");
+        link.bypass_bytes = 0;
+        link.follows_trace = true;
+        rare.trace = Some(TraceService::new(trace));
     }
 
     /// Of an observed link: takes drops within so many nanoseconds of the first for one overflow.
@@ -351,7 +368,13 @@ impl Link {
             match dequeued {
                 Some(Dequeued { packet, waited }) => {
                     rare.record(&packet, waited.as_nanos() as u64);
-                    self.transmit(wire, start, &packet);
+                    match &mut rare.trace {
+                        Some(trace) => {
+                            let leaves = trace.serve(start, packet.bytes);
+                            self.put_on(wire, leaves, &packet);
+                        }
+                        None => self.transmit(wire, start, &packet),
+                    }
                 }
                 None => {
                     self.idle = true;
@@ -362,11 +385,17 @@ impl Link {
     }
 
     fn transmit(&mut self, wire: &mut impl Wire, start: u64, packet: &Packet) {
-        self.sent_bytes += u64::from(packet.bytes);
+        let mut leaves = self.free_at;
         if self.rate > 0 {
             self.idle = false;
-            self.free_at = start + serialization_nanos(packet.bytes, self.rate);
+            leaves = start + serialization_nanos(packet.bytes, self.rate);
         }
+        self.put_on(wire, leaves, packet);
+    }
+
+    fn put_on(&mut self, wire: &mut impl Wire, leaves: u64, packet: &Packet) {
+        self.sent_bytes += u64::from(packet.bytes);
+        self.free_at = leaves;
         self.in_flight += 1;
         wire.carry(Timestamp::from_nanos(self.free_at + self.delay), packet);
     }

@@ -24,6 +24,7 @@ use crate::packet::{AckHeader, Body, DataHeader, Ecn, Owner, Packet, TrafficClas
 use crate::random::Random;
 use crate::tcp::{Sender, Transmit};
 use crate::topology::{LinkId, NoRouteError, NodeId, Topology};
+use crate::trace::Trace;
 
 mod connection;
 mod memory;
@@ -151,6 +152,14 @@ impl Simulation {
         if !self.observed.contains(&link) {
             self.observed.push(link);
         }
+    }
+
+    /// Serves a link by a trace instead of at a fixed rate, from now on.
+    ///
+    /// # Panics
+    /// If the link has no rate, or a packet has reached it already.
+    pub fn follow_trace(&mut self, link: LinkId, trace: Trace) {
+        self.network.links.follow_trace(link.0 as usize, trace);
     }
 
     /// Of an observed link: takes drops within this time of the first for one overflow of its queue.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use lull_cc::{Bytes, Timestamp};
 use lull_lab::emulate::{
     Backend, Buffer, Counts, Discipline, Emulator, Host, Link, LinkRate, Signals, Spread, Topology,
-    Trace, contain, set_dscp,
+    Trace, contain, read_trace, set_dscp,
 };
 use lull_testing::{Missing, bound, needs, root};
 use lull_transport::TcpInfo;
@@ -255,7 +255,7 @@ fn a_trace_gives_a_flow_what_it_has() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("train.down");
     fs::write(&file, train()).unwrap();
-    let trace = Trace::read(&file).unwrap();
+    let trace = read_trace(&file).unwrap();
     assert_eq!((trace.name(), trace.cycle()), ("train.down", Duration::from_millis(1400)));
     let mut topology = Topology::default();
     topology.forward.rate = LinkRate::Trace(trace.clone());
