@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
 /* nice.h on the host, for the conformance test. */
 #define HOST_PARAMETERS 9
-#define HOST_ANSWERS 10
+#define HOST_ANSWERS 11
 #include "host.h"
 
 #define NICE_INLINE HOST_INLINE
@@ -50,6 +50,7 @@ static void host_step(const struct host_event *event, u64 *answer)
 		.is_small = event->is_small,
 	};
 
+	n.connections = event->delivered % 100;
 	switch (event->kind) {
 	case EVENT_ACK:
 		nice_on_ack(&p, &n, &a);
@@ -75,6 +76,7 @@ static void host_step(const struct host_event *event, u64 *answer)
 	answer[5] = n.rounds_congested;
 	answer[6] = n.yielded_us;
 	answer[7] = nice_cwnd(&n, a.in_flight);
-	answer[8] = nice_pacing_rate(&n, a.rtt_us, 1448);
+	answer[8] = nice_pacing_rate(&p, &n, a.rtt_us, 1448);
 	answer[9] = nice_spacing(&p, &n);
+	answer[10] = nice_quiet_rtt(&p, &n);
 }

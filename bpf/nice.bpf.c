@@ -28,7 +28,7 @@ const volatile struct nice_params params = {
 	.base = NICE_BASE_VEGAS,
 	.detector = NICE_DETECTOR_HALVES,
 	.refinements = NICE_HEADROOM | NICE_GENTLE | NICE_PROBATION | NICE_SPACED | NICE_RECALL |
-		       NICE_LEAST | NICE_FULL,
+		       NICE_LEAST | NICE_FULL | NICE_NOISE | NICE_PROGRESS,
 };
 
 static NICE_INLINE struct nice_params parameters(void)
@@ -48,6 +48,12 @@ static NICE_INLINE struct nice_params parameters(void)
 	return p;
 }
 
+/* Connections that are under this congestion control; they share the minimum progress. */
+u32 connections = 0;
+
+/* SOL_TCP and TCP_THIN_LINEAR_TIMEOUTS of the kernel's headers. */
+enum { LEVEL_TCP = 6, THIN_LINEAR_TIMEOUTS = 16 };
+
 /* Bytes per second between the two packets of a pair: 15 us. */
 #define PAIR_RATE 100000000
 
@@ -62,11 +68,13 @@ static NICE_INLINE u64 pace_of(u32 bytes, u64 pause_us)
 }
 
 /* Writes the window and its pace to the socket. */
-static NICE_INLINE void apply(struct sock *sk, const struct nice *n)
+static NICE_INLINE void apply(struct sock *sk, struct nice *n)
 {
 	struct tcp_sock *tp = tcp_of(sk);
-	u64 rate = nice_pacing_rate(n, tp->srtt_us >> 3, tp->mss_cache);
+	struct nice_params p = parameters();
+	u64 rate = nice_pacing_rate(&p, n, tp->srtt_us >> 3, tp->mss_cache);
 
+	n->connections = connections;
 	/* An fq qdisc sets PACING_FQ, takes what is due later at once, and drops what is due in
 	 * more than ten seconds, as a pair at 1/48 may be. TCP's own timer holds it as long as
 	 * it takes. */
@@ -109,7 +117,14 @@ SEC("struct_ops")
 void BPF_PROG(tcp_nice_init, struct sock *sk)
 {
 	struct nice *n = open_socket(sk);
+	struct nice_params p = parameters();
+	int on = 1;
 
+	__sync_fetch_and_add(&connections, 1);
+	/* Where both packets of a pair are lost in a full buffer, nothing but the retransmission
+	 * timer goes on, and each of its doublings is a pause without progress. */
+	if (p.refinements & NICE_PROGRESS)
+		bpf_setsockopt(sk, LEVEL_TCP, THIN_LINEAR_TIMEOUTS, &on, sizeof(on));
 	if (n)
 		apply(sk, n);
 	else
@@ -146,7 +161,7 @@ u32 BPF_PROG(tcp_nice_min_tso_segs, struct sock *sk)
 	if (tp->data_segs_out && !packets_in_flight(tp) &&
 	    tp->tcp_mstamp > tp->tcp_wstamp_ns / 1000 + timeout_us(tp))
 		nice_on_idle(n);
-	rate = nice_pacing_rate(n, tp->srtt_us >> 3, tp->mss_cache);
+	rate = nice_pacing_rate(&p, n, tp->srtt_us >> 3, tp->mss_cache);
 	if (!rate)
 		return 1;
 	sk->sk_pacing_status = PACING_NEEDED;
@@ -200,6 +215,7 @@ void BPF_PROG(tcp_nice_set_state, struct sock *sk, u8 state)
 SEC("struct_ops")
 void BPF_PROG(tcp_nice_release, struct sock *sk)
 {
+	__sync_fetch_and_sub(&connections, 1);
 	/* ~0: the application has set no maximum, which had to be paced without us, too. */
 	if (sk->sk_max_pacing_rate == ~0UL)
 		sk->sk_pacing_status = PACING_NONE;

@@ -15,7 +15,9 @@
 #ifndef LULL_NICE_H
 #define LULL_NICE_H
 
+#include "minimum_progress.h"
 #include "nice_types.h"
+#include "noise_floor.h"
 
 static NICE_INLINE u64 nice_max64(u64 a, u64 b)
 {
@@ -180,14 +182,26 @@ static NICE_INLINE u32 nice_threshold(const struct nice_params *p, const struct 
 	return p->threshold * (NICE_PROBATION_ROUNDS + 3 * clean) / (4 * NICE_PROBATION_ROUNDS);
 }
 
-/* Nice 2.2: the RTT above which a packet has met congestion. */
-static NICE_INLINE u32 nice_trigger_rtt(const struct nice_params *p, const struct nice *n)
+/* What a packet without a queue has at the most: min_rtt, and with `noise` what jitter alone adds. */
+static NICE_INLINE u32 nice_quiet_rtt(const struct nice_params *p, const struct nice *n)
+{
+	if (!(p->refinements & NICE_NOISE))
+		return n->min_rtt;
+	return n->min_rtt + nice_min32(noise_floor_us(&n->noise), n->max_rtt - n->min_rtt);
+}
+
+/* Nice 2.2: t (max_rtt - min_rtt), but never less than the floor. */
+static NICE_INLINE u32 nice_tolerance(const struct nice_params *p, const struct nice *n)
 {
 	u64 delay = ((u64)(n->max_rtt - n->min_rtt) * nice_threshold(p, n)) >> NICE_SHIFT;
 
-	if (delay < p->delay_floor_us)
-		delay = p->delay_floor_us;
-	return n->min_rtt + (u32)delay;
+	return delay < p->delay_floor_us ? p->delay_floor_us : (u32)delay;
+}
+
+/* Nice 2.2: the RTT above which a packet has met congestion. */
+static NICE_INLINE u32 nice_trigger_rtt(const struct nice_params *p, const struct nice *n)
+{
+	return nice_quiet_rtt(p, n) + nice_tolerance(p, n);
 }
 
 /*
@@ -222,6 +236,8 @@ static NICE_INLINE void nice_sample(const struct nice_params *p, struct nice *n,
 	}
 	trigger = nice_trigger_rtt(p, n);
 	delayed = nice_is_maybe_delayed(n, a, rtt);
+	if (!delayed)
+		noise_floor_on_sample(&n->noise, a->now_us, rtt, n->min_rtt);
 	n->last_rtt = rtt;
 	/* What the receiver may have added can only hide the absence of a queue. */
 	if (rtt > trigger && delayed)
@@ -263,6 +279,7 @@ static NICE_INLINE void nice_take_one(const struct nice_params *p, struct nice *
 static NICE_INLINE void nice_halve_for_loss(const struct nice_params *p, struct nice *n)
 {
 	nice_halve(p, n);
+	noise_floor_on_loss(&n->noise);
 	n->ssthresh = n->window;
 	n->recall = 0;
 }
@@ -333,6 +350,7 @@ static NICE_INLINE void nice_on_mark(const struct nice_params *p, struct nice *n
 static NICE_INLINE void nice_on_timeout(struct nice *n, u32 delivered)
 {
 	n->ssthresh = n->window / 2;
+	noise_floor_on_loss(&n->noise);
 	n->recall = 0;
 	n->window = nice_min64(n->window, NICE_ONE);
 	nice_settle(n, delivered);
@@ -356,16 +374,18 @@ static NICE_INLINE void nice_on_idle(struct nice *n)
  */
 static NICE_INLINE u64 nice_diff(const struct nice_params *p, const struct nice *n, u32 observed)
 {
-	if (observed <= n->min_rtt || observed < n->min_rtt + p->delay_floor_us)
+	u32 quiet = nice_quiet_rtt(p, n);
+
+	if (observed <= quiet || observed < quiet + p->delay_floor_us)
 		return 0;
-	return n->window * (observed - n->min_rtt) / observed;
+	return n->window * (observed - quiet) / observed;
 }
 
 /* Below this the queue is as good as empty: a quarter of the way to the trigger. The foreground has
  * gone, or pauses. */
 static NICE_INLINE u32 nice_empty_rtt(const struct nice_params *p, const struct nice *n)
 {
-	return n->min_rtt + nice_max32((nice_trigger_rtt(p, n) - n->min_rtt) / 4, p->delay_floor_us);
+	return nice_quiet_rtt(p, n) + nice_max32(nice_tolerance(p, n) / 4, p->delay_floor_us);
 }
 
 /*
@@ -398,7 +418,7 @@ static NICE_INLINE u64 nice_step(const struct nice_params *p, const struct nice 
 
 	if (!(p->refinements & NICE_HEADROOM))
 		return NICE_ONE;
-	target = n->min_rtt + (nice_trigger_rtt(p, n) - n->min_rtt) / 2;
+	target = nice_quiet_rtt(p, n) + nice_tolerance(p, n) / 2;
 	if (!observed || observed >= target)
 		return 0;
 	step = n->window * (target - observed) / observed / 4;
@@ -479,6 +499,7 @@ static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
 		n->round_end = a->delivered - a->acked;
 		n->loss_end = n->round_end;
 	}
+	noise_floor_on_delivery(&n->noise, a->acked);
 	if (a->rtt_us && a->acked)
 		nice_sample(p, n, a);
 	/* Who acknowledges nothing says nothing of what limited the sender. While the round waits for
@@ -519,12 +540,14 @@ static NICE_INLINE u32 nice_cwnd(const struct nice *n, u32 in_flight)
 }
 
 /*
- * Bytes per second. Below two packets exactly W per RTT, which is a pair each 2/W RTTs; above,
+ * Bytes per second. Below two packets exactly W per RTT, which is a pair each 2/W RTTs, or what
+ * `progress` has at the least; above,
  * a quarter more than the window needs (twice in slow start), so that ACKs set the pace and
  * pacing only takes the bursts apart; not so far apart that the receiver would acknowledge each
  * packet by its timer.
  */
-static NICE_INLINE u64 nice_pacing_rate(const struct nice *n, u32 srtt_us, u32 mss)
+static NICE_INLINE u64 nice_pacing_rate(const struct nice_params *p, const struct nice *n,
+					u32 srtt_us, u32 mss)
 {
 	u64 rate;
 
@@ -543,6 +566,8 @@ static NICE_INLINE u64 nice_pacing_rate(const struct nice *n, u32 srtt_us, u32 m
 	if (n->window >= NICE_TWO) {
 		rate += n->window < nice_slow_start_end(n) ? rate : rate / 4;
 		rate = nice_max64(rate, mss * 1000000ULL / NICE_LARGEST_SPACING_US);
+	} else if (p->refinements & NICE_PROGRESS) {
+		rate = nice_max64(rate, progress_lowest_rate(n->connections, srtt_us, mss));
 	}
 	/* 0 would mean unpaced. */
 	return rate ? rate : 1;

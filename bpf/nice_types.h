@@ -6,6 +6,8 @@
 #ifndef LULL_NICE_TYPES_H
 #define LULL_NICE_TYPES_H
 
+#include "noise_floor_types.h"
+
 #define NICE_SHIFT 16
 #define NICE_ONE (1ULL << NICE_SHIFT)
 #define NICE_TWO (2ULL << NICE_SHIFT)
@@ -46,6 +48,8 @@ enum nice_refinement {
 	NICE_RECALL = 16,   /* slow start to half of where the detector's run of cuts began */
 	NICE_LEAST = 32,    /* Vegas looks at the least RTT of a round, not at the mean */
 	NICE_FULL = 64,	    /* max_rtt, once a loss was seen, is the RTT around it */
+	NICE_NOISE = 128,   /* delay that jitter explains is no congestion */
+	NICE_PROGRESS = 256, /* a pair leaves once a second, whatever the delay says */
 };
 
 /* What the interference trigger does. */
@@ -121,6 +125,8 @@ struct nice {
 	u32 quiet;	/* the last round was without congestion */
 	u32 clean;	/* rounds without congestion, up to NICE_PROBATION_ROUNDS */
 	u32 last_rtt;	/* the sample before, whatever it was good for */
+	u32 connections; /* of this host that share the minimum progress */
+	struct noise_floor noise;
 	struct nice_slot history[NICE_SLOTS_ALLOCATED];
 };
 

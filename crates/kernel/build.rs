@@ -12,7 +12,8 @@ fn main() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed={}", bpf.display());
-    let headers = ["background_types.h", "nice_types.h"].map(|name| bpf.join(name));
+    let headers =
+        ["background_types.h", "nice_types.h", "noise_floor_types.h"].map(|name| bpf.join(name));
     println!("cargo::rustc-env=LULL_STATE={}", state(&headers));
     for name in PROGRAMS {
         let source = bpf.join(format!("{name}.bpf.c"));

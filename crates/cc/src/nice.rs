@@ -19,9 +19,10 @@
 //! same events. Change them together.
 
 use crate::controller::{Ack, Controller, Pacing};
+use crate::noise_floor::NoiseFloor;
 use crate::rtt::{Rounds, RttHistory};
 use crate::vegas;
-use crate::{Rate, Timestamp, Window};
+use crate::{Rate, Timestamp, Window, minimum_progress};
 
 mod parameters;
 
@@ -94,6 +95,9 @@ pub struct Nice {
     clean: u32,
     /// Rounds in a row in which the queue was as good as empty, up to [`EMPTY_ROUNDS`].
     empty: u32,
+    noise: NoiseFloor,
+    /// Connections of this host that share the minimum progress.
+    connections: u32,
 }
 
 impl Nice {
@@ -127,6 +131,8 @@ impl Nice {
             last_rtt: 0,
             clean: 0,
             empty: 0,
+            noise: NoiseFloor::default(),
+            connections: 1,
         }
     }
 
@@ -161,10 +167,35 @@ impl Nice {
 
     /// Nice §2.2: the round-trip time above which a packet has met congestion,
     /// (1 − t)·min_rtt + t·max_rtt, but never less than the floor above min_rtt.
+    /// `noise`: and above what jitter alone makes of min_rtt.
     pub fn trigger_rtt_micros(&self) -> u32 {
+        self.quiet_rtt() + self.tolerance()
+    }
+
+    /// How far jitter alone raises round-trip times, in microseconds; 0 while it is not known.
+    pub fn noise_micros(&self) -> u32 {
+        match self.parameters.refinements.noise {
+            true => self.noise.micros().min(self.rtt.max_rtt - self.rtt.min_rtt),
+            false => 0,
+        }
+    }
+
+    /// Other connections of this host have data as well: `connections` of them, with this one,
+    /// share the minimum progress.
+    pub fn share_progress(&mut self, connections: u32) {
+        self.connections = connections;
+    }
+
+    /// What a packet without a queue has at the most: min_rtt, and jitter.
+    fn quiet_rtt(&self) -> u32 {
+        self.rtt.min_rtt + self.noise_micros()
+    }
+
+    /// Nice §2.2: t·(max_rtt − min_rtt), but never less than the floor.
+    fn tolerance(&self) -> u32 {
         let range = u64::from(self.rtt.max_rtt - self.rtt.min_rtt);
         let delay = (range * u64::from(self.threshold())) >> SHIFT;
-        self.rtt.min_rtt + (delay as u32).max(self.parameters.delay_floor_micros)
+        (delay as u32).max(self.parameters.delay_floor_micros)
     }
 
     /// t of Nice §2.2. `probation`: a quarter of it at first, all of it after sixty-four rounds
@@ -203,6 +234,9 @@ impl Nice {
         let is_congested = rtt > self.trigger_rtt_micros();
         // What the receiver may have added can only hide the absence of a queue.
         let is_maybe_delayed = self.is_maybe_delayed(ack, rtt);
+        if !is_maybe_delayed {
+            self.noise.handle_sample(ack.now.as_micros(), rtt, self.rtt.min_rtt);
+        }
         self.last_rtt = rtt;
         if is_congested && is_maybe_delayed {
             return;
@@ -233,6 +267,7 @@ impl Nice {
     /// which is no more. Slow start ends here next time, as in Reno.
     fn halve_for_loss(&mut self) {
         self.halve();
+        self.noise.handle_loss();
         self.ssthresh = self.window;
         self.recall = 0;
     }
@@ -292,8 +327,7 @@ impl Nice {
     /// Below this the queue is as good as empty: a quarter of the way to the trigger. The
     /// foreground has gone, or pauses.
     fn empty_rtt(&self) -> u32 {
-        let trigger_delay = self.trigger_rtt_micros() - self.rtt.min_rtt;
-        self.rtt.min_rtt + (trigger_delay / 4).max(self.parameters.delay_floor_micros)
+        self.quiet_rtt() + (self.tolerance() / 4).max(self.parameters.delay_floor_micros)
     }
 
     /// The additive step below two packets: the literal +1, of one pair's round (Nice §2.3).
@@ -320,7 +354,7 @@ impl Nice {
         if !self.parameters.refinements.headroom {
             return ONE;
         }
-        let target = self.rtt.min_rtt + (self.trigger_rtt_micros() - self.rtt.min_rtt) / 2;
+        let target = self.quiet_rtt() + self.tolerance() / 2;
         let room = u64::from(target.saturating_sub(observed));
         ((self.window * room / u64::from(observed) / 4) << (self.empty / 8)).min(ONE)
     }
@@ -337,8 +371,9 @@ impl Nice {
         let is_dense = self.window * BURST > TWO * u64::from(self.rtt.min_rtt);
         let seen = if refinements.least && is_dense { self.round.low } else { observed };
         // Queueing below the floor is jitter, and no packet of ours.
-        let empty = self.rtt.min_rtt + delay_floor_micros;
-        let diff = if seen < empty { 0 } else { vegas::diff(self.window, self.rtt.min_rtt, seen) };
+        let quiet = self.quiet_rtt();
+        let empty = quiet + delay_floor_micros;
+        let diff = if seen < empty { 0 } else { vegas::diff(self.window, quiet, seen) };
         if in_slow_start {
             // The slow start itself is per ACK; it ends when the queue begins.
             if base == Base::Vegas && diff > u64::from(alpha) {
@@ -407,6 +442,7 @@ impl Nice {
 impl Controller for Nice {
     fn handle_ack(&mut self, ack: &Ack) {
         self.rounds.start(ack.delivered, ack.acked);
+        self.noise.handle_delivery(ack.acked);
         if let (Some(rtt), true) = (ack.rtt_micros, ack.acked > 0) {
             self.sample(ack, rtt.get());
         }
@@ -449,6 +485,7 @@ impl Controller for Nice {
     /// W ← min(W, 1): a timeout never raises a window that was below one already.
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
         self.ssthresh = self.window / 2;
+        self.noise.handle_loss();
         self.recall = 0;
         self.window = self.window.min(ONE);
         self.settle(delivered);
@@ -483,7 +520,8 @@ impl Controller for Nice {
         }
     }
 
-    /// Below two packets exactly W per RTT, which is a pair each 2/W RTTs; above, a quarter more
+    /// Below two packets exactly W per RTT, which is a pair each 2/W RTTs, or what `progress` has
+    /// at the least; above, a quarter more
     /// than the window needs (twice in slow start), so that acknowledgements set the pace and
     /// pacing only takes the bursts apart (Nice §2.3 plans it); not so far apart that the receiver
     /// would acknowledge each packet by its timer.
@@ -508,6 +546,9 @@ impl Controller for Nice {
         if self.window >= TWO {
             rate += if self.window < self.slow_start_end() { rate } else { rate / 4 };
             rate = rate.max(u64::from(packet_bytes) * 1_000_000 / u64::from(LARGEST_SPACING));
+        } else if self.parameters.refinements.progress {
+            let rtt = u32::try_from(rtt).unwrap_or(u32::MAX);
+            rate = rate.max(minimum_progress::lowest_rate(self.connections, rtt, packet_bytes));
         }
         let burst = if self.window < TWO { 2 } else { 1 };
         // 0 would mean unpaced.

@@ -73,6 +73,12 @@ pub struct Refinements {
     /// Once a loss was seen, the round-trip time around it is taken for that of the full queue, in place
     /// of twice the empty one's, which a short buffer never reaches.
     pub full: bool,
+    /// Delay that jitter explains is no congestion: the noise floor of the path is learned, and added
+    /// to the round-trip time of the empty queue ([`NoiseFloor`](crate::noise_floor::NoiseFloor)).
+    pub noise: bool,
+    /// Whatever the delay says, a pair of packets leaves once a second
+    /// ([`minimum_progress`](crate::minimum_progress)).
+    pub progress: bool,
 }
 
 impl Refinements {
@@ -85,6 +91,8 @@ impl Refinements {
         recall: false,
         least: false,
         full: false,
+        noise: false,
+        progress: false,
     };
     /// All of them.
     pub const ALL: Refinements = Refinements {
@@ -95,11 +103,27 @@ impl Refinements {
         recall: true,
         least: true,
         full: true,
+        noise: true,
+        progress: true,
     };
+
+    /// Those with which the experiments of `plans/` were recorded: all that concern a link without
+    /// jitter.
+    pub const RECORDED: Refinements = Refinements { noise: false, progress: false, ..Self::ALL };
 
     /// One bit each, in the order of `enum nice_refinement` of the kernel's mirror.
     pub const fn bits(self) -> u32 {
-        let Refinements { headroom, gentle, probation, spaced, recall, least, full } = self;
+        let Refinements {
+            headroom,
+            gentle,
+            probation,
+            spaced,
+            recall,
+            least,
+            full,
+            noise,
+            progress,
+        } = self;
         headroom as u32
             | (gentle as u32) << 1
             | (probation as u32) << 2
@@ -107,6 +131,8 @@ impl Refinements {
             | (recall as u32) << 4
             | (least as u32) << 5
             | (full as u32) << 6
+            | (noise as u32) << 7
+            | (progress as u32) << 8
     }
 
     /// The refinements of these bits; others than [`bits`](Self::bits) gives are ignored.
@@ -119,6 +145,8 @@ impl Refinements {
             recall: bits & 16 != 0,
             least: bits & 32 != 0,
             full: bits & 64 != 0,
+            noise: bits & 128 != 0,
+            progress: bits & 256 != 0,
         }
     }
 }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 const EVENTS: usize = 200_000;
 /// Words in an answer of each mirror.
-const NICE_ANSWER: usize = 10;
+const NICE_ANSWER: usize = 11;
 const BACKGROUND_ANSWER: usize = 3;
 
 /// `bpf/host_<name>.c`, compiled into a folder of its own: another run of the tests in the same tree
@@ -65,6 +65,17 @@ fn other(kind: u64, now: u64, delivered: u32) -> [u64; 11] {
     [kind, now, delivered.into(), 0, 0, 0, 0, 0, 0, 0, 0]
 }
 
+/// The count of delivered packets, as [`event_words`] writes it.
+fn delivered(event: &Event) -> u32 {
+    match *event {
+        Event::Ack(ack) => ack.delivered,
+        Event::Loss(_, delivered) | Event::Mark(_, delivered) | Event::Timeout(_, delivered) => {
+            delivered
+        }
+        Event::Idle(_) => 0,
+    }
+}
+
 fn background_answer(filler: &Filler) -> [u64; BACKGROUND_ANSWER] {
     [filler.window().raw(), filler.slow_start_threshold().raw(), filler.packets(0).into()]
 }
@@ -87,6 +98,7 @@ fn nice_answer(nice: &Nice, event: &Event) -> [u64; NICE_ANSWER] {
         pacing.map_or(0, |pacing| pacing.rate.bytes_per_second()),
         // Without a round trip there is no pace, but the pair has its spacing.
         nice.pacing(1, 1448).map_or(0, |pacing| pacing.spacing_micros).into(),
+        (nice.min_rtt_micros() + nice.noise_micros()).into(),
     ]
 }
 
@@ -146,6 +158,7 @@ fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
             assert_eq!(in_c.len(), EVENTS * NICE_ANSWER, "the mirror answers every event");
             let mut nice = Nice::new(*parameters);
             for (i, event) in events.iter().enumerate() {
+                nice.share_progress(delivered(event) % 100);
                 event.feed(&mut nice);
                 assert_eq!(
                     in_c[i * NICE_ANSWER..(i + 1) * NICE_ANSWER],

@@ -66,7 +66,7 @@ impl TryFrom<String> for Algorithm {
 }
 
 /// A congestion control of ours with parameters of its own. What is left open is as
-/// [`NiceParameters::refined`] has it, of Vegas as [`NiceParameters::vegas`] with 1 and 3.
+/// [`NiceParameters::refined`] has it, with the refinements of [`Refinements::RECORDED`]; of Vegas as [`NiceParameters::vegas`] with 1 and 3.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Control {
@@ -93,7 +93,7 @@ pub struct Control {
     pub detector: Option<bool>,
     /// What the interference trigger does to the window: `half`, or for an ablation `packet`.
     pub decrease: Option<DecreaseName>,
-    /// The refinements, by name; all of them where this is left open.
+    /// The refinements, by name; [`Refinements::RECORDED`] where this is left open.
     pub refinements: Option<Vec<RefinementName>>,
 }
 
@@ -142,6 +142,10 @@ pub enum RefinementName {
     Least,
     /// [`Refinements::full`].
     Full,
+    /// [`Refinements::noise`].
+    Noise,
+    /// [`Refinements::progress`].
+    Progress,
 }
 
 impl Algorithm {
@@ -221,7 +225,10 @@ impl Control {
     /// All that makes it this control, with every constant that the plan leaves open.
     pub(super) fn decisive(&self) -> String {
         let Control { algorithm, carrier, initial_window, .. } = self;
-        let mut parameters = format!("{:?}", self.parameters());
+        // A refinement that is off makes no other cell than before there was one of its name.
+        let mut parameters = format!("{:?}", self.parameters())
+            .replace(", noise: false", "")
+            .replace(", progress: false", "");
         if *algorithm != Algorithm::Nice {
             // Nobody else has Nice's refinements, so a new one makes no other cell of theirs.
             parameters = parameters.replace(", full: false", "");
@@ -235,7 +242,9 @@ impl Control {
     /// What is outside its range, in one line.
     pub fn parameters(&self) -> Result<NiceParameters, String> {
         let usual = match self.algorithm {
-            Algorithm::Nice => NiceParameters::refined(),
+            Algorithm::Nice => {
+                NiceParameters { refinements: Refinements::RECORDED, ..NiceParameters::refined() }
+            }
             _ => NiceParameters::vegas(1, 3),
         };
         if let (false, Some(key)) = (self.algorithm.is_nice_s(), self.nice_key()) {
@@ -283,6 +292,8 @@ impl Control {
                 recall: has(RefinementName::Recall),
                 least: has(RefinementName::Least),
                 full: has(RefinementName::Full),
+                noise: has(RefinementName::Noise),
+                progress: has(RefinementName::Progress),
             }
         });
         if self.carrier == Carrier::UserSpace && self.algorithm != Algorithm::Nice {
