@@ -23,8 +23,17 @@ fn median(times: impl Iterator<Item = f64>) -> f64 {
 /// floor of 1/4 without anybody else on the link: the round trip is always 50 ms. Then a pair
 /// leaves every 2/W = 8 round trips, and its second packet a quarter of one after the first.
 fn departures(name: &str, duration: Duration, warm_up: Duration) -> Vec<f64> {
+    departures_at(Window::from_ratio(1, 4), name, duration, warm_up)
+}
+
+fn departures_at(
+    min_window: Window,
+    name: &str,
+    duration: Duration,
+    warm_up: Duration,
+) -> Vec<f64> {
     let parameters = NiceParameters {
-        min_window: Window::from_ratio(1, 4),
+        min_window,
         threshold: 1,
         fraction: 1,
         delay_floor_micros: 0,
@@ -106,4 +115,19 @@ fn the_first_ten_packets_of_a_connection_wait_for_round_trips_and_for_no_pause()
     assert!(pauses >= bound(2, 4), "{gaps:?}");
     let pauses = median(gaps[9..].iter().copied().filter(|gap| *gap > 0.1));
     assert!((bound(0.2, 0.3)..bound(1.0, 0.5)).contains(&pauses), "{gaps:?}");
+}
+
+/// A window of 1/48 would mean a pair in 4.8 s.
+#[test]
+fn smallest_window_sends_a_pair_a_second() {
+    needs!(bpf());
+    undisturbed(|| {
+        let duration = Duration::from_secs(14);
+        let sent = departures_at(Window::ONE_48TH, "progress", duration, Duration::from_secs(4));
+        let gaps = gaps(&sent);
+        eprintln!("{} packets: {gaps:.3?}", sent.len());
+        // 10 s are ten pairs.
+        assert!((16..=26).contains(&sent.len()), "{gaps:?}");
+        assert!(gaps.iter().all(|gap| *gap < 1.3), "{gaps:?}");
+    });
 }
