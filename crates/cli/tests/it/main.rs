@@ -15,6 +15,7 @@ mod kernel;
 mod lab;
 mod mount;
 mod predict;
+mod publication_speed;
 mod readers;
 mod replay;
 mod replicate;

@@ -2,5 +2,6 @@
 
 mod checker_against_search;
 mod daemon;
+mod publication_scale;
 mod scheduler_model;
 mod simulation;

@@ -2,5 +2,6 @@
 
 mod believable;
 mod common;
+mod jitter;
 mod nice;
 mod simulation;

@@ -121,13 +121,11 @@ fn the_first_ten_packets_of_a_connection_wait_for_round_trips_and_for_no_pause()
 #[test]
 fn smallest_window_sends_a_pair_a_second() {
     needs!(bpf());
-    undisturbed(|| {
-        let duration = Duration::from_secs(14);
-        let sent = departures_at(Window::ONE_48TH, "progress", duration, Duration::from_secs(4));
-        let gaps = gaps(&sent);
-        eprintln!("{} packets: {gaps:.3?}", sent.len());
-        // 10 s are ten pairs.
-        assert!((16..=26).contains(&sent.len()), "{gaps:?}");
-        assert!(gaps.iter().all(|gap| *gap < 1.3), "{gaps:?}");
-    });
+    let duration = Duration::from_secs(14);
+    let sent = departures_at(Window::ONE_48TH, "progress", duration, Duration::from_secs(4));
+    let gaps = gaps(&sent);
+    eprintln!("{} packets: {gaps:.3?}", sent.len());
+    // 10 s are ten pairs.
+    assert!((bound(8, 16)..=26).contains(&sent.len()), "{gaps:?}");
+    assert!(gaps.iter().all(|gap| *gap < bound(3.0, 1.3)), "{gaps:?}");
 }

@@ -1,10 +1,8 @@
 //! Nice on links whose delay varies without a queue.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{MS, Path, mbit, path, seconds, seed};
+use crate::common::{MS, Path, mbit, path, seconds, seed};
 use lull_cc::{Cubic, Nice, NiceParameters, Refinements, Timestamp};
 use lull_sim::Trace;
 use lull_sim::link::LinkParameters;
@@ -82,7 +80,7 @@ fn foreground_on_a_link_with_jitter_is_kept() {
 /// What a flow of Nice delivers in 180 s beside a foreground that fills a buffer of one second, and
 /// the longest time in which it delivers nothing.
 fn progress(refinements: Refinements) -> (u64, Duration) {
-    let mut path = common::bottleneck(mbit(2), 30 * MS, 170, seed());
+    let mut path = crate::common::bottleneck(mbit(2), 30 * MS, 170, seed());
     path.flow(Parameters::default(), cubic(), 0, seconds(0), Demand::Backlogged);
     let flow = (Parameters::default(), nice(refinements));
     let flow = path.flow(flow.0, flow.1, 0, seconds(10), Demand::Backlogged);

@@ -5,17 +5,14 @@
 //! Times are printed. Only the growth of the replica's processor time is judged: it does not depend on how
 //! fast the machine is.
 
-mod site;
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::site::Site;
+use crate::support::{finish_within, lull};
 use lull_testing::{command, needs};
-use site::Site;
-use support::{finish_within, lull};
 
 /// Bytes of each file.
 const SIZE: usize = 4_096;
