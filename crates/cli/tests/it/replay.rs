@@ -298,7 +298,8 @@ fn the_hints_of_lull_web_are_carried_out_and_the_click_finds_the_page() {
         figure(&format!("lull_web_navigations_total{{prefetching=\"yes\",cached=\"{cached}\"}}"))
     });
     assert!((50..=60).contains(&(cached + not)), "{cached} + {not}: {report}");
-    assert!(0 < cached && cached <= hits, "{cached}: {report}");
+    // The last page of each visitor is not left.
+    assert!(cached <= hits && (cached > 0 || hits <= 20), "{cached}: {report}");
     assert_eq!(figure("lull_web_rejected_messages_total"), 0, "{figures}");
 }
 
@@ -347,7 +348,7 @@ fn a_click_on_a_page_that_is_being_fetched_waits_for_it_and_says_so() {
     assert!((1000.0..3000.0).contains(&waited), "{report}");
     let heard: Vec<String> = heard.try_iter().collect();
     let seen = |what: &str| heard.iter().filter(|request| request.starts_with(what)).count();
-    assert_eq!(seen("HEAD / 2-0-0"), 1, "{heard:?}");
+    assert_eq!(seen("HEAD / 0 "), 1, "{heard:?}");
     assert_eq!((seen("GET /a 1"), seen("GET /a")), (1, 1), "it is asked for once: {heard:?}");
     let beacon = r#"POST /.lull/beacon - {"v":1,"page":"/","#;
     assert_eq!(seen(&format!(r#"{beacon}"awaits":"/a"}}"#)), 1, "{heard:?}");

@@ -17,7 +17,8 @@ const SECOND: u64 = 1_000_000_000;
 pub(super) fn requests(text: &str) -> Result<Vec<Request>, (usize, LineError)> {
     let lines = || text.lines().map(str::as_bytes);
     // Where no format reads anything, the first line says why.
-    let mut reader = Reader::detect(lines()).unwrap_or_else(|| Reader::new(Format::Common));
+    let reader = Reader::detect(lines()).unwrap_or_else(|| Reader::new(Format::Common));
+    let mut reader = reader.believing_names();
     let mut clients = BTreeMap::new();
     let mut requests: Vec<Request> = Vec::new();
     let mut first = None;

@@ -174,6 +174,13 @@ impl Reader {
         Ok(Reader { shape, search: Search::LatestFirst, names, ..Reader::unknown(options) })
     }
 
+    /// Takes every name of a client as it is, also one that does not come back. For uses in which nothing becomes
+    /// public, such as simulations.
+    #[must_use]
+    pub fn believing_names(self) -> Self {
+        Reader { names: None, ..self }
+    }
+
     /// The format of the latest line.
     pub fn format(&self) -> Format {
         self.shape.format
