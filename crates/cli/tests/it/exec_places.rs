@@ -85,7 +85,7 @@ fn it_works_inside_ip_netns_exec_and_outside() {
         drop(peer.input);
         assert!(peer.kept.0.wait().unwrap().success());
         assert_eq!(nice.cgroups(), Vec::<PathBuf>::new());
-        assert!(!nice.is_loaded());
+        eventually("it is unloaded", || !nice.is_loaded());
     }
 }
 
@@ -318,7 +318,7 @@ print(client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), client.getsockopt(
     assert_eq!(said.out, format!("{} 4\n", background.0), "{said:?}");
     let summary: Value = serde_json::from_str(&said.err).unwrap();
     assert_eq!(summary["yielding_seconds"], Value::Null, "it does not yield: {summary}");
-    assert!(!background.is_loaded());
+    eventually("it is unloaded", || !background.is_loaded());
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn a_bpf_file_system_is_mounted_or_its_absence_told() {
     );
     let said = finish(&mut private_shell(&script, &[&nice.0]));
     said.fails(125, "the BPF file system is mounted nowhere and cannot be mounted");
-    assert!(!nice.is_loaded());
+    eventually("it is unloaded", || !nice.is_loaded());
 }
 
 /// The hooks of the inner cgroup run first, those of the outer one have the last word.

@@ -327,7 +327,7 @@ fn a_hundred_kills_leave_nothing() {
     });
     finish(&mut lull(&["exec", "--cc", "reno", "--", "true"])).ok();
     assert_eq!(nice.cgroups(), Vec::<std::path::PathBuf>::new());
-    assert!(!nice.is_loaded());
+    eventually("it is unloaded", || !nice.is_loaded());
     assert_eq!(nice.status(), None);
     // The process that watches over signals is a fork, with the same arguments.
     let of_ours = |pid: &str| {
@@ -358,7 +358,7 @@ fn nice_is_loaded_and_unloaded_as_needed() {
     assert!(nice.is_loaded(), "the other still needs it");
     end(&second);
     second.0.wait().unwrap();
-    assert!(!nice.is_loaded());
+    eventually("it is unloaded", || !nice.is_loaded());
 
     // What is loaded for good stays.
     let mut third = Kept::spawn(lull(&arguments).stderr(Stdio::null()));

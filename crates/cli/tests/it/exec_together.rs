@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Variant, finish, lull, shell};
+use crate::support::{Variant, eventually, finish, lull, shell};
 use lull_testing::needs;
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ fn a_run_inside_another_one_loads_and_unloads_what_it_needs() {
         \"$LULL\" exec --quiet --cc $1 --automatic -- \
         grep -cw $1 /proc/sys/net/ipv4/tcp_available_congestion_control";
     assert_eq!(finish(&mut shell(script, &[&nice.0])).ok(), "1\n");
-    assert!(!nice.is_loaded());
+    eventually("it is unloaded", || !nice.is_loaded());
 }
 
 /// The first of them loads the control, the last one unloads it, and now and then none is left.
@@ -75,6 +75,6 @@ print(*(sock.getsockopt(6, 13, 16).rstrip(bytes(1)).decode() for sock in (client
     });
     assert!(runs > THREADS, "only {runs} runs");
     assert_eq!(nice.cgroups(), Vec::<PathBuf>::new());
-    assert!(!nice.is_loaded());
+    eventually("it is unloaded", || !nice.is_loaded());
     assert_eq!(nice.status(), None);
 }

@@ -38,7 +38,7 @@ fn what_is_loaded_outlives_the_command_and_is_shown_with_its_parameters() {
     let table = finish(&mut lull(&["kernel", "status"])).ok();
     assert!(table.contains(&format!("{}: {parameters}; loaded at 2", nice.0)), "{table}");
     assert_eq!(unload(&nice.0, &[]).ok(), format!("unloaded '{}'\n", nice.0));
-    assert!(!nice.is_loaded());
+    eventually("it is unloaded", || !nice.is_loaded());
     assert_eq!(nice.status(), None);
 }
 
@@ -175,7 +175,7 @@ fn it_is_not_unloaded_while_in_use_unless_forced() {
     assert!(nice.is_loaded());
     let said = unload(&nice.0, &["--force"]).ok();
     assert_eq!(said, format!("unloaded '{}'; 2 open connections keep it\n", nice.0));
-    assert!(!nice.is_loaded());
+    eventually("it is unloaded", || !nice.is_loaded());
     // The open ones still work, and still are what they were.
     writeln!(input, "state").unwrap();
     assert_eq!(lines.next().unwrap().unwrap(), format!("{0}/4 {0}/4", nice.0));
@@ -193,7 +193,7 @@ fn it_is_not_unloaded_from_where_its_programs_may_be_out_of_sight_unless_forced(
     said.fails(1, &format!("whether programs use '{}' is not to be seen from here", nice.0));
     assert!(nice.is_loaded());
     finish(&mut shell(script, &[&nice.0, "--force"])).ok();
-    assert!(!nice.is_loaded());
+    eventually("it is unloaded", || !nice.is_loaded());
 }
 
 /// Two ends of a connection in another network namespace, which carry data for a moment.
@@ -260,7 +260,7 @@ fn an_old_kernel_is_told() {
     // A kernel that gives an old version number to whoever asks for one.
     let script = "setarch --uname-2.6 \"$LULL\" kernel load --name $1";
     finish(&mut shell(script, &[&nice.0])).fails(1, "too old: loading a congestion control needs");
-    assert!(!nice.is_loaded());
+    eventually("it is unloaded", || !nice.is_loaded());
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_kernel_without_type_information_is_told() {
     finish(&mut private_shell(script, &[&nice.0])).fails(1, "/sys/kernel/btf/vmlinux is missing");
     let script = "mount -t tmpfs none /sys/kernel/btf; \"$LULL\" exec --cc reno true";
     finish(&mut private_shell(script, &[])).fails(125, "/sys/kernel/btf/vmlinux is missing");
-    assert!(!nice.is_loaded());
+    eventually("it is unloaded", || !nice.is_loaded());
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn a_missing_capability_is_told() {
         let script = "setpriv --bounding-set=$2 \"$LULL\" kernel status";
         finish(&mut shell(script, &[&nice.0, dropped])).fails(1, named);
     }
-    assert!(!nice.is_loaded());
+    eventually("it is unloaded", || !nice.is_loaded());
 }
 
 /// A variant that is not loaded, and where its pins will be.

@@ -140,7 +140,7 @@ fn burst(emulator: &Emulator, packets: u32) -> (u32, Duration) {
     let took = begun.elapsed();
     // The receiver's buffer holds all of them.
     let (mut received, mut buffer) = (0, [0; 2000]);
-    while begun.elapsed() < Duration::from_secs(30) {
+    while begun.elapsed() < Duration::from_secs(5) {
         while receiver.recv(&mut buffer).is_ok() {
             received += 1;
         }
@@ -180,7 +180,10 @@ fn a_burst_loses_exactly_what_does_not_fit_into_the_buffer() {
             let (received, record) = first_with_burst(|| {
                 let emulator = Emulator::start(&topology).unwrap();
                 let (received, took) = burst(&emulator, 30);
-                (took < Duration::from_millis(10)).then(|| (received, emulator.finish().unwrap()))
+                let record = emulator.finish().unwrap();
+                // Now and then the kernel of a host sends a packet of its own, for IPv6.
+                let seen = record.total.forward.all.packets + record.total.forward.all.dropped;
+                (took < Duration::from_millis(10) && seen == 30).then_some((received, record))
             });
             // One more than fits: the one being sent does not count.
             assert_eq!(received, fits + 1, "{buffer:?} {backend:?}");
