@@ -1,7 +1,7 @@
 //! The noise floor of a path: how far jitter raises round-trip times without any queue.
 //!
 //! A link whose service pauses for milliseconds at a time (Wi-Fi, cellular) delays packets even
-//! when nobody else sends. The noise floor is learned from how much round-trip times differ over
+//! when no other flow sends. The noise floor is learned from how much round-trip times differ over
 //! tens of milliseconds. A standing queue does not change that difference. Four conditions keep
 //! the queue of other flows from being learned as noise:
 //!

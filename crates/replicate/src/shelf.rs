@@ -79,7 +79,7 @@ pub(crate) struct Shelf<P> {
     /// Of these, on their way out.
     leaving: u64,
     waited: u64,
-    /// Bodies that have become stored, or are not any more, in that order. None if nobody follows that.
+    /// Bodies that have become stored, or are not any more, in that order. `None` if no caller reads the list.
     turned: Option<VecDeque<(Digest, bool)>>,
 }
 

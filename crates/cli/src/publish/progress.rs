@@ -116,7 +116,7 @@ pub(crate) struct ReplicaBar {
 }
 
 impl ReplicaBar {
-    /// That of the replica in `folder`. Hidden if nobody looks at the standard error.
+    /// The progress of the replica in `folder`. Hidden if standard error is not a terminal.
     pub(crate) fn show(folder: PathBuf) -> Self {
         let bar = bar("[{bar:30}] {bytes}/{total_bytes} here, {msg}, about {eta} left");
         let ends = Arc::new(AtomicBool::new(false));

@@ -454,7 +454,7 @@ fn send_changes(
 ) -> Result<(), ClientError> {
     const CHUNK: usize = 256 * 1024;
     let mut waiting = Vec::new();
-    // Whether somebody takes them.
+    // Whether a server accepts them.
     let send = |waiting: &mut Vec<u8>| {
         publishing.sent.fetch_add(waiting.len() as u64, Ordering::Relaxed);
         to.blocking_send(Ok(core::mem::take(waiting).into())).is_ok()

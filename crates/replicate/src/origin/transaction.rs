@@ -405,7 +405,7 @@ impl<P: Clone> Origin<P> {
     }
 
     /// The log has the step on stable storage, or it had no room for it. Any other failure leaves
-    /// open what is on the disk: then the origin has to be started anew.
+    /// open what is on the disk: then the origin has to be restarted.
     pub fn handle_appended(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
         let Some(appended) = self.appending.take() else { return };
         let Appending { ids, held, inline, weights, append } = appended;

@@ -133,7 +133,7 @@ impl Buffer {
         self.first + self.commits.len() as u64
     }
 
-    /// A part of the commit behind the last one is told of.
+    /// Adds a part of the commit that is still being received.
     pub(super) fn extend(
         &mut self,
         sequence: Sequence,
@@ -316,7 +316,7 @@ impl Buffer {
         self.settle();
     }
 
-    /// Numbers begin anew when nothing has one.
+    /// Restarts the numbering when no commit is left.
     fn settle(&mut self) {
         if self.commits.is_empty() && self.open.is_empty() {
             self.first = 0;

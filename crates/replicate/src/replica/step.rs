@@ -41,7 +41,7 @@ impl<P: Clone> Replica<P> {
     }
 
     /// The step is on stable storage, or there was no room for it: then nothing of it is. Any other
-    /// failure leaves open what is on the disk: then the replica has to be started anew.
+    /// failure leaves open what is on the disk: then the replica has to be restarted.
     pub fn handle_committed(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
         let Some(Writing { step, commits, resync, between, exposed, lost }) = self.writing.take()
         else {
