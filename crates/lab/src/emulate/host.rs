@@ -279,12 +279,12 @@ impl Hosts {
                 congestion_control("tcp_congestion_control")
                     .map_err(|error| Error::system("reading the congestion control", error))
             })??;
+            let wire = format!("wire{}", made.hosts.len());
             let port = match &wires {
                 None => Port::Tun(host.enter(|| sys::open_tun(DEVICE).map_err(Error::Tun))??),
                 Some(wires) => {
                     let socket = in_namespace(wires.as_fd(), || {
-                        let name = format!("wire{}", made.hosts.len());
-                        attach(&name, host.namespace(), topology.mtu)
+                        attach(&wire, host.namespace(), topology.mtu)
                             .map_err(|error| Error::system("making a pair of devices", error))
                     })??;
                     Port::Packet(socket)
@@ -292,6 +292,10 @@ impl Hosts {
             };
             host.enter(|| configure(&host, &port, topology.mtu))?
                 .map_err(|error| Error::system("configuring an emulated host", error))?;
+            if let Some(wires) = &wires {
+                in_namespace(wires.as_fd(), || wait_until_running(&wire))?
+                    .map_err(|error| Error::system("starting a device", error))?;
+            }
             made.hosts.push(host);
             made.ports.push(port);
         }
@@ -329,6 +333,11 @@ fn attach(name: &str, host: BorrowedFd<'_>, mtu: u32) -> io::Result<OwnedFd> {
     let socket = sys::open_packet_socket(index)?;
     setsockopt(&socket, ReceiveTimestampns, &true)?;
     Ok(socket)
+}
+
+/// Waits until a device of the calling thread's namespace transmits.
+pub(super) fn wait_until_running(name: &str) -> io::Result<()> {
+    Netlink::open()?.wait_until_running(nix::net::if_::if_nametoindex(name)?)
 }
 
 /// Inside a host: switches its device on and gives it addresses.

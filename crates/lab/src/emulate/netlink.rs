@@ -4,6 +4,8 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
@@ -11,6 +13,7 @@ use nix::sys::socket::{
 
 // linux/rtnetlink.h, linux/netlink.h
 const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
 const NLM_F_REQUEST: u16 = 1;
@@ -44,6 +47,9 @@ const RTN_UNICAST: u8 = 1;
 /// Queue between a host's network layer and its device, in packets: long enough that no burst is
 /// lost before it reaches the bottleneck.
 const TRANSMIT_QUEUE_PACKETS: u32 = 20_000;
+
+/// How long a device may take to transmit after it was switched on.
+const LONGEST_START: Duration = Duration::from_secs(30);
 
 /// A routing socket in the network namespace of the thread that opened it.
 pub(super) struct Netlink {
@@ -104,6 +110,18 @@ fn zero_terminated(text: &str) -> Vec<u8> {
     bytes
 }
 
+/// What the kernel answers.
+enum Answer {
+    /// The request was carried out.
+    Acknowledged,
+    /// A message of this type; its content without the header.
+    Data(u16, Vec<u8>),
+}
+
+fn unexpected_answer() -> io::Error {
+    io::Error::other("unexpected answer of the routing socket")
+}
+
 impl Netlink {
     pub(super) fn open() -> io::Result<Self> {
         let socket = socket(
@@ -121,21 +139,69 @@ impl Netlink {
     }
 
     fn request(&self, request: &mut Request) -> io::Result<()> {
+        self.send(request)?;
+        match self.receive()? {
+            Answer::Acknowledged => Ok(()),
+            Answer::Data(..) => Err(unexpected_answer()),
+        }
+    }
+
+    fn send(&self, request: &mut Request) -> io::Result<()> {
         let length = request.0.len() as u32;
         request.0[..4].copy_from_slice(&length.to_ne_bytes());
         send(self.socket.as_raw_fd(), &request.0, MsgFlags::empty())?;
-        let mut answer = [0; 8192];
+        Ok(())
+    }
+
+    /// Receives one message, and returns the error in it as such.
+    fn receive(&self) -> io::Result<Answer> {
+        let mut answer = vec![0; 16 << 10];
         let read = recv(self.socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        let kind = u16::from_ne_bytes([answer[4], answer[5]]);
-        if read < HEADER_BYTES + 4 || kind != NLMSG_ERROR {
-            return Err(io::Error::other("an answer of the routing socket that was not asked for"));
+        if read < HEADER_BYTES + 4 {
+            return Err(unexpected_answer());
         }
-        let mut code = [0; 4];
-        code.copy_from_slice(&answer[HEADER_BYTES..HEADER_BYTES + 4]);
-        match i32::from_ne_bytes(code) {
-            0 => Ok(()),
+        answer.truncate(read);
+        let kind = u16::from_ne_bytes([answer[4], answer[5]]);
+        answer.drain(..HEADER_BYTES);
+        if kind != NLMSG_ERROR {
+            return Ok(Answer::Data(kind, answer));
+        }
+        match i32::from_ne_bytes([answer[0], answer[1], answer[2], answer[3]]) {
+            0 => Ok(Answer::Acknowledged),
             error => Err(io::Error::from_raw_os_error(-error)),
         }
+    }
+
+    /// Waits until a device that is switched on transmits.
+    ///
+    /// The first device of a pair gets a carrier when the second one is switched on. Only then a worker thread of the
+    /// kernel ("linkwatch") gives it a queue. Before that, the device drops every packet, and the sender sees success.
+    /// The worker was up to 84 ms late beside twelve busy threads on two processors.
+    pub(super) fn wait_until_running(&self, index: u32) -> io::Result<()> {
+        let begun = Instant::now();
+        // Since kernel 6.8 this request does the worker's part at once. In older kernels the worker sets the flag.
+        while self.flags(index)? & libc::IFF_RUNNING as u32 == 0 {
+            if begun.elapsed() > LONGEST_START {
+                let message = format!("device {index} has no carrier after {LONGEST_START:?}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// The flags of a device, `IFF_…`.
+    fn flags(&self, index: u32) -> io::Result<u32> {
+        self.send(&mut Request::new(RTM_GETLINK, 0, &link_message(index, 0, 0)))?;
+        let Answer::Data(RTM_NEWLINK, link) = self.receive()? else {
+            return Err(unexpected_answer());
+        };
+        let Answer::Acknowledged = self.receive()? else {
+            return Err(unexpected_answer());
+        };
+        // struct ifinfomsg: family, type, index, flags.
+        let flags = link.get(8..12).and_then(|bytes| bytes.try_into().ok());
+        flags.map(u32::from_ne_bytes).ok_or_else(unexpected_answer)
     }
 
     /// Makes a pair of virtual Ethernet devices: `name` here, `peer` in the namespace `other`.

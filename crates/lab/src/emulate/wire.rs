@@ -33,6 +33,10 @@ impl Wire {
             host.enter(|| configure(host))?
                 .map_err(|error| Error::system("configuring a host", error))?;
         }
+        for host in &hosts {
+            host.enter(|| host::wait_until_running(DEVICE))?
+                .map_err(|error| Error::system("starting a device", error))?;
+        }
         Ok(Wire { hosts })
     }
 

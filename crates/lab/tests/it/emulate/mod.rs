@@ -3,3 +3,4 @@
 mod bulk;
 mod links;
 mod pairs;
+mod start;
