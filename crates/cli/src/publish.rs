@@ -2,6 +2,8 @@
 
 pub(crate) mod progress;
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -66,7 +68,7 @@ pub(crate) struct PublishArgs {
     origin: PathBuf,
     /// Only what is below this folder of the replicas
     #[arg(long, value_name = "FOLDER")]
-    into: Option<String>,
+    into: Option<OsString>,
     /// Take a folder without files at its word, and delete all that is published there
     #[arg(long)]
     delete_all: bool,
@@ -128,7 +130,8 @@ pub(crate) struct StatusArgs {
 }
 
 pub(crate) fn publish(args: PublishArgs) -> anyhow::Result<ExitCode> {
-    let into = match args.into.as_deref().map(Path::new).transpose() {
+    let into = match args.into.as_deref().map(|into| Path::from_bytes(into.as_bytes())).transpose()
+    {
         Ok(into) => into,
         Err(error) => {
             crate::complain(&crate::Misuse(format!("--into: {error}")).into());

@@ -29,7 +29,7 @@ pub struct MerkleTree {
 
 /// The leaf in which a path stands.
 pub fn leaf_of(path: &Path) -> u16 {
-    let hash = blake3::hash(path.as_str().as_bytes());
+    let hash = blake3::hash(path.as_bytes());
     u16::from_be_bytes([hash.as_bytes()[0], hash.as_bytes()[1]])
 }
 

@@ -48,7 +48,7 @@ use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
 /// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 8;
+pub const PROTOCOL: u16 = 9;
 /// Paths in one message, at most.
 pub const MOST_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.

@@ -1,7 +1,15 @@
 //! Names of objects: what a path must be to mean the same file everywhere.
+//!
+//! A path is bytes, as on Linux. Where a text is needed, a path is written in one of two forms, and both are read
+//! back without loss:
+//!
+//! | form | where | what is escaped |
+//! |---|---|---|
+//! | [`Display`](fmt::Display), [`Path::parse`] | JSON, command lines, logs | `\` as `\\`; control characters and bytes that are no UTF-8 as `\xff` |
+//! | [`Path::key`], [`Path::of_key`] | keys of the store, which are UTF-8 | bytes that are no UTF-8, as a zero byte and two digits |
 
-use std::borrow::Borrow;
-use std::fmt;
+use std::borrow::{Borrow, Cow};
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -13,13 +21,13 @@ pub const LONGEST_NAME: usize = 255;
 /// The first name that belongs to Lull itself: a mount shows its snapshots there.
 pub const RESERVED: &str = ".lull";
 
-/// The path of a file within the replicated tree: relative, of plain names, in UTF-8.
+/// The path of an object within the replicated tree: relative, of plain names, as bytes.
 ///
-/// Clones share their text. Paths are ordered by their bytes.
+/// Clones share their bytes. Paths are ordered by their bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Path(Arc<str>);
+pub struct Path(Arc<[u8]>);
 
-/// Why something is no path of a replicated file.
+/// Why something is no path of a replicated object.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PathError {
     /// There is nothing in it.
@@ -34,53 +42,30 @@ pub enum PathError {
     /// It leads out of the tree, or around within it.
     #[error("the path has `.` or `..` in it: write it without")]
     Dots,
-    /// It has a character that ends lines, texts or terminals' patience.
-    #[error("the path has a control character in it: rename the file")]
-    Control,
+    /// No file system has such a name.
+    #[error("the path has a zero byte in it: rename the file")]
+    Zero,
     /// A name is too long for the file systems of replicas.
     #[error("a name of the path has over {LONGEST_NAME} bytes: shorten it")]
     LongName,
     /// The whole is too long for the file systems of replicas.
     #[error("the path has over {LONGEST_PATH} bytes: shorten it")]
     Long,
-    /// It is no text.
-    #[error("the path is no UTF-8: rename the file")]
-    Encoding,
+    /// A text has an escape that stands for nothing.
+    #[error("the path has a backslash that escapes nothing: write it as `\\\\`")]
+    Escape,
     /// Lull's own folder.
     #[error("`{RESERVED}` at the root is Lull's own: rename the file")]
     Reserved,
 }
 
 impl Path {
-    /// The path that `text` names.
+    /// The path of which these are the bytes in UTF-8.
     ///
     /// # Errors
     /// If it breaks one of the rules.
     pub fn new(text: &str) -> Result<Self, PathError> {
-        if text.is_empty() {
-            return Err(PathError::Empty);
-        }
-        if text.len() > LONGEST_PATH {
-            return Err(PathError::Long);
-        }
-        if text.starts_with('/') {
-            return Err(PathError::Absolute);
-        }
-        if text.chars().any(char::is_control) {
-            return Err(PathError::Control);
-        }
-        for name in text.split('/') {
-            match name {
-                "" => return Err(PathError::EmptyName),
-                "." | ".." => return Err(PathError::Dots),
-                _ if name.len() > LONGEST_NAME => return Err(PathError::LongName),
-                _ => {}
-            }
-        }
-        if text.split('/').next() == Some(RESERVED) {
-            return Err(PathError::Reserved);
-        }
-        Ok(Path(text.into()))
+        Path::from_bytes(text.as_bytes())
     }
 
     /// The path that these bytes of a file system name.
@@ -88,55 +73,186 @@ impl Path {
     /// # Errors
     /// If they break one of the rules.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PathError> {
-        // The rules on bytes first: a path of 4 kB of nonsense is too long before it is no text.
+        if bytes.is_empty() {
+            return Err(PathError::Empty);
+        }
         if bytes.len() > LONGEST_PATH {
             return Err(PathError::Long);
         }
-        core::str::from_utf8(bytes).map_err(|_| PathError::Encoding).and_then(Path::new)
+        if bytes.starts_with(b"/") {
+            return Err(PathError::Absolute);
+        }
+        if bytes.contains(&0) {
+            return Err(PathError::Zero);
+        }
+        for name in bytes.split(|byte| *byte == b'/') {
+            match name {
+                b"" => return Err(PathError::EmptyName),
+                b"." | b".." => return Err(PathError::Dots),
+                _ if name.len() > LONGEST_NAME => return Err(PathError::LongName),
+                _ => {}
+            }
+        }
+        if bytes.split(|byte| *byte == b'/').next() == Some(RESERVED.as_bytes()) {
+            return Err(PathError::Reserved);
+        }
+        Ok(Path(bytes.into()))
     }
 
-    /// The text.
-    pub fn as_str(&self) -> &str {
+    /// The path that is displayed as this text.
+    ///
+    /// # Errors
+    /// If it breaks one of the rules, or an escape is none.
+    pub fn parse(text: &str) -> Result<Self, PathError> {
+        if !text.contains('\\') {
+            return Path::new(text);
+        }
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((plain, escaped)) = rest.split_once('\\') {
+            bytes.extend_from_slice(plain.as_bytes());
+            if let Some(behind) = escaped.strip_prefix('\\') {
+                bytes.push(b'\\');
+                rest = behind;
+                continue;
+            }
+            let digits = escaped.strip_prefix('x').and_then(|digits| digits.get(..2));
+            bytes.push(digits.and_then(byte_of).ok_or(PathError::Escape)?);
+            rest = &escaped[3..];
+        }
+        bytes.extend_from_slice(rest.as_bytes());
+        Path::from_bytes(&bytes)
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The folders above, from the innermost.
-    pub fn parents(&self) -> impl Iterator<Item = &str> {
-        self.0.rmatch_indices('/').map(|(at, _)| &self.0[..at])
+    /// The path as UTF-8: itself if it is, otherwise with a zero byte and two hexadecimal digits for each byte
+    /// that is not. No path has a zero byte, so no two paths have the same key.
+    pub fn key(&self) -> Cow<'_, str> {
+        if let Ok(text) = str::from_utf8(&self.0) {
+            return text.into();
+        }
+        let mut key = String::with_capacity(self.0.len() + 2);
+        for chunk in self.0.utf8_chunks() {
+            key.push_str(chunk.valid());
+            for byte in chunk.invalid() {
+                // Writing to a string does not fail.
+                let _ = write!(key, "\0{byte:02x}");
+            }
+        }
+        key.into()
     }
 
-    /// Whether the file lies in `folder`, at any depth; the root is the empty text.
-    pub fn is_within(&self, folder: &str) -> bool {
-        folder.is_empty() || self.0.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+    /// The path that has this key.
+    ///
+    /// # Errors
+    /// If no path has.
+    pub fn of_key(key: &str) -> Result<Self, PathError> {
+        let mut parts = key.split('\0');
+        let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+        for part in parts {
+            bytes.push(part.get(..2).and_then(byte_of).ok_or(PathError::Zero)?);
+            bytes.extend_from_slice(&part.as_bytes()[2..]);
+        }
+        Path::from_bytes(&bytes)
+    }
+
+    /// The folders above, from the innermost.
+    pub fn parents(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        let slashes = self.0.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
+        slashes.map(|(at, _)| &self.0[..at])
+    }
+
+    /// The folder in which it lies; none if that is the root.
+    pub fn parent(&self) -> Option<Path> {
+        self.parents().next().map(|parent| Path(parent.into()))
+    }
+
+    /// How many folders are above.
+    pub fn depth(&self) -> usize {
+        self.0.iter().filter(|byte| **byte == b'/').count()
+    }
+
+    /// Whether the object lies in `folder`, at any depth; the root is the empty name.
+    pub fn is_within(&self, folder: &[u8]) -> bool {
+        folder.is_empty() || self.0.strip_prefix(folder).is_some_and(|rest| rest.starts_with(b"/"))
+    }
+
+    /// With what all paths in this folder begin.
+    pub fn prefix(&self) -> Vec<u8> {
+        prefix_of(&self.0)
     }
 
     /// What paths have in common that differ only in their case. To upper case first: some letters have
     /// more than one small form, and file systems take these for one, too.
     pub fn folded(&self) -> String {
-        self.0.to_uppercase().to_lowercase()
+        self.key().to_uppercase().to_lowercase()
     }
 }
 
-impl Borrow<str> for Path {
-    fn borrow(&self) -> &str {
+/// With what all paths in `folder` begin; the root is the empty name.
+pub(crate) fn prefix_of(folder: &[u8]) -> Vec<u8> {
+    if folder.is_empty() { Vec::new() } else { [folder, b"/"].concat() }
+}
+
+/// The byte that two lower-case hexadecimal digits stand for.
+fn byte_of(digits: &str) -> Option<u8> {
+    let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    let all = digits.bytes().all(is_digit);
+    all.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
+}
+
+/// A name as a text for people, in one line: see the [module](self).
+#[derive(Clone, Copy, Debug)]
+pub struct Escaped<'a>(pub &'a [u8]);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for character in chunk.valid().chars() {
+                if character == '\\' {
+                    f.write_str("\\\\")?;
+                } else if character.is_control() {
+                    let mut bytes = [0; 4];
+                    for byte in character.encode_utf8(&mut bytes).bytes() {
+                        write!(f, "\\x{byte:02x}")?;
+                    }
+                } else {
+                    f.write_char(character)?;
+                }
+            }
+            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Borrow<[u8]> for Path {
+    fn borrow(&self) -> &[u8] {
         &self.0
     }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        Escaped(&self.0).fmt(f)
     }
 }
 
 impl fmt::Debug for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &*self.0)
+        write!(f, "\"{self}\"")
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -150,6 +266,8 @@ mod tests {
             ("a/.lull", None),
             (".lullaby", None),
             ("...", None),
+            ("a\nb", None),
+            ("Icon\r", None),
             ("", Some(PathError::Empty)),
             ("/etc/passwd", Some(PathError::Absolute)),
             ("a//b", Some(PathError::EmptyName)),
@@ -157,8 +275,7 @@ mod tests {
             ("..", Some(PathError::Dots)),
             ("a/../b", Some(PathError::Dots)),
             ("./a", Some(PathError::Dots)),
-            ("a\0b", Some(PathError::Control)),
-            ("a\nb", Some(PathError::Control)),
+            ("a\0b", Some(PathError::Zero)),
             (".lull", Some(PathError::Reserved)),
             (".lull/@7/a", Some(PathError::Reserved)),
             (long_name.as_str(), Some(PathError::LongName)),
@@ -166,20 +283,52 @@ mod tests {
         ] {
             assert_eq!(Path::new(text).err(), expected, "{text:.40?}");
         }
-        assert_eq!(Path::from_bytes(b"a\xff").err(), Some(PathError::Encoding));
         assert_eq!(Path::from_bytes(&[0xff; 5_000]).err(), Some(PathError::Long));
         assert_eq!(Path::from_bytes(b"a/b").map(|path| path.to_string()), Ok("a/b".to_owned()));
     }
 
     #[test]
-    fn a_path_knows_the_folders_above() {
+    fn path_knows_the_folders_above() {
         let path = Path::new("a/b/c").expect("a path");
-        assert_eq!(path.parents().collect::<Vec<_>>(), ["a/b", "a"]);
+        assert_eq!(path.parents().collect::<Vec<_>>(), [&b"a/b"[..], b"a"]);
+        assert_eq!(path.parent(), Path::new("a/b").ok());
         for (folder, expected) in
             [("", true), ("a", true), ("a/b", true), ("a/b/c", false), ("a/", false)]
         {
-            assert_eq!(path.is_within(folder), expected, "{folder:?}");
+            assert_eq!(path.is_within(folder.as_bytes()), expected, "{folder:?}");
         }
-        assert!(!Path::new("ab/c").expect("a path").is_within("a"));
+        assert!(!Path::new("ab/c").expect("a path").is_within(b"a"));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_escaped() {
+        for (bytes, shown, key) in [
+            (&b"plain"[..], "plain", "plain"),
+            ("Straße".as_bytes(), "Straße", "Straße"),
+            (b"a\xffb", "a\\xffb", "a\0ffb"),
+            (b"a\\xffb", "a\\\\xffb", "a\\xffb"),
+            (b"a\nb", "a\\x0ab", "a\nb"),
+            ("a\u{85}".as_bytes(), "a\\xc2\\x85", "a\u{85}"),
+            (b"\xe2\x82/x", "\\xe2\\x82/x", "\0e2\082/x"),
+        ] {
+            let path = Path::from_bytes(bytes).expect("a path");
+            assert_eq!((&*path.to_string(), &*path.key()), (shown, key));
+        }
+        for text in ["a\\", "a\\y", "a\\x", "a\\xf", "a\\xFF", "a\\x+1", "a\\xß"] {
+            assert_eq!(Path::parse(text).err(), Some(PathError::Escape), "{text}");
+        }
+        for key in ["a\0", "a\0f", "a\0fg", "a\0+1"] {
+            assert_eq!(Path::of_key(key).err(), Some(PathError::Zero), "{key}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn both_texts_of_a_path_lead_back_to_it(bytes in vec(any::<u8>(), 1..40)) {
+            let Ok(path) = Path::from_bytes(&bytes) else { return Ok(()) };
+            prop_assert_eq!(Path::parse(&path.to_string()), Ok(path.clone()));
+            prop_assert_eq!(Path::of_key(&path.key()), Ok(path.clone()));
+            prop_assert!(!path.to_string().contains(char::is_control));
+        }
     }
 }

@@ -251,7 +251,7 @@ impl Hash for NextPosition {
 
 /// Hashes what a path holds, so that no two contents give the same bytes.
 pub(crate) fn hash_entry(hasher: &mut Hasher, path: &Path, content: Option<&Content>) {
-    let text = path.as_str().as_bytes();
+    let text = path.as_bytes();
     hasher.update(&(text.len() as u64).to_le_bytes());
     hasher.update(text);
     match content {

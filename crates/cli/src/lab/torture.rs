@@ -144,7 +144,7 @@ fn log_of(history: &History, store: &Path) -> anyhow::Result<Vec<Changes>> {
         (1..=history.bodies).map(|number| (Digest::of(&body(number)), Body(number))).collect();
     let changes = image.log.iter().map(|entry| {
         let changes = entry.commit.changes.iter().map(|change| {
-            let object = object_of(change.path.as_str()).map_or(Name(u32::MAX), name);
+            let object = object_of(&change.path.to_string()).map_or(Name(u32::MAX), name);
             let digest = change.content.map(|content| content.digest);
             let body = digest.map(|digest| bodies.get(&digest).copied().unwrap_or(UNKNOWN));
             (object, body)

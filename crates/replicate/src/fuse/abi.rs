@@ -301,7 +301,7 @@ impl Answer {
     pub(super) fn add_name(
         &mut self,
         (number, is_folder): (u64, bool),
-        name: &str,
+        name: &[u8],
         next: u64,
         size: usize,
     ) -> bool {
@@ -313,7 +313,7 @@ impl Answer {
         let kind = if is_folder { FOLDER } else { FILE };
         let count = u32::try_from(name.len()).unwrap_or(u32::MAX);
         let mut this = core::mem::take(self).u64(number).u64(next).u32(count).u32(kind >> 12);
-        this.0.extend_from_slice(name.as_bytes());
+        this.0.extend_from_slice(name);
         this.0.resize(this.0.len() + padded - length, 0);
         *self = this;
         true
@@ -429,10 +429,10 @@ mod tests {
     #[test]
     fn names_are_added_as_long_as_there_is_room() {
         let mut answer = Answer::default();
-        assert!(answer.add_name((1, true), "12345678", 1, 64));
+        assert!(answer.add_name((1, true), b"12345678", 1, 64));
         assert_eq!(answer.bytes().len(), 32);
-        assert!(answer.add_name((1, true), "1", 2, 64));
+        assert!(answer.add_name((1, true), b"1", 2, 64));
         assert_eq!(answer.bytes().len(), 64);
-        assert!(!answer.add_name((1, true), "1", 3, 64));
+        assert!(!answer.add_name((1, true), b"1", 3, 64));
     }
 }

@@ -16,7 +16,7 @@ use super::abi::{self, Answer, Attributes, Kind, Operation, Range};
 use super::lock;
 use super::nodes::{File, Node, Nodes, Place, number_of};
 use crate::daemon::{Found, ReadError, ReplicaHandle, Tries};
-use crate::path::{Path, PathError};
+use crate::path::{Path, PathError, prefix_of};
 use crate::replica::{Entry, Holding, Outcome, Request, What};
 use crate::types::Sequence;
 use crate::wire::PIECE;
@@ -69,7 +69,7 @@ struct OpenFile {
 /// A name of a folder that is open.
 #[derive(Debug)]
 struct Listed {
-    name: String,
+    name: Vec<u8>,
     number: u64,
     is_folder: bool,
 }
@@ -349,7 +349,7 @@ impl Files {
                 let content = file.version.content;
                 Attributes {
                     // Of a version it is the same in all states.
-                    number: number_of(file.path.as_str(), Some(file.version.sequence)),
+                    number: number_of(file.path.as_bytes(), Some(file.version.sequence)),
                     kind: Kind::File(content.metadata.mode),
                     size: content.size.0,
                     modified: content.metadata.modified.as_nanos(),
@@ -361,7 +361,7 @@ impl Files {
                     Place::Now(_) | Place::States => self.changed(),
                     Place::Then(at, _) => self.replica.made(*at)?.as_nanos(),
                 };
-                let number = number_of(&place.text(), None);
+                let number = number_of(&place.name(), None);
                 Attributes { number, kind: Kind::Folder, size: 0, modified, owner }
             }
         })
@@ -416,18 +416,18 @@ impl Files {
             Ok(place) => place,
             Err(error) => return self.refuse(unique, error),
         };
-        let text = |path: &Option<Path>| path.as_ref().map_or("", Path::as_str).to_owned();
         match &place {
             Place::Now(path) => {
-                let what = What::Names(text(path));
+                let what = What::Names(path.clone());
                 self.ask(unique, what, move |this, outcome| this.listed(unique, &place, outcome));
             }
             Place::States => {
                 let states = self.replica.states();
-                let states = states.iter().map(|(at, _)| (at.to_string(), Entry::Folder));
+                let states =
+                    states.iter().map(|(at, _)| (at.to_string().into_bytes(), Entry::Folder));
                 self.listed(unique, &place, Outcome::Names(states.collect()));
             }
-            Place::Then(at, path) => match self.replica.names_at(*at, &text(path)) {
+            Place::Then(at, path) => match self.replica.names_at(*at, path.as_ref()) {
                 Some(outcome) => self.listed(unique, &place, outcome),
                 None => self.refuse(unique, Errno::ESTALE),
             },
@@ -439,27 +439,25 @@ impl Files {
         let Outcome::Names(names) = outcome else {
             return self.refuse(unique, Errno::ENOENT);
         };
-        let text = place.text();
-        let whole = |within: &str, name: &str| match within {
-            "" => name.to_owned(),
-            within => format!("{within}/{name}"),
-        };
-        let folder = |name: &str, whole: &str| Listed {
+        let own = place.name();
+        let whole = |within: &[u8], name: &[u8]| [&prefix_of(within), name].concat();
+        let folder = |name: &[u8], whole: &[u8]| Listed {
             name: name.to_owned(),
             number: number_of(whole, None),
             is_folder: true,
         };
-        let above = text.rsplit_once('/').map_or("", |(above, _)| above);
-        let mut list = vec![folder(".", &text), folder("..", above)];
+        let slash = own.iter().rposition(|byte| *byte == b'/');
+        let above = slash.map_or(&b""[..], |end| &own[..end]);
+        let mut list = vec![folder(b".", &own), folder(b"..", above)];
         for (name, entry) in names {
             list.push(match entry {
-                Entry::Folder => folder(&name, &whole(&text, &name)),
+                Entry::Folder => folder(&name, &whole(&own, &name)),
                 Entry::File(version) => {
                     let path = match place {
                         Place::Now(path) | Place::Then(_, path) => path.as_ref(),
                         Place::States => None,
                     };
-                    let path = whole(path.map_or("", Path::as_str), &name);
+                    let path = whole(path.map_or(b"", Path::as_bytes), &name);
                     let number = number_of(&path, Some(version.sequence));
                     Listed { name, number, is_folder: false }
                 }

@@ -29,7 +29,7 @@ impl Place {
     /// The place of a name in this one.
     pub(super) fn child(&self, name: &[u8]) -> Result<Place, PathError> {
         let within = |path: &Option<Path>| {
-            let mut whole = path.as_ref().map_or_else(Vec::new, |path| format!("{path}/").into());
+            let mut whole = path.as_ref().map_or_else(Vec::new, Path::prefix);
             whole.extend_from_slice(name);
             Path::from_bytes(&whole).map(Some)
         };
@@ -49,12 +49,14 @@ impl Place {
     }
 
     /// The whole name from where it is mounted.
-    pub(super) fn text(&self) -> Cow<'_, str> {
+    pub(super) fn name(&self) -> Cow<'_, [u8]> {
         match self {
-            Place::Now(path) => path.as_ref().map_or("", Path::as_str).into(),
-            Place::States => RESERVED.into(),
-            Place::Then(at, None) => format!("{RESERVED}/{at}").into(),
-            Place::Then(at, Some(path)) => format!("{RESERVED}/{at}/{path}").into(),
+            Place::Now(path) => path.as_ref().map_or(&b""[..], Path::as_bytes).into(),
+            Place::States => RESERVED.as_bytes().into(),
+            Place::Then(at, None) => format!("{RESERVED}/{at}").into_bytes().into(),
+            Place::Then(at, Some(path)) => {
+                [format!("{RESERVED}/{at}/").as_bytes(), path.as_bytes()].concat().into()
+            }
         }
     }
 }
@@ -118,13 +120,13 @@ impl<B> Node<B> {
 
 /// `st_ino`: the same for a folder and for a version each time, also after a new start. Two may have
 /// the same one as soon as they have the same 62 bits of a hash, which does no harm here.
-pub(super) fn number_of(path: &str, version: Option<Sequence>) -> u64 {
+pub(super) fn number_of(path: &[u8], version: Option<Sequence>) -> u64 {
     if path.is_empty() {
         return ROOT;
     }
     let mut hasher = blake3::Hasher::new();
     hasher.update(&version.map_or(0, |version| version.0).to_le_bytes());
-    hasher.update(path.as_bytes());
+    hasher.update(path);
     let mut first = [0; 8];
     first.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
     // Positive also where it is taken for a signed number, and not that of the root.
@@ -213,8 +215,8 @@ mod tests {
         let second = nodes.tell(file("a", 2));
         assert_ne!(first, second);
         assert_ne!(
-            number_of("a", Some(Sequence(1))),
-            number_of("a", Some(Sequence(2))),
+            number_of(b"a", Some(Sequence(1))),
+            number_of(b"a", Some(Sequence(2))),
             "and a number that stat shows"
         );
         let Some(Node::File(file)) = nodes.get(first) else { panic!("it is a file") };
@@ -254,7 +256,7 @@ mod tests {
             (&within, ".lull/@17/a/b"),
             (&child(&root, "a").unwrap(), "a"),
         ] {
-            assert_eq!(place.text(), text);
+            assert_eq!(*place.name(), *text.as_bytes());
         }
         for name in ["@", "@-1", "@+1", "@017", "@1x", "@99999999999999999999", "17", "a"] {
             assert!(child(&states, name).is_err(), "{name}");

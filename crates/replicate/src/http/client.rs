@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use thiserror::Error;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{Sender, channel};
@@ -386,14 +386,15 @@ impl Client {
         Err(ClientError::Overtaken)
     }
 
-    async fn tree(&self) -> Result<(Sequence, BTreeMap<String, Entry>), ClientError> {
+    async fn tree(&self) -> Result<(Sequence, BTreeMap<Path, Entry>), ClientError> {
         let answer = self.send(self.request(Method::GET, "/.lull/tree", Content::none())).await?;
         let mut lines = answer.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let first = lines.next().and_then(|line| std::str::from_utf8(line).ok()?.parse().ok());
         let sequence = Sequence(first.ok_or(ClientError::Unexpected)?);
         let entries = lines.map(|line| {
             let entry: Entry = serde_json::from_slice(line).map_err(|_| ClientError::Unexpected)?;
-            Ok((entry.path.clone(), entry))
+            let path = Path::parse(&entry.path).map_err(|_| ClientError::Unexpected)?;
+            Ok((path, entry))
         });
         Ok((sequence, entries.collect::<Result<_, ClientError>>()?))
     }
@@ -411,7 +412,7 @@ impl Client {
         let mut request = self.request(Method::POST, "/.lull/transactions", body);
         request.headers_mut().insert(AFTER, after.0.into());
         if let Some(within) = within {
-            let within = utf8_percent_encode(within.as_str(), NON_ALPHANUMERIC).to_string();
+            let within = percent_encode(within.as_bytes(), NON_ALPHANUMERIC).to_string();
             let within = HeaderValue::try_from(within).map_err(|_| ClientError::Unexpected)?;
             request.headers_mut().insert(WITHIN, within);
         }

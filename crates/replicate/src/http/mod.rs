@@ -38,6 +38,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
+use crate::path::RESERVED as OWN;
 use content::Content;
 pub use origin::OriginFace;
 pub use replica::{Blocked, ReplicaFace};
@@ -209,11 +210,17 @@ fn document(kind: &'static str, text: String) -> Response<Content> {
     response
 }
 
-/// The name that a request is for: its path without the first slash, decoded. None if it is no text.
-fn name_of(request: &Request<impl Sized>) -> Option<String> {
+/// The name that a request is for: its path without the first slash, decoded.
+fn name_of(request: &Request<impl Sized>) -> Vec<u8> {
     let path = request.uri().path();
     let path = path.strip_prefix('/').unwrap_or(path);
-    percent_encoding::percent_decode_str(path).decode_utf8().ok().map(|name| name.into_owned())
+    percent_encoding::percent_decode_str(path).collect()
+}
+
+/// What a request asks of Lull itself, if it does: the name below Lull's own.
+fn own_of(name: &[u8]) -> Option<&str> {
+    let own = name.strip_prefix(OWN.as_bytes())?.strip_prefix(b"/")?;
+    Some(str::from_utf8(own).unwrap_or("?"))
 }
 
 /// The socket by which whoever may use an origin's folder gives it orders.

@@ -24,11 +24,11 @@ use tokio::time::timeout;
 use super::conditions::{ByTime, of_write, tag_of};
 use super::content::Content;
 use super::transaction::{File, Intake, Malformed, Parser};
-use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of, socket};
+use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of, own_of, socket};
 use crate::daemon::{DaemonError, OriginHandle, WriteError, blocking};
 use crate::identity::IdentityError;
 use crate::origin::{Condition, Put, Refused, Transaction};
-use crate::path::{Path, RESERVED};
+use crate::path::{Escaped, Path};
 use crate::store::Body;
 use crate::types::{Digest, LARGEST_BODY, Metadata, Sequence};
 
@@ -220,10 +220,8 @@ impl OriginFace {
     async fn transaction(&self, request: Request<&mut Incoming>) -> Result<Done, Failed> {
         let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
         let after = header(AFTER).and_then(|after| after.parse().ok());
-        let within = header(WITHIN).map(|within| {
-            let within = percent_decode_str(within).decode_utf8_lossy().into_owned();
-            Path::new(&within).map_err(|error| Malformed::Path(within, error))
-        });
+        let within =
+            header(WITHIN).map(|within| named(&percent_decode_str(within).collect::<Vec<_>>()));
         let within = within.transpose()?;
         let mut parser = match after {
             Some(_) => Parser::holding(self.origin.clone()),
@@ -288,7 +286,7 @@ impl OriginFace {
             Order::Wait { names, sequence, files: Some(folder) } => {
                 let folder = Some(folder).filter(|folder| !folder.is_empty());
                 let folder =
-                    folder.map(|name| Path::new(&name).map_err(|why| Malformed::Path(name, why)));
+                    folder.map(|name| Path::parse(&name).map_err(|why| Malformed::Path(name, why)));
                 let folder = folder.transpose()?;
                 self.origin.wait_for_files(&names, Sequence(sequence), folder.as_ref()).await?;
                 Done::Nothing
@@ -346,10 +344,8 @@ impl OriginFace {
     }
 
     async fn route(&self, request: Request<&mut Incoming>) -> Result<Response<Content>, Failed> {
-        let Some(name) = name_of(&request) else {
-            return Ok(line(StatusCode::BAD_REQUEST, "the path is no UTF-8"));
-        };
-        if let Some(own) = name.strip_prefix(RESERVED).and_then(|own| own.strip_prefix('/')) {
+        let name = name_of(&request);
+        if let Some(own) = own_of(&name) {
             return self.own(own, request).await;
         }
         let put = match *request.method() {
@@ -363,7 +359,7 @@ impl OriginFace {
                 return Ok(response);
             }
         };
-        let path = Path::new(&name).map_err(|error| Malformed::Path(name, error))?;
+        let path = named(&name)?;
         let conditions = of_write(request.headers())?;
         if !put {
             return Ok(self.done(&self.write(path, conditions, Put::Delete).await?));
@@ -391,6 +387,11 @@ impl OriginFace {
         }
         response
     }
+}
+
+/// The path of an object that a request names.
+fn named(name: &[u8]) -> Result<Path, Malformed> {
+    Path::from_bytes(name).map_err(|error| Malformed::Path(Escaped(name).to_string(), error))
 }
 
 /// The next bytes of a request's body.

@@ -21,9 +21,9 @@ use tokio::time::timeout;
 use super::conditions::{self, Judged};
 use super::content::Content;
 use super::origin::local;
-use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of};
+use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of, own_of};
 use crate::daemon::{Found, ReadError, ReplicaHandle};
-use crate::path::{Path, RESERVED};
+use crate::path::{Escaped, Path};
 use crate::replica::{Answer, Request as Read, What};
 use crate::time::LocalTime;
 use crate::token::{Keyring, TokenError};
@@ -120,18 +120,18 @@ impl ReplicaFace {
         Ok(Serving::open(Listener::Unix(listener), Arc::new(face)))
     }
 
-    async fn object(&self, name: &str, request: &Request<Incoming>) -> Response<Content> {
+    async fn object(&self, name: &[u8], request: &Request<Incoming>) -> Response<Content> {
         let seen = match Seen::of(request, &self.replica.tokens()) {
             Ok(seen) => seen,
             Err(error) => return line(StatusCode::BAD_REQUEST, error),
         };
         // As web servers do: a folder is read by its index.
         let file = match name {
-            _ if name.is_empty() || name.ends_with('/') => format!("{name}index.html"),
+            _ if name.is_empty() || name.ends_with(b"/") => [name, b"index.html"].concat(),
             _ => name.to_owned(),
         };
-        let Ok(path) = Path::new(&file) else {
-            return line(StatusCode::NOT_FOUND, format_args!("there is no `{file}`"));
+        let Ok(path) = Path::from_bytes(&file) else {
+            return absent(&file);
         };
         let patience = self.blocked.patience();
         let read = match self.without_body(&path, seen.at, patience, request).await {
@@ -146,8 +146,7 @@ impl ReplicaFace {
             Ok(read) => read,
             Err(error) => return self.unanswered(error, request.uri(), seen),
         };
-        let mut response = response
-            .unwrap_or_else(|| line(StatusCode::NOT_FOUND, format_args!("there is no `{path}`")));
+        let mut response = response.unwrap_or_else(|| absent(path.as_bytes()));
         self.remember(at, seen, response.headers_mut());
         response
     }
@@ -483,9 +482,13 @@ fn date(metadata: Metadata) -> HttpDate {
     HttpDate::from(SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos))
 }
 
+fn absent(name: &[u8]) -> Response<Content> {
+    line(StatusCode::NOT_FOUND, format_args!("there is no `{}`", Escaped(name)))
+}
+
 /// What a file is, by its name.
 fn kind_of(path: &Path) -> &'static str {
-    mime_guess::from_path(path.as_str()).first_raw().unwrap_or("application/octet-stream")
+    mime_guess::from_path(&*path.key()).first_raw().unwrap_or("application/octet-stream")
 }
 
 impl Face for ReplicaFace {
@@ -496,17 +499,13 @@ impl Face for ReplicaFace {
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
             return response;
         }
-        let Some(name) = name_of(&request) else {
-            return line(StatusCode::BAD_REQUEST, "the path is no UTF-8");
-        };
-        let own = name.strip_prefix(RESERVED).and_then(|own| own.strip_prefix('/'));
+        let name = name_of(&request);
+        let own = own_of(&name);
         let status = || self.replica.status();
         match own {
             None if self.shows != Shows::Figures => self.object(&name, &request).await,
             // No object has such a name.
-            Some(_) if self.shows == Shows::Objects => {
-                line(StatusCode::NOT_FOUND, format_args!("there is no `{name}`"))
-            }
+            Some(_) if self.shows == Shows::Objects => absent(&name),
             Some("status") => document("application/json", figures::json(&status())),
             Some("metrics") => document(figures::PROMETHEUS, figures::of_replica(&status())),
             _ => line(StatusCode::NOT_FOUND, "here are /.lull/status and /.lull/metrics"),

@@ -84,7 +84,7 @@ pub(super) enum Malformed {
     Stream,
     #[error("the stream ends before the transaction does: send it again")]
     Cut,
-    #[error("`{}`: {}", .0.escape_debug(), .1)]
+    #[error("`{0}`: {1}")]
     Path(String, PathError),
     #[error("`{0}` is changed twice: name it once")]
     Twice(Path),
@@ -223,7 +223,7 @@ impl Parser {
     }
 
     async fn head(&mut self, head: Head) -> Result<(), Malformed> {
-        let path = Path::new(&head.path).map_err(|error| Malformed::Path(head.path, error))?;
+        let path = Path::parse(&head.path).map_err(|error| Malformed::Path(head.path, error))?;
         if self.changes.contains_key(&path) {
             return Err(Malformed::Twice(path));
         }

@@ -33,7 +33,7 @@ struct Body {
 fn taken_by(path: &Path, size: Bytes) -> u64 {
     /// Beside its bytes and its name.
     const EACH: u64 = 256;
-    size.0 + path.as_str().len() as u64 + EACH
+    size.0 + path.as_bytes().len() as u64 + EACH
 }
 
 impl UnderWay {

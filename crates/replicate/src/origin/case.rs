@@ -111,15 +111,15 @@ impl ByCase {
 
 /// In how many folders what two paths differ by lies at most: it is as deep as the shorter of both.
 fn common_depth(one: &Path, other: &Path) -> usize {
-    let depth = |path: &Path| path.as_str().matches('/').count();
-    depth(one).min(depth(other))
+    one.depth().min(other.depth())
 }
 
 /// The folder of `path` that lies in `depth` others, or the file itself.
 fn outer(path: &Path, depth: usize) -> Path {
-    let text = path.as_str();
-    match text.match_indices('/').nth(depth) {
-        Some((end, _)) => Path::new(&text[..end]).expect("a folder of a path is one"),
-        None => path.clone(),
-    }
+    let folder = path.parents().nth(path.depth().saturating_sub(depth + 1));
+    let folder = folder.filter(|_| depth < path.depth());
+    folder.map_or_else(
+        || path.clone(),
+        |one| Path::from_bytes(one).expect("a folder of a path is one"),
+    )
 }

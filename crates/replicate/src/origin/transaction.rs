@@ -473,30 +473,30 @@ impl<P: Clone> Origin<P> {
         let mut own = Overlay::default();
         own.extend(changes);
         let objects = &self.image.objects;
-        let exists = |path: &str| {
+        let exists = |path: &[u8]| {
             let newer = own.0.get(path).or_else(|| overlay.0.get(path));
             newer.map_or_else(|| objects.contains_key(path), Option::is_some)
         };
         for (path, _) in changes.iter().filter(|(_, content)| content.is_some()) {
             if let Some(parent) = path.parents().find(|parent| exists(parent)) {
-                let parent = Path::new(parent).unwrap_or_else(|_| path.clone());
+                let parent = Path::from_bytes(parent).unwrap_or_else(|_| path.clone());
                 return Err(Refused::FileAndFolder(parent));
             }
-            let below = format!("{path}/");
-            let is_below = |other: &&Path| other.as_str().starts_with(&below);
-            let from = (Bound::Included(below.as_str()), Bound::Unbounded);
-            let older = objects.range::<str, _>(from).map(|(path, _)| path).take_while(is_below);
+            let below = path.prefix();
+            let is_below = |other: &&Path| other.as_bytes().starts_with(&below);
+            let from = (Bound::Included(&below[..]), Bound::Unbounded);
+            let older = objects.range::<[u8], _>(from).map(|(path, _)| path).take_while(is_below);
             let mut newer = [&overlay.0, &own.0].into_iter().flat_map(|layer| {
-                layer.range::<str, _>(from).map(|(path, _)| path).take_while(is_below)
+                layer.range::<[u8], _>(from).map(|(path, _)| path).take_while(is_below)
             });
-            let is_live = |other: &Path| exists(other.as_str());
+            let is_live = |other: &Path| exists(other.as_bytes());
             if newer.any(is_live) || older.into_iter().any(is_live) {
                 return Err(Refused::FileAndFolder(path.clone()));
             }
         }
         let Some(by_case) = &self.by_case else { return Ok(()) };
         let newer: ByCase = [&overlay.0, &own.0].into_iter().flat_map(BTreeMap::keys).collect();
-        let is_live = |path: &Path| exists(path.as_str());
+        let is_live = |path: &Path| exists(path.as_bytes());
         let put = changes.iter().filter(|(_, content)| content.is_some());
         put.map(|(path, _)| path)
             .try_for_each(|path| ByCase::check(&[by_case, &newer], path, is_live))

@@ -339,7 +339,7 @@ impl Buffer {
 /// Memory that a change takes, about, with its places in the two orders.
 fn bytes_of(change: &Change) -> u64 {
     let places = size_of::<(Digest, Place)>() + size_of::<(Path, Place)>();
-    (size_of::<Change>() + change.path.as_str().len() + places) as u64
+    (size_of::<Change>() + change.path.as_bytes().len() + places) as u64
 }
 
 impl Deref for Buffer {

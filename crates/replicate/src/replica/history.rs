@@ -64,13 +64,13 @@ impl History {
     /// `from`, and what each was.
     pub(super) fn range<'a>(
         &'a self,
-        from: Bound<&str>,
+        from: Bound<&[u8]>,
     ) -> impl Iterator<Item = (&'a Path, &'a VecDeque<Was>)> {
-        self.was.range::<str, _>((from, Bound::Unbounded))
+        self.was.range::<[u8], _>((from, Bound::Unbounded))
     }
 
     /// What a path was; none if it is what it was then.
-    pub(super) fn get(&self, path: &str, at: Sequence) -> Option<Option<Version>> {
+    pub(super) fn get(&self, path: &Path, at: Sequence) -> Option<Option<Version>> {
         self.was.get(path).and_then(|list| value(list, at))
     }
 
@@ -156,7 +156,7 @@ impl<P: Clone> Replica<P> {
     }
 
     /// What was in a folder, without what was in folders of it; none if the state can't be told.
-    pub fn names_at(&self, at: Sequence, folder: &str) -> Option<Outcome> {
+    pub fn names_at(&self, at: Sequence, folder: Option<&Path>) -> Option<Outcome> {
         self.view(at).map(|view| view.names(folder))
     }
 

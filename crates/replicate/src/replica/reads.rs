@@ -30,12 +30,12 @@ pub enum What {
     Entry(Path),
     /// That there is the root, which has no name: a folder, and of which state it is.
     Root,
-    /// What is in a folder, without what is in folders of it; the root is the empty text. One read
+    /// What is in a folder, without what is in folders of it; none is the root. One read
     /// of all these names, which needs no bodies.
-    Names(String),
-    /// All objects of a folder, at any depth; the root is the empty text. One read of all their
+    Names(Option<Path>),
+    /// All objects of a folder, at any depth; none is the root. One read of all their
     /// names, which needs no bodies.
-    Folder(String),
+    Folder(Option<Path>),
 }
 
 /// What is under a name.
@@ -84,7 +84,7 @@ pub enum Outcome {
     /// What is under the name.
     Entry(Entry),
     /// The names in the folder, in the order of their bytes.
-    Names(Vec<(String, Entry)>),
+    Names(Vec<(Vec<u8>, Entry)>),
     /// The objects of the folder, by name.
     Folder(Vec<(Path, Version)>),
 }
@@ -291,13 +291,15 @@ impl<P: Clone> Replica<P> {
         }
         match &request.what {
             What::Folder(folder) => {
-                let within = self.image.objects.iter().filter(|(path, _)| path.is_within(folder));
+                let within = self.image.objects.iter().filter(|(path, _)| {
+                    path.is_within(folder.as_ref().map_or(b"", Path::as_bytes))
+                });
                 let within = within.map(|(path, object)| (path.clone(), object.version));
                 Ok(Outcome::Folder(within.collect()))
             }
             What::Entry(path) => Ok(View::present(&self.image.objects).entry(path)),
             What::Root => Ok(Outcome::Entry(Entry::Folder)),
-            What::Names(folder) => Ok(View::present(&self.image.objects).names(folder)),
+            What::Names(folder) => Ok(View::present(&self.image.objects).names(folder.as_ref())),
             What::Version(path, version) => {
                 match self.image.objects.get(path).copied() {
                     // If it was overwritten: it was current when its name was looked up, which

@@ -12,6 +12,7 @@ use super::*;
 use crate::BodyEffect;
 use crate::merkle::MerkleTree;
 use crate::message::{BodyHeader, Start, ToReplica};
+use crate::path::Escaped;
 use crate::time::{Drift, WallTime};
 use crate::types::{Change, Content, Metadata, Payload, Version};
 
@@ -250,11 +251,13 @@ impl Bench {
                 Outcome::Absent => "-".to_owned(),
                 Outcome::Lost(version) => format!("lost {}", version.content.digest.0[0]),
                 Outcome::Folder(entries) => {
-                    entries.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>().join(" ")
+                    entries.iter().map(|(path, _)| path.to_string()).collect::<Vec<_>>().join(" ")
                 }
                 Outcome::Entry(entry) => told(&entry),
                 Outcome::Names(names) => {
-                    let told = names.iter().map(|(name, entry)| format!("{name}:{}", told(entry)));
+                    let told = names
+                        .iter()
+                        .map(|(name, entry)| format!("{}:{}", Escaped(name), told(entry)));
                     told.collect::<Vec<_>>().join(" ")
                 }
             };

@@ -28,13 +28,13 @@ impl<'a> View<'a> {
     }
 
     fn get(&self, path: &Path) -> Option<Version> {
-        let was = self.past.and_then(|(history, at)| history.get(path.as_str(), at));
+        let was = self.past.and_then(|(history, at)| history.get(path, at));
         was.unwrap_or_else(|| self.objects.get(path).map(|object| object.version))
     }
 
     /// The first object from there.
-    fn next(&self, from: Bound<&str>) -> Option<(&'a Path, Version)> {
-        let present = self.objects.range::<str, _>((from, Bound::Unbounded));
+    fn next(&self, from: Bound<&[u8]>) -> Option<(&'a Path, Version)> {
+        let present = self.objects.range::<[u8], _>((from, Bound::Unbounded));
         let mut present = present.map(|(path, object)| (path, object.version)).peekable();
         let Some((history, at)) = self.past else { return present.next() };
         let mut was = history.range(from).peekable();
@@ -58,9 +58,9 @@ impl<'a> View<'a> {
         if let Some(version) = self.get(path) {
             return Outcome::Entry(Entry::File(version));
         }
-        let within = format!("{path}/");
+        let within = path.prefix();
         match self.next(Bound::Included(&within)) {
-            Some((first, _)) if first.as_str().starts_with(&within) => {
+            Some((first, _)) if first.as_bytes().starts_with(&within) => {
                 Outcome::Entry(Entry::Folder)
             }
             _ => Outcome::Absent,
@@ -68,27 +68,28 @@ impl<'a> View<'a> {
     }
 
     /// What is in a folder, without what is in folders of it.
-    pub(super) fn names(&self, folder: &str) -> Outcome {
-        let within = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+    pub(super) fn names(&self, folder: Option<&Path>) -> Outcome {
+        let within = folder.map_or_else(Vec::new, Path::prefix);
         let mut found = Vec::new();
         let mut from = Bound::Included(within.clone());
-        while let Some((path, version)) = self.next(from.as_ref().map(String::as_str)) {
-            let Some(name) = path.as_str().strip_prefix(&within) else { break };
-            from = match name.split_once('/') {
+        while let Some((path, version)) = self.next(from.as_ref().map(Vec::as_slice)) {
+            let Some(name) = path.as_bytes().strip_prefix(&within[..]) else { break };
+            from = match name.iter().position(|byte| *byte == b'/') {
                 None => {
                     found.push((name.to_owned(), Entry::File(version)));
-                    Bound::Excluded(path.as_str().to_owned())
+                    Bound::Excluded(path.as_bytes().to_owned())
                 }
-                Some((name, _)) => {
+                Some(end) => {
+                    let name = &name[..end];
                     found.push((name.to_owned(), Entry::Folder));
                     // All of it lies between `name/` and what follows the slash among the bytes.
-                    Bound::Included(format!("{within}{name}0"))
+                    Bound::Included([&within, name, b"0"].concat())
                 }
             };
         }
         // Among paths `a.b` comes before `a/b`, but the name `a` comes before both.
         found.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         // Only the root may be empty.
-        if found.is_empty() && !folder.is_empty() { Outcome::Absent } else { Outcome::Names(found) }
+        if found.is_empty() && folder.is_some() { Outcome::Absent } else { Outcome::Names(found) }
     }
 }

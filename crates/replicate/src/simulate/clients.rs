@@ -17,7 +17,7 @@ use super::disk::{Body, contents};
 use super::world::{Event, MS, World};
 use crate::checker::{self, Acknowledged, Changes, Log, Name, Read, Seen, Violation};
 use crate::origin::{self, HoldId, Put, Transaction, TransactionId};
-use crate::path::Path;
+use crate::path::{Path, prefix_of};
 use crate::replica::{Answer, Entry, Outcome, ReadId, Request, What};
 use crate::types::{Commit, Content, Digest, Metadata, Payload, Sequence, Version};
 
@@ -251,13 +251,13 @@ impl Clients {
     }
 
     /// What a listing says of all objects of which it says anything.
-    fn listed(&self, folder: &str, names: &[(String, Entry)]) -> Vec<(Name, Seen)> {
-        let within = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+    fn listed(&self, folder: &str, names: &[(Vec<u8>, Entry)]) -> Vec<(Name, Seen)> {
+        let within = prefix_of(folder.as_bytes());
         let mut seen = Vec::new();
         for (at, path) in self.paths.iter().enumerate() {
-            let Some(rest) = path.as_str().strip_prefix(&within) else { continue };
-            let (name, is_deeper) =
-                rest.split_once('/').map_or((rest, false), |(name, _)| (name, true));
+            let Some(rest) = path.as_bytes().strip_prefix(&within[..]) else { continue };
+            let end = rest.iter().position(|byte| *byte == b'/');
+            let (name, is_deeper) = end.map_or((rest, false), |end| (&rest[..end], true));
             let entry = names.iter().find(|(other, _)| other == name).map(|(_, entry)| entry);
             match entry {
                 Some(Entry::File(version)) if !is_deeper => {
@@ -436,8 +436,8 @@ impl World {
             Asked::Object(at) => What::Object(path(at)),
             Asked::Entry(at) => What::Entry(path(at)),
             Asked::Version(at, version) => What::Version(path(at), version),
-            Asked::Folder(folder) => What::Folder(folder.to_owned()),
-            Asked::Names(folder) => What::Names(folder.to_owned()),
+            Asked::Folder(folder) => What::Folder(Path::new(folder).ok()),
+            Asked::Names(folder) => What::Names(Path::new(folder).ok()),
         };
         let request = Request { what, after: one.seen };
         let (id, mut why) = (id_of(session, number), None);
@@ -516,7 +516,7 @@ impl World {
             (Outcome::Folder(entries), Asked::Folder(folder)) => {
                 self.situations.add(Situation::Listed);
                 let paths = self.clients.paths.iter().enumerate();
-                let within = paths.filter(|(_, path)| path.is_within(folder));
+                let within = paths.filter(|(_, path)| path.is_within(folder.as_bytes()));
                 let seen = within.map(|(at, path)| {
                     let there = entries.iter().any(|(other, _)| other == path);
                     (Name(at as u32), if there { Seen::Present } else { Seen::Absent })

@@ -20,7 +20,7 @@ use crate::wire::cursor::{Reader, Writer};
 
 /// The version of what is written here. In version 1 a file was executable or not; the two modes that it had
 /// are written in the same bytes still.
-const FORMAT: u16 = 2;
+const FORMAT: u16 = 3;
 /// The oldest version that is read.
 const OLDEST_FORMAT: u16 = 1;
 /// One row: format, role, number of the transaction, and the head of the state.

@@ -16,7 +16,7 @@ use crate::types::{Change, Commit, Digest, Incarnation, Payload, Position, Seque
 use crate::wire::WireError;
 use crate::wire::cursor::{Reader, Writer};
 
-/// Versions by path.
+/// Versions by the key of the path.
 const OBJECTS: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("objects");
 /// Commits, with what they overwrote, by position.
 const LOG: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("log");
@@ -117,7 +117,7 @@ impl Tables for OriginState {
 
     fn size(step: &Append<Body>) -> u64 {
         // The path is written twice, and what it was.
-        let row = |change: &Change| ROW + 3 * change.path.as_str().len() as u64;
+        let row = |change: &Change| ROW + 3 * change.path.as_bytes().len() as u64;
         let rows = |commit: &Commit| 2 * ROW + commit.changes.iter().map(row).sum::<u64>();
         let inline = step.inline.iter().map(|payload| ROW + payload.size.0);
         step.commits.iter().map(rows).chain(inline).sum()
@@ -153,7 +153,7 @@ impl Tables for OriginState {
             });
             written.map_err(|error| damaged("a commit", error))?;
             for change in &*commit.changes {
-                let path = change.path.as_str();
+                let path = &*change.path.key();
                 let before = match change.content {
                     Some(content) => {
                         let mut version = Vec::new();
@@ -200,9 +200,9 @@ impl Tables for OriginState {
         let table = transaction.open_table(OBJECTS)?;
         for row in table.iter()? {
             let (path, version) = row?;
-            let path = Path::new(path.value()).map_err(|error| damaged("a path", error))?;
+            let path = Path::of_key(path.value()).map_err(|error| damaged("a path", error))?;
             let version = whole(version.value(), |from| from.version());
-            let version = version.map_err(|error| damaged(path.as_str(), error))?;
+            let version = version.map_err(|error| damaged(&path.to_string(), error))?;
             image.objects.insert(path, version);
         }
         let table = transaction.open_table(CHAIN)?;

@@ -79,7 +79,7 @@ impl Tables for ReplicaState {
     }
 
     fn size(step: &Arc<Step>) -> u64 {
-        ROW + step.changes.keys().map(|path| ROW + path.as_str().len() as u64).sum::<u64>()
+        ROW + step.changes.keys().map(|path| ROW + path.as_bytes().len() as u64).sum::<u64>()
     }
 
     /// The same as [`Image::apply`], on tables.
@@ -98,10 +98,10 @@ impl Tables for ReplicaState {
                     let written = to.version(&object.version);
                     written.map_err(|error| StoreError::Damaged(format!("{path} ({error})")))?;
                     to.flag(object.valid);
-                    objects.insert(path.as_str(), &row[..])?;
+                    objects.insert(&*path.key(), &row[..])?;
                 }
                 None => {
-                    objects.remove(path.as_str())?;
+                    objects.remove(&*path.key())?;
                 }
             }
         }
@@ -121,7 +121,7 @@ impl Tables for ReplicaState {
             let (path, object) = row?;
             let damaged =
                 |error: &dyn core::fmt::Display| StoreError::Damaged(format!("a path ({error})"));
-            let path = Path::new(path.value()).map_err(|error| damaged(&error))?;
+            let path = Path::of_key(path.value()).map_err(|error| damaged(&error))?;
             let object = whole(object.value(), |from| {
                 Ok(Object { version: from.version()?, valid: from.flag("valid")? })
             });

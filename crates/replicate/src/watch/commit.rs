@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::Ordering;
 
-use super::seen::{Changes, Depth, Name};
+use super::seen::{Changes, Depth, name_of};
 use super::{Batch, Ended, Failed, Watcher};
 use crate::daemon::{Clock, MachineClock};
 use crate::origin::{Put, Transaction};
@@ -64,7 +64,7 @@ impl Watcher {
                     if self.grows(batch)? || batch.endless != endless {
                         return Err(Failed::Grown);
                     }
-                    let (now, name) = (MachineClock.read().local, Name::from(path.as_str()));
+                    let (now, name) = (MachineClock.read().local, name_of(&path));
                     if is_moved && self.plan.put_off(now, &batch.names, &[name.clone()].into()) {
                         return Err(Failed::PutOff);
                     }
@@ -93,7 +93,7 @@ impl Watcher {
     fn stage(&self, path: &Path, content: &Content) -> Result<Option<Payload<Body>>, Failed> {
         #[cfg(test)]
         if let Some(act) = self.events.between {
-            act(&self.root.join(path.as_str()));
+            act(&self.root.join(name_of(path)));
         }
         let mut stager = self.origin.bodies().stage();
         let mut failed = None;
@@ -106,7 +106,7 @@ impl Watcher {
             });
             Err(io::ErrorKind::Other.into())
         };
-        let file = source::open(&self.root, &self.root.join(path.as_str()));
+        let file = source::open(&self.root, &self.root.join(name_of(path)));
         let read = file.and_then(|file| source::read(file, take));
         if let Some(failed) = failed {
             return Err(failed);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::events::Events;
 use super::index::Index;
-use super::seen::{Name, name_of};
+use super::seen::{Name, bytes_of, name_of};
 use crate::daemon::OriginHandle;
 use crate::path::Path;
 use crate::source::Fingerprint;
@@ -109,7 +109,7 @@ impl Comparison {
         } else if kind.is_symlink() {
             // Where it leads is not known here.
             self.found.insert(name);
-        } else if let Ok(path) = Path::from_bytes(name.as_os_str().as_encoded_bytes())
+        } else if let Ok(path) = Path::from_bytes(bytes_of(&name))
             && kind.is_file()
             && !index.compare(&path, &Fingerprint::of(&metadata))
         {

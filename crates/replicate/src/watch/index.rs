@@ -7,8 +7,8 @@ use core::ops::Bound;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::seen::{Depth, Name, Names, is_in, name_of};
-use crate::path::Path;
+use super::seen::{Depth, Name, Names, bytes_of, is_in, name_of};
+use crate::path::{Path, prefix_of};
 use crate::source::Fingerprint;
 use crate::time::WallTime;
 use crate::types::Content;
@@ -61,7 +61,7 @@ impl Index {
 
     /// The file at this name is to be read, whatever its fingerprint is.
     pub(super) fn doubt(&mut self, name: &Name) {
-        let known = name.to_str().and_then(|name| self.files.get_mut(name));
+        let known = self.files.get_mut(bytes_of(name));
         if let Some(known) = known {
             known.is_doubtful = true;
         }
@@ -114,8 +114,7 @@ impl Index {
     pub(super) fn keep(&mut self, names: &Names, found: &BTreeMap<Path, Content>) {
         self.closed.retain(|name| !is_in(names, name));
         for name in names.keys() {
-            let Some(name) = name.to_str() else { continue };
-            let gone = self.within(name).filter(|path| !found.contains_key(*path));
+            let gone = self.within(bytes_of(name)).filter(|path| !found.contains_key(*path));
             for path in gone.cloned().collect::<Vec<_>>() {
                 self.forget(&path);
             }
@@ -123,11 +122,11 @@ impl Index {
     }
 
     /// The files at and below a name.
-    fn within(&self, name: &str) -> impl Iterator<Item = &Path> {
-        let below = if name.is_empty() { String::new() } else { format!("{name}/") };
-        let range = (Bound::Included(below.as_str()), Bound::Unbounded);
-        let range = self.files.range::<str, _>(range).map(|(path, _)| path);
-        let range = range.take_while(move |path| path.as_str().starts_with(&below));
+    fn within(&self, name: &[u8]) -> impl Iterator<Item = &Path> {
+        let below = prefix_of(name);
+        let range = (Bound::Included(&below[..]), Bound::Unbounded);
+        let range = self.files.range::<[u8], _>(range).map(|(path, _)| path);
+        let range = range.take_while(move |path| path.as_bytes().starts_with(&below));
         self.files.get_key_value(name).map(|(path, _)| path).into_iter().chain(range)
     }
 

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 
 use super::events::Events;
 use super::index::Index;
-use super::seen::{Name, Names, Odd, Seen};
+use super::seen::{Name, Names, Odd, Seen, bytes_of};
 use crate::daemon::{Clock, MachineClock};
 use crate::path::Path;
 use crate::source::{self, Fingerprint, Snapshot};
@@ -80,7 +80,7 @@ impl Look<'_> {
             return Ok(());
         }
         self.events.forget(&name);
-        let path = match Path::from_bytes(name.as_os_str().as_encoded_bytes()) {
+        let path = match Path::from_bytes(bytes_of(&name)) {
             Ok(path) => path,
             Err(why) => {
                 seen.odd.insert(name, Odd::Name(why));

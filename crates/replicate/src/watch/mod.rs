@@ -55,7 +55,7 @@ use events::{Events, Gone};
 use index::Index;
 use look::{Look, Stopped};
 use plan::{Happened, MORE_LOOKS, Plan, Quiet};
-use seen::{Changes, Depth, Name, Names, Seen, add, simplify};
+use seen::{Changes, Depth, Name, Names, Seen, add, bytes_of, simplify};
 
 /// Why nothing is watched.
 #[derive(Debug, Error)]
@@ -435,7 +435,8 @@ impl Watcher {
     /// Whether what happened meanwhile was to be looked at, too. Else it is left for the next time.
     fn grows(&mut self, batch: &mut Batch) -> Result<bool, Ended> {
         self.hear()?;
-        let (there, _) = self.origin.objects_at(self.heard.iter().filter_map(Happened::name));
+        let (there, _) =
+            self.origin.objects_at(self.heard.iter().filter_map(Happened::name).map(bytes_of));
         if !self.plan.concerns(&self.heard, &batch.names, &batch.seen, &there) {
             return Ok(false);
         }
@@ -457,9 +458,7 @@ impl Watcher {
     /// What becomes of the objects, if anything is to be written now; and what of that may belong to a rename.
     fn decide(&mut self, batch: &mut Batch) -> Option<(Changes, BTreeSet<Path>)> {
         let Batch { names, seen, .. } = batch;
-        // What is no text is the name of no object.
-        let (committed, lost) =
-            self.origin.objects_at(names.keys().filter_map(|name| name.to_str()));
+        let (committed, lost) = self.origin.objects_at(names.keys().map(bytes_of));
         let mut changes = seen.changes(names, &committed, &lost);
         let clashes = self.origin.case_clashes(&changes);
         seen.leave_out(&mut changes, clashes);

@@ -23,7 +23,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::seen::{
-    Changes, Depth, Name, Names, Odd, Seen, add, covers, is_in, meets, name_of, simplify,
+    Changes, Depth, Name, Names, Odd, Seen, add, bytes_of, covers, is_in, meets, name_of, simplify,
 };
 use crate::path::Path;
 use crate::time::LocalTime;
@@ -76,13 +76,14 @@ pub(super) enum Happened {
 }
 
 impl Happened {
-    /// What it happened to, as a name of objects, if it can be one.
-    pub(super) fn name(&self) -> Option<&str> {
+    /// What it happened to.
+    pub(super) fn name(&self) -> Option<&Name> {
         match self {
-            Happened::Written(name) | Happened::Changed(name) | Happened::Touched(name) => {
-                name.to_str()
-            }
-            Happened::Left(name, _) | Happened::Came(name, _) => name.to_str(),
+            Happened::Written(name)
+            | Happened::Changed(name)
+            | Happened::Touched(name)
+            | Happened::Left(name, _)
+            | Happened::Came(name, _) => Some(name),
             Happened::Lost => None,
         }
     }
@@ -240,9 +241,7 @@ impl Plan {
             Happened::Left(name, _) => meets(names, name),
             // Or the other side was taken in before.
             Happened::Came(name, number) => self.left.contains_key(number) || meets(names, name),
-            Happened::Changed(name) => {
-                name.to_str().is_some_and(|name| seen.lacks(name, names, committed))
-            }
+            Happened::Changed(name) => seen.lacks(bytes_of(name), names, committed),
             Happened::Written(_) | Happened::Touched(_) => false,
         })
     }

@@ -3,10 +3,12 @@
 use core::fmt;
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use crate::origin::CaseClash;
-use crate::path::{Path, PathError};
+use crate::path::{Path, PathError, prefix_of};
 use crate::types::{Content, Digest, LARGEST_BODY, Version};
 
 /// A name below the watched folder, as its file system has it; the folder itself is the empty one.
@@ -83,9 +85,14 @@ pub(super) struct Seen {
     pub(super) blind: BTreeSet<Name>,
 }
 
-/// The text of a path as a name.
+/// A path as a name.
 pub(super) fn name_of(path: &Path) -> Name {
-    Name::from(path.as_str())
+    Name::from(OsStr::from_bytes(path.as_bytes()))
+}
+
+/// A name as the path of an object, if it can be one.
+pub(super) fn bytes_of(name: &Name) -> &[u8] {
+    name.as_os_str().as_bytes()
 }
 
 /// Whether what is looked at is at this name, above it, or below.
@@ -136,13 +143,13 @@ impl Seen {
     /// at.
     pub(super) fn lacks(
         &self,
-        name: &str,
+        name: &[u8],
         names: &Names,
         committed: &BTreeMap<Path, Version>,
     ) -> bool {
-        let below = format!("{name}/");
-        let all = committed.range::<str, _>((Bound::Included(below.as_str()), Bound::Unbounded));
-        let all = all.take_while(|(path, _)| path.as_str().starts_with(&below));
+        let below = prefix_of(name);
+        let all = committed.range::<[u8], _>((Bound::Included(&below[..]), Bound::Unbounded));
+        let all = all.take_while(|(path, _)| path.as_bytes().starts_with(&below));
         committed.get_key_value(name).into_iter().chain(all).any(|(path, _)| {
             let name = name_of(path);
             is_in(names, &name) && !self.files.contains_key(path) && !self.restless.contains(&name)
@@ -177,7 +184,7 @@ impl Seen {
     ) -> impl Iterator<Item = Name> + 'a {
         let partial = names.iter().filter(|(_, depth)| **depth == Depth::Mode);
         partial.map(|(name, _)| name).filter_map(|name| {
-            let (path, content) = self.files.get_key_value(name.to_str()?)?;
+            let (path, content) = self.files.get_key_value(bytes_of(name))?;
             let old = committed.get(path).map(|version| version.content.digest);
             (old != Some(content.digest)).then(|| name.clone())
         })

@@ -9,7 +9,7 @@ use lull_cc::Bytes;
 use proptest::prelude::*;
 
 use super::plan::{Happened, MORE_LOOKS, PUT_OFF, Plan};
-use super::seen::{Depth, Name, Names, Odd, Seen};
+use super::seen::{Depth, Name, Names, Odd, Seen, name_of};
 use crate::origin::CaseClash;
 use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
@@ -176,7 +176,7 @@ fn what_clashes_is_left_out_and_looked_at_with_what_it_clashes_with() {
     let mut changes = seen.changes(&all, &BTreeMap::new(), &BTreeSet::new());
     let clash = CaseClash { path: path("d/y"), other: path("D") };
     seen.leave_out(&mut changes, vec![clash]);
-    assert_eq!(changes.keys().map(Path::as_str).collect::<Vec<_>>(), ["D", "b"]);
+    assert_eq!(changes.keys().map(Path::to_string).collect::<Vec<_>>(), ["D", "b"]);
     let told = plan.seen(at(0), &all, &seen);
     assert_eq!(told, [("d".into(), Odd::Case(path("D")))]);
     assert_eq!(plan.seen(at(0), &all, &seen), [], "told once");
@@ -356,7 +356,7 @@ impl World {
         assert_eq!(self.plan.seen(at(self.now), &names, &seen), []);
         let is_in = |name: &Name| name.ancestors().any(|above| names.contains_key(above));
         let there = self.committed.clone().into_iter();
-        let there = there.filter(|(path, _)| is_in(&Name::from(path.as_str()))).collect();
+        let there = there.filter(|(path, _)| is_in(&name_of(path))).collect();
         for name in seen.behind(&names, &there) {
             self.plan.handle(at(self.now), Happened::Written(name));
         }
@@ -379,7 +379,11 @@ impl World {
         }
         self.plan.committed();
         self.plan.took(at(self.now), std::time::Duration::from_millis(1));
-        let markers = self.committed.keys().filter(|path| path.as_str().ends_with(MARKER)).count();
+        let markers = self
+            .committed
+            .keys()
+            .filter(|path| path.as_bytes().ends_with(MARKER.as_bytes()))
+            .count();
         (self.least, self.most) = (self.least.min(markers), self.most.max(markers));
     }
 
@@ -460,7 +464,7 @@ impl World {
         // Some acts come only with a look at a file that stays open, which is 10 s later.
         self.act(Act::Wait(1_200_000));
         let all = self.committed.iter();
-        all.map(|(path, version)| (Name::from(path.as_str()), version.content)).collect()
+        all.map(|(path, version)| (name_of(path), version.content)).collect()
     }
 }
 

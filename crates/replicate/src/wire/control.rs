@@ -42,12 +42,12 @@ fn length_of_content(content: &Content) -> usize {
 
 /// The bytes of a change in an invalidation.
 pub(crate) fn length_of(change: &Change) -> usize {
-    2 + change.path.as_str().len() + 1 + change.content.as_ref().map_or(0, length_of_content)
+    2 + change.path.as_bytes().len() + 1 + change.content.as_ref().map_or(0, length_of_content)
 }
 
 /// The bytes of an entry of a leaf.
 pub(crate) fn length_of_entry((path, version): &(Path, Version)) -> usize {
-    2 + path.as_str().len() + 8 + length_of_content(&version.content)
+    2 + path.as_bytes().len() + 8 + length_of_content(&version.content)
 }
 
 mod kind {

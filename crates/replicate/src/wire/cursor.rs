@@ -84,7 +84,7 @@ impl<'a> Writer<'a> {
     }
 
     pub(crate) fn path(&mut self, value: &Path) {
-        let text = value.as_str().as_bytes();
+        let text = value.as_bytes();
         // A path has 4095 bytes at most.
         self.u16(text.len() as u16);
         self.bytes(text);

@@ -40,7 +40,7 @@ pub const MAGIC: [u8; 4] = *b"LULL";
 pub const PREFACE: usize = 12;
 /// The oldest version of the protocol that this code speaks; the newest is
 /// [`PROTOCOL`].
-pub const OLDEST: u16 = 8;
+pub const OLDEST: u16 = PROTOCOL;
 /// Bytes of a frame before its message: length, kind, session.
 pub const HEADER: usize = 4 + 1 + 20;
 /// What was decoded from n bytes takes up to this many times n bytes of memory: a deletion of a

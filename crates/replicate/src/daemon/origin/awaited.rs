@@ -26,7 +26,7 @@ pub(super) enum Of {
     /// forget it meanwhile.
     Commit(Option<Arc<[Change]>>),
     /// Those of all files whose paths begin so.
-    Files(String),
+    Files(Vec<u8>),
 }
 
 /// How far a replica was found to have them.
@@ -72,11 +72,12 @@ impl Awaited {
             }
             Of::Files(within) => {
                 let from = match &far.file {
-                    Some(path) => Bound::Excluded(path.as_str()),
-                    None => Bound::Included(within.as_str()),
+                    Some(path) => Bound::Excluded(path.as_bytes()),
+                    None => Bound::Included(&within[..]),
                 };
-                let files = machine.image().objects.range::<str, _>((from, Bound::Unbounded));
-                let files = files.take_while(|(path, _)| path.as_str().starts_with(within));
+                let files = machine.image().objects.range::<[u8], _>((from, Bound::Unbounded));
+                let files =
+                    files.take_while(|(path, _)| path.as_bytes().starts_with(within.as_slice()));
                 let files = files.map(|(path, version)| (path, version.sequence));
                 let (seen, last) = self.of_paths(machine, one, files);
                 if let Some((_, path)) = last {

@@ -216,7 +216,7 @@ impl Core {
     /// matters. What waits for the disk comes before whatever is written next.
     pub(super) fn has_moved(&self, expected: Sequence, within: Option<&Path>) -> bool {
         let concerns = |path: &Path| {
-            within.is_none_or(|folder| path == folder || path.is_within(folder.as_str()))
+            within.is_none_or(|folder| path == folder || path.is_within(folder.as_bytes()))
         };
         let image = self.machine.image();
         let last = image.last().sequence;

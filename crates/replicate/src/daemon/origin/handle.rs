@@ -17,7 +17,7 @@ use crate::identity::{IdentityError, Ticket};
 #[cfg(feature = "watch")]
 use crate::origin::CaseClash;
 use crate::origin::{Condition, Transaction};
-use crate::path::Path;
+use crate::path::{Path, prefix_of};
 use crate::store::{Bodies, Body, StoreError};
 use crate::time::WallTime;
 use crate::token::Keyring;
@@ -135,16 +135,16 @@ impl OriginHandle {
     #[cfg(feature = "watch")]
     pub(crate) fn objects_at<'a>(
         &self,
-        names: impl Iterator<Item = &'a str>,
+        names: impl Iterator<Item = &'a [u8]>,
     ) -> (BTreeMap<Path, Version>, BTreeSet<Digest>) {
         self.0.with(|core, _| {
             let objects = &core.machine.image().objects;
             let mut found = BTreeMap::new();
             let all = names.flat_map(|name| {
-                let within = if name.is_empty() { String::new() } else { format!("{name}/") };
-                let from = (Bound::Included(within.as_str()), Bound::Unbounded);
-                let below = objects.range::<str, _>(from);
-                let below = below.take_while(move |(path, _)| path.as_str().starts_with(&within));
+                let within = prefix_of(name);
+                let from = (Bound::Included(&within[..]), Bound::Unbounded);
+                let below = objects.range::<[u8], _>(from);
+                let below = below.take_while(move |(path, _)| path.as_bytes().starts_with(&within));
                 objects.get_key_value(name).into_iter().chain(below)
             });
             found.extend(all.map(|(path, version)| (path.clone(), *version)));
@@ -229,7 +229,7 @@ impl OriginHandle {
         at: Sequence,
         within: Option<&Path>,
     ) -> Result<(), DaemonError> {
-        let within = within.map_or_else(String::new, |folder| format!("{folder}/"));
+        let within = within.map_or_else(Vec::new, Path::prefix);
         self.wait(names, Awaited::new(at, Of::Files(within))).await
     }
 

@@ -564,7 +564,7 @@ async fn nobody_waits_for_a_body_that_is_lost() {
     let waiting = tokio::spawn(async move { waiting.0.wait_for(&waiting.1, at).await });
     sleep(Duration::from_millis(50)).await;
     assert!(!waiting.is_finished(), "it is to come");
-    let large = origin.0.with(|core, _| core.machine.image().objects["large"].content);
+    let large = origin.0.with(|core, _| core.machine.image().objects[&b"large"[..]].content);
     std::fs::remove_dir_all(site.folder.path().join("origin/bodies")).unwrap();
     bodies::look_again(&origin.0, &large).await.unwrap();
     let ended = timeout(Duration::from_secs(10), waiting).await;

@@ -327,7 +327,7 @@ impl ReplicaHandle {
     }
 
     /// What was in a folder in a state; none if it can't be told.
-    pub fn names_at(&self, at: Sequence, folder: &str) -> Option<Outcome> {
+    pub fn names_at(&self, at: Sequence, folder: Option<&Path>) -> Option<Outcome> {
         self.0.with(|core, _| core.machine.names_at(at, folder))
     }
 

@@ -138,7 +138,7 @@ async fn a_new_replica_gets_files_of_one_leaf_that_is_longer_than_a_message() {
     let paths = paths_of_one_leaf(10, LONGEST_PATH);
     let change = |path: &Path| {
         let mut stager = handle.bodies().stage();
-        stager.write(path.as_str().as_bytes()).unwrap().unwrap();
+        stager.write(path.as_bytes()).unwrap().unwrap();
         (path.clone(), Put::Body(stager.finish().unwrap().unwrap(), Metadata::default()))
     };
     let changes = paths.iter().map(change).collect();

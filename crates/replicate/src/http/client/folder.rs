@@ -22,7 +22,7 @@ pub(super) struct Local {
 /// bodies of the tree, and those that were `sent` to it.
 pub(super) fn difference(
     files: &Files,
-    tree: &BTreeMap<String, Entry>,
+    tree: &BTreeMap<Path, Entry>,
     into: Option<&Path>,
     sent: &BTreeSet<String>,
 ) -> (Vec<(Head, Option<PathBuf>)>, Published) {
@@ -32,7 +32,7 @@ pub(super) fn difference(
     known.extend(sent.iter().map(String::as_str));
     let (mut heads, mut published) = (Vec::new(), Published::default());
     for (path, local) in files {
-        let old = tree.get(path.as_str());
+        let old = tree.get(path);
         let same = |old: &Entry| !old.lost && old.file.content() == local.content.content();
         if old.is_some_and(same) {
             published.unchanged += 1;
@@ -47,9 +47,9 @@ pub(super) fn difference(
         };
         heads.push((Head { path: path.to_string(), put }, file));
     }
-    let below = into.map_or("", Path::as_str);
-    for path in tree.keys().filter_map(|path| Path::new(path).ok()) {
-        if path.is_within(below) && !files.contains_key(&path) {
+    let below = into.map_or(&b""[..], Path::as_bytes);
+    for path in tree.keys() {
+        if path.is_within(below) && !files.contains_key(path) {
             published.deleted += 1;
             heads.push((Head { path: path.to_string(), put: What::Delete }, None));
         }
@@ -99,7 +99,7 @@ pub(super) fn scan(
             return Err(ClientError::Kind(shown.to_owned()));
         };
         let within = shown.strip_prefix(&root).unwrap_or(shown).as_os_str().as_encoded_bytes();
-        let mut name = into.map_or_else(Vec::new, |into| format!("{into}/").into_bytes());
+        let mut name = into.map_or_else(Vec::new, Path::prefix);
         name.extend(within);
         let named = |why| ClientError::Name { path: shown.to_owned(), why };
         let path = Path::from_bytes(&name).map_err(named)?;

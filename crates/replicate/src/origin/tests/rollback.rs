@@ -14,9 +14,9 @@ fn a_rollback_is_one_more_transaction() {
     let objects = &bench.origin.image().objects;
     let bodies: Vec<_> = objects
         .iter()
-        .map(|(path, version)| (path.as_str(), version.content.digest.0[0], version.sequence.0))
+        .map(|(path, version)| (path.to_string(), version.content.digest.0[0], version.sequence.0))
         .collect();
-    assert_eq!(bodies, [("a", 1, 4), ("b", 2, 4)]);
+    assert_eq!(bodies, [("a".into(), 1, 4), ("b".into(), 2, 4)]);
     assert_eq!(bench.no_way_back(4), RollbackError::Nothing(Sequence(4)));
     assert_eq!(bench.no_way_back(9), RollbackError::NotYet(Sequence(4)));
     bench.origin.handle_missing(reading(0), &Digest([4; 32]));
@@ -46,7 +46,7 @@ fn a_rollback_is_equal_to_the_old_state_whoever_writes_meanwhile() {
     assert_eq!(sequences.collect::<Vec<_>>(), [3, 4, 5, 6]);
     let objects = bench.origin.image().objects.iter();
     let bodies: Vec<_> = objects
-        .map(|(path, version)| (path.as_str(), version.content.digest.0[0], version.sequence.0))
+        .map(|(path, version)| (path.to_string(), version.content.digest.0[0], version.sequence.0))
         .collect();
-    assert_eq!(bodies, [("a", 1, 5), ("x", 1, 5), ("z", 5, 6)]);
+    assert_eq!(bodies, [("a".into(), 1, 5), ("x".into(), 1, 5), ("z".into(), 5, 6)]);
 }

@@ -39,7 +39,7 @@ fn more_of_what_is_open_keeps_no_read_waiting() {
     bench.replica.handle_disconnected(reading(bench.ms));
     assert_eq!(bench.ask(a, 0), "Invalid", "read 3");
     assert_eq!(bench.read("b"), "2");
-    assert_eq!(bench.ask(What::Names(String::new()), 0), "a:1 b:1");
+    assert_eq!(bench.ask(What::Names(None), 0), "a:1 b:1");
     // The next one is a read of the state.
     assert_eq!(bench.read("a"), "Invalid", "read 6");
     assert_eq!(bench.read("b"), "Order", "read 7");

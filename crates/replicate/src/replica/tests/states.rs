@@ -58,9 +58,10 @@ impl Bench {
 
     /// The names of the root with the commits of their files; `?` if the state cannot be told.
     fn names_at(&self, at: u64) -> String {
-        match self.replica.names_at(Sequence(at), "") {
+        match self.replica.names_at(Sequence(at), None) {
             Some(Outcome::Names(names)) => {
-                let told = names.iter().map(|(name, entry)| format!("{name}:{}", told(entry)));
+                let told =
+                    names.iter().map(|(name, entry)| format!("{}:{}", Escaped(name), told(entry)));
                 told.collect::<Vec<_>>().join(" ")
             }
             Some(other) => panic!("the root is a folder: {other:?}"),
@@ -94,9 +95,9 @@ fn a_state_that_was_is_told_for_as_long_as_what_was_overwritten_in_it_is_kept() 
     assert_eq!(bench.replica.made(Sequence(2)), Some(reading(5_000).wall), "by the origin's clock");
     let absent = bench.replica.entry_at(Sequence(1), &path("c"));
     assert_eq!(absent, Some(Outcome::Absent));
-    let folder = bench.replica.names_at(Sequence(2), "d");
+    let folder = bench.replica.names_at(Sequence(2), Some(&path("d")));
     assert!(matches!(&folder, Some(Outcome::Names(names)) if names.len() == 1), "{folder:?}");
-    assert_eq!(bench.replica.names_at(Sequence(3), "d"), Some(Outcome::Absent));
+    assert_eq!(bench.replica.names_at(Sequence(3), Some(&path("d"))), Some(Outcome::Absent));
     // 1 was replaced at 5 s, 2 at 10 s.
     bench.wait(14_999);
     assert_eq!(bench.states(), [1, 2, 3]);
@@ -385,10 +386,12 @@ pub(super) fn answer(tree: &MerkleTree, ask: Ask) -> Vec<Tree> {
 
 /// All files of a state, found as by somebody who walks through its folders.
 fn walk(replica: &Replica<()>, at: u64, folder: &str, files: &mut BTreeMap<String, u64>) {
-    let Some(Outcome::Names(names)) = replica.names_at(Sequence(at), folder) else {
+    let inner = Path::new(folder).ok();
+    let Some(Outcome::Names(names)) = replica.names_at(Sequence(at), inner.as_ref()) else {
         panic!("no folder {folder} in {at}");
     };
     for (name, entry) in names {
+        let name = Escaped(&name).to_string();
         let whole = if folder.is_empty() { name } else { format!("{folder}/{name}") };
         let looked_up = replica.entry_at(Sequence(at), &path(&whole));
         assert_eq!(looked_up, Some(Outcome::Entry(entry)), "{whole} in {at}");

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::super::Situation;
 use super::super::world::World;
 use super::{Clients, NAMES, Name, Seen};
+use crate::path::Path;
 use crate::replica::{Entry, Holding, Outcome};
 use crate::types::{Commit, Sequence};
 
@@ -45,8 +46,9 @@ impl World {
         let object = random.below(NAMES.len() as u64) as usize;
         let path = &clients.paths[object];
         let folder = if random.below(2) == 0 { "" } else { "a" };
-        let (Some(entry), Some(names)) = (machine.entry_at(at, path), machine.names_at(at, folder))
-        else {
+        let inner = Path::new(folder).ok();
+        let told = (machine.entry_at(at, path), machine.names_at(at, inner.as_ref()));
+        let (Some(entry), Some(names)) = told else {
             situations.add(Situation::SnapshotGone);
             within.remove(&session);
             return;
@@ -58,7 +60,7 @@ impl World {
             Outcome::Names(names) => &names[..],
             _ => &[],
         };
-        let has = |name: &str| names.iter().any(|(other, _)| other == name);
+        let has = |name: &str| names.iter().any(|(other, _)| other == name.as_bytes());
         if has("c") && has("C") {
             situations.add(Situation::BothCases);
         }

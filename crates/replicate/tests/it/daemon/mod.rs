@@ -45,7 +45,7 @@ fn what_is_written_is_read_at_each_replica() {
                 assert_eq!(site.read(replica, name).await.as_deref(), *bytes, "{name}");
             }
             assert_eq!(site.read(replica, "folder/none").await, None);
-            let what = What::Folder("folder".to_owned());
+            let what = What::Folder(lull_replicate::Path::new("folder").ok());
             let all = site.replica(replica).read(Request { what, after: sequence }, None).await;
             let Ok(Outcome::Folder(all)) = all.map(|answer| answer.outcome) else { panic!() };
             assert_eq!(all.len(), SIZES.len());

@@ -330,7 +330,7 @@ impl Model for Scheduler {
             Property::always(WHOLE, |_, state: &State| {
                 let position = state.replica.position().0 as usize;
                 ["a", "b"].iter().all(|name| {
-                    let object = state.replica.image().objects.get(*name);
+                    let object = state.replica.image().objects.get(name.as_bytes());
                     object.map(|object| object.version.content.digest.0[0])
                         == body_at(name, position)
                 })

@@ -55,9 +55,11 @@ pub(crate) fn body_at(name: &str, commits: usize) -> Option<u8> {
 
 /// What the origin has of `path` after the first `commits`.
 pub(crate) fn header(path: Path, commits: usize, demand: bool) -> BodyHeader {
-    let wrote = |commit: &usize| COMMITS[*commit].iter().any(|(name, _)| *name == path.as_str());
+    let wrote = |commit: &usize| {
+        COMMITS[*commit].iter().any(|(name, _)| name.as_bytes() == path.as_bytes())
+    };
     let last = (0..commits).rev().find(wrote).map_or(0, |commit| commit as u64 + 1);
-    let version = body_at(path.as_str(), commits)
+    let version = body_at(&path.to_string(), commits)
         .map(|body| Version { sequence: Sequence(last), content: content(body) });
     BodyHeader { path, version, at: Sequence(commits as u64), demand, lost: false }
 }

@@ -42,7 +42,7 @@ async fn is_refused(
 async fn comes<S: AsyncRead + Unpin>(channel: &mut Incoming<S, BodyPart>, name: &str) {
     loop {
         if let BodyPart::Header(header) = soon(channel.next()).await.unwrap().message
-            && header.path.as_str() == name
+            && header.path.as_bytes() == name.as_bytes()
         {
             return;
         }

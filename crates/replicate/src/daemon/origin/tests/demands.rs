@@ -129,7 +129,7 @@ async fn a_body_that_nobody_waits_for_any_more_is_given_up() {
     let mut told = Incoming::<_, ToReplica>::new(read);
     loop {
         match soon(told.next()).await.unwrap().message {
-            ToReplica::Withdrawn(path) => break assert_eq!(path.as_str(), "other"),
+            ToReplica::Withdrawn(path) => break assert_eq!(path.to_string(), "other"),
             ToReplica::Refused(why) => panic!("{why}"),
             _ => {}
         }
