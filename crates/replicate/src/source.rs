@@ -3,13 +3,15 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path as FilePath;
 
+use lull_cc::Bytes;
 use nix::fcntl::OFlag;
 
 use crate::time::WallTime;
-use crate::types::{Metadata, Mode};
+use crate::types::{Content, Digest, Kind, Metadata, Mode};
 
 /// What is read at a time.
 const CHUNK: usize = 64 * 1024;
@@ -56,6 +58,26 @@ impl Fingerprint {
 /// The times of a file system reach further than ours, which end in the years 1677 and 2262.
 fn wall(seconds: i64, nanos: i64) -> WallTime {
     WallTime::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+/// A folder, by what `lstat` tells of it.
+pub(crate) fn folder(metadata: &fs::Metadata) -> Content {
+    Content::folder(Fingerprint::of(metadata).modified, Mode::new(metadata.mode()))
+}
+
+/// A symbolic link: its target, which is not followed, and the link as an object. None if it was replaced
+/// meanwhile.
+///
+/// # Errors
+/// If it can't be read.
+pub(crate) fn link(path: &FilePath) -> io::Result<Option<(Vec<u8>, Content)>> {
+    let before = path.symlink_metadata()?;
+    let target = fs::read_link(path)?.into_os_string().into_vec();
+    let fingerprint = Fingerprint::of(&before);
+    let is_same = Fingerprint::of(&path.symlink_metadata()?) == fingerprint;
+    let metadata = Metadata { kind: Kind::Link, modified: fingerprint.modified, mode: Mode::LINK };
+    let (digest, size) = (Digest::of(&target), Bytes(target.len() as u64));
+    Ok(is_same.then_some((target, Content { digest, size, metadata })))
 }
 
 /// What was read of a file.
@@ -116,7 +138,8 @@ pub(crate) fn read(
     if !is_same(&after) || after.len() != size {
         return Ok(None);
     }
-    let metadata = Metadata { modified: fingerprint.modified, mode: Mode::new(after.mode()) };
+    let modified = fingerprint.modified;
+    let metadata = Metadata { kind: Kind::File, modified, mode: Mode::new(after.mode()) };
     Ok(Some(Snapshot { size, metadata, fingerprint, names: after.nlink() }))
 }
 

@@ -44,6 +44,13 @@ pub struct ReplicaId(pub u32);
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
+    /// The hash of no bytes.
+    pub const EMPTY: Digest = Digest([
+        0xaf, 0x13, 0x49, 0xb9, 0xf5, 0xf9, 0xa1, 0xa6, 0xa0, 0x40, 0x4d, 0xea, 0x36, 0xdc, 0xc9,
+        0x49, 0x9b, 0xcb, 0x25, 0xc9, 0xad, 0xc1, 0x12, 0xb7, 0xcc, 0x9a, 0x93, 0xca, 0xe4, 0x1f,
+        0x32, 0x62,
+    ]);
+
     /// The hash of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Digest(*blake3::hash(bytes).as_bytes())
@@ -66,8 +73,24 @@ impl fmt::Debug for Digest {
 /// bounded by that.
 pub const LARGEST_BODY: Bytes = Bytes(16 << 30);
 
-/// The permission bits of a file, `rwxrwxrwx`. The set-user-ID, set-group-ID and sticky bits are not part
-/// of it: the owner is not replicated, so these bits would name another user at a replica.
+/// The longest target of a symbolic link, in bytes: `PATH_MAX` of Linux without its zero.
+pub const LONGEST_TARGET: Bytes = Bytes(4_095);
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A file.
+    #[default]
+    File,
+    /// A symbolic link. Its body is the target, which nothing here follows.
+    Link,
+    /// A folder. It has no bytes. A folder without an object of its own exists as long as something is below it.
+    Folder,
+}
+
+/// The permission bits of a file or a folder, `rwxrwxrwx`. The set-user-ID, set-group-ID and sticky bits are not
+/// part of it. The owner is not replicated, so the first two would name another user at a replica: usually root.
+/// In a mount that nobody writes to, the sticky bit and the set-group-ID bit of a folder mean nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mode(u16);
 
@@ -76,6 +99,10 @@ impl Mode {
     pub const PLAIN: Mode = Mode(0o644);
     /// `rwxr-xr-x`: the same of a program.
     pub const EXECUTABLE: Mode = Mode(0o755);
+    /// `rwxrwxrwx`: Linux shows no other mode of a symbolic link.
+    pub const LINK: Mode = Mode(0o777);
+    /// `r-xr-xr-x`: a folder that has no object of its own.
+    pub const IMPLIED: Mode = Mode(0o555);
 
     /// The permission bits of `mode`, as in `st_mode`.
     pub const fn new(mode: u32) -> Self {
@@ -108,6 +135,8 @@ impl fmt::Debug for Mode {
 /// What a file system tells of a file beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Metadata {
+    /// What it is.
+    pub kind: Kind,
     /// When its content was modified.
     pub modified: WallTime,
     /// Who may do what with it.
@@ -115,28 +144,44 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// How hashes and the wire write the mode: one byte for the two modes that version 7 of the protocol
-    /// had, otherwise 2 and the bits. Each mode has one way to be written.
+    /// How hashes and the wire write kind and mode. Files have one byte for the two modes that version 7 of the
+    /// protocol had, otherwise 2 and the bits. A link is 3, a folder 4 and the bits. Each has one way to be
+    /// written.
     pub(crate) fn mode_code(&self) -> (u8, Option<u16>) {
-        match self.mode {
-            Mode::PLAIN => (0, None),
-            Mode::EXECUTABLE => (1, None),
-            Mode(bits) => (2, Some(bits)),
+        match (self.kind, self.mode) {
+            (Kind::File, Mode::PLAIN) => (0, None),
+            (Kind::File, Mode::EXECUTABLE) => (1, None),
+            (Kind::File, Mode(bits)) => (2, Some(bits)),
+            (Kind::Link, _) => (3, None),
+            (Kind::Folder, Mode(bits)) => (4, Some(bits)),
         }
     }
 
-    /// What [`mode_code`](Metadata::mode_code) has written; none if it writes no such thing. `bits` is asked
-    /// only for code 2.
-    pub(crate) fn mode_of_code(code: u8, bits: Option<u16>) -> Option<Mode> {
-        match (code, bits) {
-            (0, _) => Some(Mode::PLAIN),
-            (1, _) => Some(Mode::EXECUTABLE),
-            (2, Some(bits)) => {
-                let mode = Some(Mode(bits)).filter(|_| bits <= 0o777);
-                mode.filter(|mode| ![Mode::PLAIN, Mode::EXECUTABLE].contains(mode))
-            }
-            _ => None,
+    /// Whether bits follow this code.
+    pub(crate) fn has_bits(code: u8) -> bool {
+        matches!(code, 2 | 4)
+    }
+
+    /// What [`mode_code`](Metadata::mode_code) has written; none if it writes no such thing.
+    pub(crate) fn of_mode_code(
+        (code, bits): (u8, Option<u16>),
+        modified: WallTime,
+    ) -> Option<Metadata> {
+        let bits = Mode(bits.unwrap_or_default());
+        if bits.0 > 0o777 {
+            return None;
         }
+        let (kind, mode) = match code {
+            0 => (Kind::File, Mode::PLAIN),
+            1 => (Kind::File, Mode::EXECUTABLE),
+            2 => (Kind::File, bits),
+            3 => (Kind::Link, Mode::LINK),
+            4 => (Kind::Folder, bits),
+            _ => return None,
+        };
+        let metadata = Metadata { kind, modified, mode };
+        let written = metadata.mode_code();
+        (written.0 == code && written.1.unwrap_or_default() == bits.0).then_some(metadata)
     }
 }
 
@@ -149,6 +194,31 @@ pub struct Content {
     pub size: Bytes,
     /// Of the file.
     pub metadata: Metadata,
+}
+
+impl Content {
+    /// A folder, of which a file system tells this.
+    pub const fn folder(modified: WallTime, mode: Mode) -> Self {
+        let metadata = Metadata { kind: Kind::Folder, modified, mode };
+        Content { digest: Digest::EMPTY, size: Bytes(0), metadata }
+    }
+
+    /// Whether there can be such an object: of each kind, only some sizes are possible.
+    pub fn is_possible(&self) -> bool {
+        match self.metadata.kind {
+            Kind::File => self.size <= LARGEST_BODY,
+            Kind::Link => {
+                let is_target = (1..=LONGEST_TARGET.0).contains(&self.size.0);
+                is_target && self.metadata.mode == Mode::LINK
+            }
+            Kind::Folder => self.size.0 == 0 && self.digest == Digest::EMPTY,
+        }
+    }
+
+    /// Whether other objects may lie below it.
+    pub fn is_folder(&self) -> bool {
+        self.metadata.kind == Kind::Folder
+    }
 }
 
 /// One version of an object: what the commit at `sequence` made of it.
@@ -328,12 +398,35 @@ mod tests {
         assert_eq!(first, begin.after(&commit(1, "a", Some(1))));
     }
 
+    #[test]
+    fn each_kind_and_mode_has_one_code() {
+        assert_eq!(Digest::of(b""), Digest::EMPTY);
+        let modified = WallTime::from_nanos(1);
+        let mut codes = std::collections::BTreeSet::new();
+        for kind in [Kind::File, Kind::Folder] {
+            for bits in 0..=0o777 {
+                let metadata = Metadata { kind, modified, mode: Mode(bits) };
+                let code = metadata.mode_code();
+                assert!(codes.insert(code), "{metadata:?}");
+                assert_eq!(code.1.is_some(), Metadata::has_bits(code.0));
+                assert_eq!(Metadata::of_mode_code(code, modified), Some(metadata));
+            }
+        }
+        let link = Metadata { kind: Kind::Link, modified, mode: Mode::LINK };
+        assert_eq!(Metadata::of_mode_code(link.mode_code(), modified), Some(link));
+        for code in [(2, Some(0o644)), (2, Some(0o755)), (2, Some(0o1000)), (4, Some(0o1755))] {
+            assert_eq!(Metadata::of_mode_code(code, modified), None, "{code:?}");
+        }
+        assert_eq!(Metadata::of_mode_code((5, None), modified), None);
+    }
+
     /// A log of version 7, in which a file was executable or not, keeps its position: the values are from
     /// that release.
     #[test]
     fn position_of_a_version_7_log_is_unchanged() {
         let at = |mode| {
-            let metadata = Metadata { modified: WallTime::from_nanos(5), mode };
+            let modified = WallTime::from_nanos(5);
+            let metadata = Metadata { modified, mode, ..Metadata::default() };
             let digest = Digest([7; 32]);
             let content = Content { digest, size: Bytes(3), metadata };
             let path = Path::new("a").expect("a path");

@@ -20,7 +20,7 @@ fn folder(site: &Site, name: &str, script: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_published_is_refused_as_a_whole_in_one_line() {
+fn what_cannot_be_published_is_refused_as_a_whole() {
     needs!(root(), command("mkfifo"), command("mknod"));
     let site = Site::new(&["paris"], &[]);
     let origin = site.path("origin");
@@ -30,17 +30,9 @@ fn what_cannot_be_published_is_refused_as_a_whole_in_one_line() {
     // Folders of which a path has more bytes than Linux takes at once.
     let deep = "name=$(printf %0250d 0); for level in $(seq 17); do mkdir $name; cd -P $name; done; echo >file";
     for (number, (script, words)) in [
-        ("ln -s /etc/hostname out", "out` leads out of the folder"),
-        ("ln -s ../token out", "out` leads out of the folder"),
-        ("ln -s ../../../../../../etc/hostname out", "out` leads out of the folder"),
-        ("mkdir in; ln -s ../in in/out", "out` leads out of the folder, or to no file"),
-        ("ln -s nowhere out", "or to no file: replace it"),
-        ("ln -s out out", "or to no file: replace it"),
-        ("ln -s / out", "out` leads out of the folder"),
-        ("mkfifo pipe", "pipe` is no file: move it out"),
-        ("ln -s /dev/null out", "out` leads out of the folder"),
-        ("mknod null c 1 3", "null` is no file: move it out"),
-        ("mknod disk b 7 0", "disk` is no file: move it out"),
+        ("mkfifo pipe", "pipe` is a socket, a pipe or a device"),
+        ("mknod null c 1 3", "null` is a socket, a pipe or a device"),
+        ("mknod disk b 7 0", "disk` is a socket, a pipe or a device"),
         ("mkdir .lull; echo >.lull/file", "is Lull's own: rename the file"),
         (deep, "` cannot be read: File name too long"),
     ]
@@ -52,7 +44,7 @@ fn what_cannot_be_published_is_refused_as_a_whole_in_one_line() {
     }
     let sockets = folder(&site, "sockets", "echo 1 >page");
     let socket = UnixListener::bind(format!("{sockets}/socket")).unwrap();
-    publish(&sockets, &[]).fails(1, "socket` is no file: move it out");
+    publish(&sockets, &[]).fails(1, "socket` is a socket, a pipe or a device");
     drop(socket);
     // What fits here need not fit where it is to be.
     let short = deep.replace("seq 17", "seq 14");
@@ -62,7 +54,7 @@ fn what_cannot_be_published_is_refused_as_a_whole_in_one_line() {
     assert_eq!(site.status("origin")["sequence"], 0, "nothing of all that has happened");
     let fine = publish(&long, &["--wait", "paris"]).ok();
     assert!(fine.starts_with("state 1: 1 files put"), "{fine}");
-    // A link to a file of the folder is one more file.
+    // By HTTP, a link is followed.
     let linked = folder(&site, "linked", "echo 1 >page; mkdir in; ln -s ../page in/copy");
     publish(&linked, &["--wait", "paris"]).ok();
     assert_eq!(site.get("paris", "/in/copy").body, b"1\n");

@@ -1,7 +1,7 @@
 //! What the kernel says and hears: the messages of `linux/fuse.h`, version 7.31, as far as a file
 //! system needs them that nobody writes to. Pure: bytes in, bytes out.
 
-use crate::types::Mode;
+use crate::types::{self, Metadata, Mode};
 
 /// Version of the protocol: what an older kernel speaks it says itself.
 const MAJOR: u32 = 7;
@@ -33,6 +33,7 @@ const HEAD: usize = 16;
 
 const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
+const LINK: u32 = 0o120_000;
 
 /// The kernel keeps the pages that it has of the inode.
 const KEEP_CACHE: u32 = 1 << 1;
@@ -65,6 +66,8 @@ pub(super) enum Operation<'a> {
     Attributes,
     /// Whether the inode may be used in these ways, by the bits of access(2).
     Access(u32),
+    /// The target of a symbolic link.
+    Target,
     /// With the flags of open(2).
     Open(u32),
     OpenFolder,
@@ -138,6 +141,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Request<'_>> {
         // CREATE, FALLOCATE, RENAME2, COPY_FILE_RANGE, TMPFILE. The mount is read-only, so that the
         // kernel refuses them by itself.
         4 | 6 | 8..=13 | 16 | 21 | 24 | 35 | 43 | 45 | 47 | 51 => Operation::Write,
+        5 => Operation::Target,
         14 => Operation::Open(from.u32()?),
         15 => Operation::Read(from.range()?),
         17 => Operation::Size,
@@ -180,13 +184,25 @@ pub(super) struct Attributes {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    Folder,
+    Folder(Mode),
     File(Mode),
+    Link,
+}
+
+impl Kind {
+    /// That of a version of an object.
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        match metadata.kind {
+            types::Kind::File => Kind::File(metadata.mode),
+            types::Kind::Link => Kind::Link,
+            types::Kind::Folder => Kind::Folder(metadata.mode),
+        }
+    }
 }
 
 /// The bits of access(2).
-const READ: u32 = 4;
-const EXECUTE: u32 = 1;
+pub(super) const READ: u32 = 4;
+pub(super) const EXECUTE: u32 = 1;
 /// The kernel opens the file to execute it (`__FMODE_EXEC` of `linux/fs.h`).
 const OPEN_TO_EXECUTE: u32 = 0x20;
 
@@ -214,8 +230,9 @@ impl Kind {
 
     fn mode(self) -> u32 {
         match self {
-            Kind::Folder => FOLDER | 0o555,
+            Kind::Folder(mode) => FOLDER | u32::from(mode.bits()),
             Kind::File(mode) => FILE | u32::from(mode.bits()),
+            Kind::Link => LINK | u32::from(Mode::LINK.bits()),
         }
     }
 }
@@ -300,7 +317,7 @@ impl Answer {
     /// for to have the one after it.
     pub(super) fn add_name(
         &mut self,
-        (number, is_folder): (u64, bool),
+        (number, kind): (u64, Kind),
         name: &[u8],
         next: u64,
         size: usize,
@@ -310,9 +327,9 @@ impl Answer {
         if self.0.len() + padded > size {
             return false;
         }
-        let kind = if is_folder { FOLDER } else { FILE };
         let count = u32::try_from(name.len()).unwrap_or(u32::MAX);
-        let mut this = core::mem::take(self).u64(number).u64(next).u32(count).u32(kind >> 12);
+        let mut this =
+            core::mem::take(self).u64(number).u64(next).u32(count).u32(kind.mode() >> 12);
         this.0.extend_from_slice(name);
         this.0.resize(this.0.len() + padded - length, 0);
         *self = this;
@@ -390,7 +407,7 @@ mod tests {
                 assert_eq!(kind.allows(READ, caller, owner), read);
             }
         }
-        assert!(Kind::Folder.allows(READ | EXECUTE, other, owner));
+        assert!(Kind::Folder(Mode::IMPLIED).allows(READ | EXECUTE, other, owner));
     }
 
     #[test]
@@ -429,10 +446,10 @@ mod tests {
     #[test]
     fn names_are_added_as_long_as_there_is_room() {
         let mut answer = Answer::default();
-        assert!(answer.add_name((1, true), b"12345678", 1, 64));
+        assert!(answer.add_name((1, Kind::Folder(Mode::IMPLIED)), b"12345678", 1, 64));
         assert_eq!(answer.bytes().len(), 32);
-        assert!(answer.add_name((1, true), b"1", 2, 64));
+        assert!(answer.add_name((1, Kind::Folder(Mode::IMPLIED)), b"1", 2, 64));
         assert_eq!(answer.bytes().len(), 64);
-        assert!(!answer.add_name((1, true), b"1", 3, 64));
+        assert!(!answer.add_name((1, Kind::Folder(Mode::IMPLIED)), b"1", 3, 64));
     }
 }

@@ -12,13 +12,14 @@ use tokio::runtime::Handle as Runtime;
 use tokio::select;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, oneshot};
 
-use super::abi::{self, Answer, Attributes, Kind, Operation, Range};
+use super::abi::{self, Answer, Attributes, EXECUTE, Kind, Operation, Range};
+use super::listing::Listed;
 use super::lock;
 use super::nodes::{File, Node, Nodes, Place, number_of};
 use crate::daemon::{Found, ReadError, ReplicaHandle, Tries};
-use crate::path::{Path, PathError, prefix_of};
+use crate::path::PathError;
 use crate::replica::{Entry, Holding, Outcome, Request, What};
-use crate::types::Sequence;
+use crate::types::{self, Metadata, Mode, Sequence};
 use crate::wire::PIECE;
 
 /// Requests for pages that are answered at a time, of which each takes as much memory as it asks for, 1 MiB at most.
@@ -32,7 +33,7 @@ type Body = AsyncMutex<Weak<Found>>;
 #[derive(Debug)]
 pub(super) struct Files {
     device: Device,
-    replica: ReplicaHandle,
+    pub(super) replica: ReplicaHandle,
     patience: Option<Duration>,
     runtime: Runtime,
     owner: (u32, u32),
@@ -54,24 +55,16 @@ struct Handles {
 }
 
 #[derive(Clone, Debug)]
-enum Open {
+pub(super) enum Open {
     File(Arc<OpenFile>),
     Folder(Arc<[Listed]>),
 }
 
 /// A file that is open. Its body is looked for when it is first read of: the kernel may have its pages.
 #[derive(Debug)]
-struct OpenFile {
+pub(super) struct OpenFile {
     file: Arc<File<Body>>,
     body: Mutex<Option<Arc<Found>>>,
-}
-
-/// A name of a folder that is open.
-#[derive(Debug)]
-struct Listed {
-    name: Vec<u8>,
-    number: u64,
-    is_folder: bool,
 }
 
 impl Handles {
@@ -94,6 +87,11 @@ pub(super) fn answer(
     let (error, body) = answer.map_or_else(|error| (error as i32, &[][..]), |body| (0, body));
     let head = abi::head(unique, error, body.len());
     device.write_vectored(&[IoSlice::new(&head), IoSlice::new(body)]).map(drop)
+}
+
+/// The mode of a folder. One that is no object of its own has that of a folder that nobody writes to.
+fn mode_of(told: Option<Metadata>) -> Mode {
+    told.map_or(Mode::IMPLIED, |told| told.mode)
 }
 
 fn errno_of(error: ReadError) -> Errno {
@@ -132,7 +130,7 @@ impl Files {
             return abi::unique_of(bytes).map_or((), |unique| self.refuse(unique, Errno::EIO));
         };
         match operation {
-            Operation::Lookup(name) => self.lookup(unique, node, name),
+            Operation::Lookup(name) => self.lookup(unique, node, name, caller),
             Operation::Forget(lookups) => lock(&self.nodes).forget(node, lookups),
             Operation::ForgetMany(all) => {
                 let mut nodes = lock(&self.nodes);
@@ -140,8 +138,9 @@ impl Files {
             }
             Operation::Attributes => self.stat(unique, node),
             Operation::Access(ways) => self.access(unique, node, ways, caller),
+            Operation::Target => self.target(unique, node),
             Operation::Open(flags) => self.open(unique, node, flags, caller),
-            Operation::OpenFolder => self.open_folder(unique, node),
+            Operation::OpenFolder => self.open_folder(unique, node, caller),
             Operation::Read(range) => self.read(unique, range),
             Operation::ReadFolder(range) => self.read_folder(unique, range),
             Operation::Close(handle) | Operation::CloseFolder(handle) => {
@@ -179,11 +178,11 @@ impl Files {
     }
 
     /// Who has gone meanwhile is told nothing.
-    fn say(&self, unique: u64, said: &Answer) {
+    pub(super) fn say(&self, unique: u64, said: &Answer) {
         let _ = answer(&self.device, unique, Ok(said.bytes()));
     }
 
-    fn refuse(&self, unique: u64, error: Errno) {
+    pub(super) fn refuse(&self, unique: u64, error: Errno) {
         let _ = answer(&self.device, unique, Err(error));
     }
 
@@ -192,7 +191,7 @@ impl Files {
         self: &Arc<Self>,
         unique: u64,
         work: impl Future<Output = Result<T, Errno>> + Send + 'static,
-        then: impl FnOnce(&Self, T) + Send + 'static,
+        then: impl FnOnce(&Arc<Self>, T) + Send + 'static,
     ) {
         let (interrupt, interrupted) = oneshot::channel();
         let begun = lock(&self.waiting).as_mut().map(|waiting| waiting.insert(unique, interrupt));
@@ -216,11 +215,11 @@ impl Files {
     }
 
     /// Reads of the replica, and waits if it has to.
-    fn ask(
+    pub(super) fn ask(
         self: &Arc<Self>,
         unique: u64,
         what: What,
-        then: impl FnOnce(&Self, Outcome) + Send + 'static,
+        then: impl FnOnce(&Arc<Self>, Outcome) + Send + 'static,
     ) {
         // All who read here are one session, and one replica answers them: it has always seen what
         // they have.
@@ -240,16 +239,19 @@ impl Files {
         }
     }
 
-    /// The folder that an inode stands for.
-    fn folder(&self, node: u64) -> Result<Place, Errno> {
+    /// The folder that an inode stands for, if the caller may use it in these ways, by the bits of access(2).
+    pub(super) fn folder(&self, node: u64, ways: u32, caller: (u32, u32)) -> Result<Place, Errno> {
         match lock(&self.nodes).get(node) {
-            Some(Node::Folder(place)) => Ok(place),
+            Some(Node::Folder(_, mode)) if !Kind::Folder(mode).allows(ways, caller, self.owner) => {
+                Err(Errno::EACCES)
+            }
+            Some(Node::Folder(place, _)) => Ok(place),
             Some(Node::File(_)) => Err(Errno::ENOTDIR),
             None => Err(Errno::ESTALE),
         }
     }
 
-    fn lookup(self: &Arc<Self>, unique: u64, folder: u64, name: &[u8]) {
+    fn lookup(self: &Arc<Self>, unique: u64, folder: u64, name: &[u8], caller: (u32, u32)) {
         let child = |place: Place| {
             place.child(name).map_err(|error| match error {
                 PathError::Long | PathError::LongName => Errno::ENAMETOOLONG,
@@ -257,7 +259,7 @@ impl Files {
                 _ => Errno::ENOENT,
             })
         };
-        let place = match self.folder(folder).and_then(child) {
+        let place = match self.folder(folder, EXECUTE, caller).and_then(child) {
             Ok(place) => place,
             Err(error) => return self.refuse(unique, error),
         };
@@ -272,27 +274,30 @@ impl Files {
                 None => self.refuse(unique, Errno::ESTALE),
             },
             Place::Then(_, None) | Place::Now(None) | Place::States => {
-                self.tell(unique, Node::Folder(place));
+                self.tell(unique, Node::Folder(place, Mode::IMPLIED), None);
             }
         }
     }
 
     /// What is under the name that was looked up.
     fn found(&self, unique: u64, place: Place, outcome: &Outcome) {
-        let node = match outcome {
-            Outcome::Entry(Entry::File(version)) => Node::file(place, *version),
-            Outcome::Entry(Entry::Folder) => Some(Node::Folder(place)),
-            _ => None,
+        let (node, told) = match outcome {
+            Outcome::Entry(Entry::File(version)) => (Node::file(place, *version), None),
+            Outcome::Entry(Entry::Folder(told)) => {
+                (Some(Node::Folder(place, mode_of(*told))), *told)
+            }
+            _ => (None, None),
         };
         match node {
-            Some(node) => self.tell(unique, node),
+            Some(node) => self.tell(unique, node, told),
             None => self.refuse(unique, Errno::ENOENT),
         }
     }
 
-    /// Tells the kernel of an inode, unless it is of a state that cannot be told.
-    fn tell(&self, unique: u64, node: Node<Body>) {
-        let Some(attributes) = self.attributes(&node) else {
+    /// Tells the kernel of an inode, unless it is of a state that cannot be told. `told` is what is told of a
+    /// folder.
+    fn tell(&self, unique: u64, node: Node<Body>, told: Option<Metadata>) {
+        let Some(attributes) = self.attributes(&node, told) else {
             return self.refuse(unique, Errno::ENOENT);
         };
         let node = lock(&self.nodes).tell(node);
@@ -309,19 +314,29 @@ impl Files {
         let Some(node) = lock(&self.nodes).get(node) else {
             return self.refuse(unique, Errno::ESTALE);
         };
-        let Node::Folder(Place::Now(path)) = &node else {
-            return self.say_attributes(unique, &node);
+        let path = match &node {
+            Node::File(_) | Node::Folder(Place::States | Place::Then(_, None), _) => {
+                return self.say_attributes(unique, &node, None);
+            }
+            Node::Folder(Place::Then(at, Some(path)), _) => {
+                let outcome = self.replica.entry_at(*at, path);
+                let Some(Outcome::Entry(Entry::Folder(told))) = outcome else {
+                    return self.refuse(unique, Errno::ESTALE);
+                };
+                return self.say_attributes(unique, &node, told);
+            }
+            Node::Folder(Place::Now(path), _) => path,
         };
         let what = path.clone().map_or(What::Root, What::Entry);
         self.ask(unique, what, move |this, outcome| match outcome {
-            Outcome::Entry(Entry::Folder) => this.say_attributes(unique, &node),
+            Outcome::Entry(Entry::Folder(told)) => this.say_attributes(unique, &node, told),
             // It was, when its name was looked up.
             _ => this.refuse(unique, Errno::ESTALE),
         });
     }
 
-    fn say_attributes(&self, unique: u64, node: &Node<Body>) {
-        match self.attributes(node) {
+    fn say_attributes(&self, unique: u64, node: &Node<Body>, told: Option<Metadata>) {
+        match self.attributes(node, told) {
             Some(attributes) => self.say(unique, &Answer::of_attributes(&attributes)),
             None => self.refuse(unique, Errno::ESTALE),
         }
@@ -330,8 +345,8 @@ impl Files {
     /// It says nothing of a state, so it waits for nothing.
     fn access(&self, unique: u64, node: u64, ways: u32, caller: (u32, u32)) {
         let kind = match lock(&self.nodes).get(node) {
-            Some(Node::Folder(_)) => Kind::Folder,
-            Some(Node::File(file)) => Kind::File(file.version.content.metadata.mode),
+            Some(Node::Folder(_, mode)) => Kind::Folder(mode),
+            Some(Node::File(file)) => Kind::of(&file.version.content.metadata),
             None => return self.refuse(unique, Errno::ESTALE),
         };
         if kind.allows(ways, caller, self.owner) {
@@ -342,7 +357,7 @@ impl Files {
     }
 
     /// What `stat` tells; none of a folder of a state that cannot be told any more.
-    fn attributes(&self, node: &Node<Body>) -> Option<Attributes> {
+    fn attributes(&self, node: &Node<Body>, told: Option<Metadata>) -> Option<Attributes> {
         let owner = self.owner;
         Some(match node {
             Node::File(file) => {
@@ -350,19 +365,20 @@ impl Files {
                 Attributes {
                     // Of a version it is the same in all states.
                     number: number_of(file.path.as_bytes(), Some(file.version.sequence)),
-                    kind: Kind::File(content.metadata.mode),
+                    kind: Kind::of(&content.metadata),
                     size: content.size.0,
                     modified: content.metadata.modified.as_nanos(),
                     owner,
                 }
             }
-            Node::Folder(place) => {
-                let modified = match place {
-                    Place::Now(_) | Place::States => self.changed(),
-                    Place::Then(at, _) => self.replica.made(*at)?.as_nanos(),
+            Node::Folder(place, _) => {
+                let modified = match (told, place) {
+                    (Some(told), _) => told.modified.as_nanos(),
+                    (None, Place::Now(_) | Place::States) => self.changed(),
+                    (None, Place::Then(at, _)) => self.replica.made(*at)?.as_nanos(),
                 };
                 let number = number_of(&place.name(), None);
-                Attributes { number, kind: Kind::Folder, size: 0, modified, owner }
+                Attributes { number, kind: Kind::Folder(mode_of(told)), size: 0, modified, owner }
             }
         })
     }
@@ -383,90 +399,66 @@ impl Files {
     fn open(self: &Arc<Self>, unique: u64, node: u64, flags: u32, caller: (u32, u32)) {
         let file = match lock(&self.nodes).get(node) {
             Some(Node::File(file)) => file,
-            Some(Node::Folder(_)) => return self.refuse(unique, Errno::EISDIR),
+            Some(Node::Folder(..)) => return self.refuse(unique, Errno::EISDIR),
             None => return self.refuse(unique, Errno::ESTALE),
         };
-        if !Kind::File(file.version.content.metadata.mode).opens(flags, caller, self.owner) {
+        if !Kind::of(&file.version.content.metadata).opens(flags, caller, self.owner) {
             return self.refuse(unique, Errno::EACCES);
         }
+        self.version(unique, file, Self::opened_file);
+    }
+
+    /// The target of a link, which is its body.
+    fn target(self: &Arc<Self>, unique: u64, node: u64) {
+        match lock(&self.nodes).get(node) {
+            Some(Node::File(file)) if file.version.content.metadata.kind == types::Kind::Link => {
+                self.version(unique, file, Self::say_target);
+            }
+            Some(_) => self.refuse(unique, Errno::EINVAL),
+            None => self.refuse(unique, Errno::ESTALE),
+        }
+    }
+
+    /// Has a version's body here, and then goes on with it.
+    fn version(
+        self: &Arc<Self>,
+        unique: u64,
+        file: Arc<File<Body>>,
+        then: fn(&Arc<Self>, u64, Arc<File<Body>>),
+    ) {
         if file.then.is_some() {
             // What a state was nothing can change: no lease is needed to say so, and no order.
             match self.replica.holding(&file.path, &file.version) {
-                Holding::Here => return self.opened_file(unique, file),
+                Holding::Here => return then(self, unique, file),
                 Holding::Gone => return self.refuse(unique, Errno::ESTALE),
                 Holding::Comes => {}
             }
         }
         let what = What::Version(file.path.clone(), file.version);
         self.ask(unique, what, move |this, outcome| match outcome {
-            Outcome::Object(_) => this.opened_file(unique, file),
+            Outcome::Object(_) => then(this, unique, file),
             Outcome::Lost(_) => this.refuse(unique, Errno::EIO),
             // The kernel looks the name up again, once, and finds the newer version.
             _ => this.refuse(unique, Errno::ESTALE),
         });
     }
 
-    fn opened_file(&self, unique: u64, file: Arc<File<Body>>) {
+    fn say_target(self: &Arc<Self>, unique: u64, file: Arc<File<Body>>) {
+        let size = file.version.content.size.0;
+        let open = OpenFile { file, body: Mutex::new(None) };
+        let this = Arc::clone(self);
+        let work = async move { this.bytes(&open, 0, size).await };
+        self.wait(unique, work, move |this, bytes| {
+            let _ = answer(&this.device, unique, Ok(&bytes));
+        });
+    }
+
+    fn opened_file(self: &Arc<Self>, unique: u64, file: Arc<File<Body>>) {
         let open = OpenFile { file, body: Mutex::new(None) };
         self.opened(unique, Open::File(Arc::new(open)), Answer::opened);
     }
 
-    fn open_folder(self: &Arc<Self>, unique: u64, node: u64) {
-        let place = match self.folder(node) {
-            Ok(place) => place,
-            Err(error) => return self.refuse(unique, error),
-        };
-        match &place {
-            Place::Now(path) => {
-                let what = What::Names(path.clone());
-                self.ask(unique, what, move |this, outcome| this.listed(unique, &place, outcome));
-            }
-            Place::States => {
-                let states = self.replica.states();
-                let states =
-                    states.iter().map(|(at, _)| (at.to_string().into_bytes(), Entry::Folder));
-                self.listed(unique, &place, Outcome::Names(states.collect()));
-            }
-            Place::Then(at, path) => match self.replica.names_at(*at, path.as_ref()) {
-                Some(outcome) => self.listed(unique, &place, outcome),
-                None => self.refuse(unique, Errno::ESTALE),
-            },
-        }
-    }
-
-    /// What is in the folder that is opened.
-    fn listed(&self, unique: u64, place: &Place, outcome: Outcome) {
-        let Outcome::Names(names) = outcome else {
-            return self.refuse(unique, Errno::ENOENT);
-        };
-        let own = place.name();
-        let whole = |within: &[u8], name: &[u8]| [&prefix_of(within), name].concat();
-        let folder = |name: &[u8], whole: &[u8]| Listed {
-            name: name.to_owned(),
-            number: number_of(whole, None),
-            is_folder: true,
-        };
-        let slash = own.iter().rposition(|byte| *byte == b'/');
-        let above = slash.map_or(&b""[..], |end| &own[..end]);
-        let mut list = vec![folder(b".", &own), folder(b"..", above)];
-        for (name, entry) in names {
-            list.push(match entry {
-                Entry::Folder => folder(&name, &whole(&own, &name)),
-                Entry::File(version) => {
-                    let path = match place {
-                        Place::Now(path) | Place::Then(_, path) => path.as_ref(),
-                        Place::States => None,
-                    };
-                    let path = whole(path.map_or(b"", Path::as_bytes), &name);
-                    let number = number_of(&path, Some(version.sequence));
-                    Listed { name, number, is_folder: false }
-                }
-            });
-        }
-        self.opened(unique, Open::Folder(list.into()), Answer::opened_folder);
-    }
-
-    fn opened(&self, unique: u64, open: Open, said: fn(u64) -> Answer) {
+    pub(super) fn opened(&self, unique: u64, open: Open, said: fn(u64) -> Answer) {
         let handle = lock(&self.handles).add(open);
         if answer(&self.device, unique, Ok(said(handle).bytes())).is_err() {
             // Nobody has it, so nobody closes it.
@@ -474,23 +466,8 @@ impl Files {
         }
     }
 
-    fn handle(&self, number: u64) -> Option<Open> {
+    pub(super) fn handle(&self, number: u64) -> Option<Open> {
         lock(&self.handles).open.get(&number).cloned()
-    }
-
-    fn read_folder(&self, unique: u64, range: Range) {
-        let Some(Open::Folder(list)) = self.handle(range.handle) else {
-            return self.refuse(unique, Errno::EBADF);
-        };
-        let mut said = Answer::default();
-        let first = usize::try_from(range.offset).unwrap_or(usize::MAX);
-        for (at, one) in list.iter().enumerate().skip(first) {
-            let kind = (one.number, one.is_folder);
-            if !said.add_name(kind, &one.name, at as u64 + 1, range.size as usize) {
-                break;
-            }
-        }
-        self.say(unique, &said);
     }
 
     fn read(self: &Arc<Self>, unique: u64, range: Range) {

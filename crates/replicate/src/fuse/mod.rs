@@ -20,6 +20,7 @@
 
 mod abi;
 mod files;
+mod listing;
 mod nodes;
 mod point;
 

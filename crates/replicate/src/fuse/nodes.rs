@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::path::{Path, PathError, RESERVED};
-use crate::types::{Sequence, Version};
+use crate::types::{Mode, Sequence, Version};
 
 /// The inode of the root.
 pub(super) const ROOT: u64 = 1;
@@ -64,8 +64,8 @@ impl Place {
 /// What an inode stands for. `B` is what is known of the body of a file.
 #[derive(Debug)]
 pub(super) enum Node<B> {
-    /// A folder.
-    Folder(Place),
+    /// A folder, with its mode when the kernel was told of it last.
+    Folder(Place, Mode),
     /// One version of an object.
     File(Arc<File<B>>),
 }
@@ -84,7 +84,7 @@ pub(super) struct File<B> {
 impl<B> Clone for Node<B> {
     fn clone(&self) -> Self {
         match self {
-            Node::Folder(place) => Node::Folder(place.clone()),
+            Node::Folder(place, mode) => Node::Folder(place.clone(), *mode),
             Node::File(file) => Node::File(Arc::clone(file)),
         }
     }
@@ -112,7 +112,7 @@ impl<B: Default> Node<B> {
 impl<B> Node<B> {
     fn key(&self) -> Key {
         match self {
-            Node::Folder(place) => Key::Folder(place.clone()),
+            Node::Folder(place, _) => Key::Folder(place.clone()),
             Node::File(file) => Key::File(file.then, file.path.clone(), file.version.sequence),
         }
     }
@@ -150,7 +150,7 @@ pub(super) struct Nodes<B> {
 
 impl<B> Nodes<B> {
     pub(super) fn new() -> Self {
-        let root = Known { node: Node::Folder(Place::Now(None)), lookups: 1 };
+        let root = Known { node: Node::Folder(Place::Now(None), Mode::IMPLIED), lookups: 1 };
         Nodes { known: [(ROOT, root)].into(), numbers: BTreeMap::new(), last: ROOT }
     }
 
@@ -165,6 +165,7 @@ impl<B> Nodes<B> {
             && let Some(known) = self.known.get_mut(number)
         {
             known.lookups += 1;
+            known.node = node;
             return *number;
         }
         self.last += 1;
@@ -226,7 +227,7 @@ mod tests {
     #[test]
     fn an_inode_is_there_until_the_kernel_has_forgotten_all_lookups() {
         let mut nodes = Nodes::<()>::new();
-        let place = || Node::Folder(Place::Now(Some(path("a"))));
+        let place = || Node::Folder(Place::Now(Some(path("a"))), Mode::IMPLIED);
         let folder = nodes.tell(place());
         nodes.tell(place());
         nodes.forget(folder, 1);

@@ -4,6 +4,7 @@ mod folder;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,15 +24,24 @@ use tokio::sync::mpsc::{Sender, channel};
 use super::content::Content;
 use super::origin::{AFTER, Done, Entry, Order, WITHIN};
 use super::socket;
-use super::transaction::{END, Head, What, put_head};
-use crate::path::{Path, PathError};
+use super::transaction::{END, Head, Of, What, put_head};
+use crate::path::{Escaped, Path, PathError};
 use crate::source;
-use crate::types::Sequence;
-use folder::{difference, scan};
+use crate::types::{LARGEST_BODY, Sequence};
+use folder::{difference, is_empty, scan};
 
 /// A file's name in one line, whatever is in it.
 fn shown(path: &FilePath) -> String {
-    path.display().to_string().escape_debug().to_string()
+    Escaped(path.as_os_str().as_bytes()).to_string()
+}
+
+/// Several errors with their causes, one a line.
+fn listed(errors: &[ClientError]) -> String {
+    let line = |error: &ClientError| match error {
+        ClientError::File { source, .. } => format!("\n  {error}: {source}"),
+        _ => format!("\n  {error}"),
+    };
+    errors.iter().map(line).collect()
 }
 
 /// Why nothing came of it.
@@ -70,15 +80,18 @@ pub enum ClientError {
         /// Why.
         why: PathError,
     },
-    /// It is neither a file nor a folder.
-    #[error("`{}` is no file: move it out of the folder", shown(.0))]
+    /// It is neither a file, nor a link, nor a folder.
+    #[error("`{}` is a socket, a pipe or a device: move it out of the folder", shown(.0))]
     Kind(PathBuf),
-    /// A link that leads elsewhere.
-    #[error("`{}` leads out of the folder, or to no file: replace it by what it stands for", shown(.0))]
-    Link(PathBuf),
+    /// It is too large.
+    #[error("`{}` has over {LARGEST_BODY}: cut it into several files", shown(.0))]
+    Large(PathBuf),
     /// It changes all the time.
     #[error("`{}` changes while it is read: publish when it has come to rest", shown(.0))]
     Restless(PathBuf),
+    /// Several entries of the folder cannot be published, each for a reason of its own.
+    #[error("nothing is published, because {} entries of the folder cannot be:{}", .0.len(), listed(.0))]
+    Several(Vec<ClientError>),
     /// There is nothing in it.
     #[error(
         "`{}` has no files, and {deleted} would be deleted for that: is its disk mounted? If it is meant, say \
@@ -365,7 +378,7 @@ impl Client {
             if heads.is_empty() {
                 return Ok(Published { sequence, bytes, ..published });
             }
-            if files.is_empty() && !delete_all {
+            if is_empty(&files) && !delete_all {
                 let (path, deleted) = (source.to_owned(), published.deleted);
                 return Err(ClientError::Empty { path, deleted });
             }
@@ -446,6 +459,22 @@ impl Client {
     }
 }
 
+/// The bytes of an object. A link is read and not followed.
+fn body(root: &FilePath, path: &FilePath, head: &Head) -> io::Result<Box<dyn Read>> {
+    let kind = match &head.put {
+        What::Body(content) | What::Stored(content) => content.kind,
+        What::Delete => Of::File,
+    };
+    Ok(match kind {
+        Of::File => Box::new(source::open(root, path)?),
+        Of::Link => {
+            let target = source::link(path)?.map(|(target, _)| target).unwrap_or_default();
+            Box::new(io::Cursor::new(target))
+        }
+        Of::Folder => Box::new(io::empty()),
+    })
+}
+
 /// Sends heads and files; blocks. What cannot be read cuts the stream off, so nothing of it happens.
 fn send_changes(
     to: &Sender<io::Result<Buffer>>,
@@ -464,7 +493,7 @@ fn send_changes(
         put_head(&mut waiting, &head).map_err(ClientError::Connection)?;
         if let Some(path) = file {
             let failed = |source| ClientError::File { path: path.clone(), source };
-            let mut file = source::open(root, &path).map_err(failed)?;
+            let mut file = body(root, &path, &head).map_err(failed)?;
             let mut left = match &head.put {
                 What::Body(content) => content.size,
                 What::Stored(_) | What::Delete => 0,

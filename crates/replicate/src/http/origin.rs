@@ -30,7 +30,7 @@ use crate::identity::IdentityError;
 use crate::origin::{Condition, Put, Refused, Transaction};
 use crate::path::{Escaped, Path};
 use crate::store::Body;
-use crate::types::{Digest, LARGEST_BODY, Metadata, Sequence};
+use crate::types::{Digest, Kind, LARGEST_BODY, Metadata, Sequence};
 
 /// The state that a transaction was made for.
 pub(super) const AFTER: HeaderName = HeaderName::from_static("lull-after");
@@ -194,9 +194,9 @@ impl OriginFace {
         let payload = intake.finish().await?;
         let body = payload.digest;
         // No header has the mode: it stays what it was.
-        let before = self.origin.metadata(&path);
+        let before = self.origin.metadata(&path).filter(|before| before.kind == Kind::File);
         let mode = before.map(|metadata| metadata.mode).unwrap_or_default();
-        let metadata = Metadata { modified: self.origin.now(), mode };
+        let metadata = Metadata { kind: Kind::File, modified: self.origin.now(), mode };
         Ok((self.write(path, conditions, Put::Body(payload, metadata)).await?, body))
     }
 

@@ -1,5 +1,6 @@
 //! What a replica answers.
 
+mod links;
 #[cfg(test)]
 mod tests;
 
@@ -27,8 +28,9 @@ use crate::path::{Escaped, Path};
 use crate::replica::{Answer, Request as Read, What};
 use crate::time::LocalTime;
 use crate::token::{Keyring, TokenError};
-use crate::types::{Metadata, Sequence, Version};
+use crate::types::{Kind, Metadata, Sequence, Version};
 use crate::wire::PIECE;
+use links::{Resolved, resolve};
 
 /// The cookie of a session, which a browser shows to one host only; and the parameter of a query that takes it to
 /// another replica.
@@ -133,22 +135,44 @@ impl ReplicaFace {
         let Ok(path) = Path::from_bytes(&file) else {
             return absent(&file);
         };
-        let patience = self.blocked.patience();
-        let read = match self.without_body(&path, seen.at, patience, request).await {
-            Ok(None) => {
-                let read = self.replica.object(&path, seen.at, patience).await;
-                read.map(|(at, found)| (at, found.map(|found| self.found(found, &path, request))))
-            }
-            Ok(Some(read)) => Ok(read),
-            Err(error) => Err(error),
-        };
-        let (at, response) = match read {
+        let (at, response) = match self.read(&path, seen.at, request).await {
             Ok(read) => read,
             Err(error) => return self.unanswered(error, request.uri(), seen),
         };
         let mut response = response.unwrap_or_else(|| absent(path.as_bytes()));
         self.remember(at, seen, response.headers_mut());
         response
+    }
+
+    /// Reads the file that a name leads to: a state, and the answer unless there is no such file.
+    async fn read(
+        &self,
+        name: &Path,
+        after: Sequence,
+        request: &Request<Incoming>,
+    ) -> Result<(Sequence, Option<Response<Content>>), ReadError> {
+        /// How often links are followed again that were changed meanwhile.
+        const TRIES: usize = 8;
+        let patience = self.blocked.patience();
+        for _ in 0..TRIES {
+            let resolved = resolve(&self.replica, name, after, patience).await?;
+            let Some(Resolved { path, only_in }) = resolved else { continue };
+            let path = path.unwrap_or_else(|| name.clone());
+            let read = self.without_body(&path, after, patience, request).await?;
+            let (at, response) = match read {
+                Some(read) => read,
+                None => {
+                    let (at, found) = self.replica.object(&path, after, patience).await?;
+                    let found = found.filter(|found| is_file(&found.version));
+                    (at, found.map(|found| self.found(found, &path, request)))
+                }
+            };
+            // Where the state is another one by now, the link may lead elsewhere.
+            if only_in.is_none_or(|only| only == at) {
+                return Ok((at, response));
+            }
+        }
+        Err(ReadError::Evicted)
     }
 
     /// What needs no body, so that it waits for none: a state, and the answer unless there is no such object.
@@ -166,7 +190,7 @@ impl ReplicaFace {
         }
         let read = Read { what: What::Entry(path.clone()), after };
         let Answer { at, outcome, reflects, .. } = self.replica.read(read, patience).await?;
-        let Some(version) = outcome.version() else { return Ok(Some((at, None))) };
+        let Some(version) = outcome.version().filter(is_file) else { return Ok(Some((at, None))) };
         let mut response = self.head(&version, path, reflects);
         match judged(request.headers(), &version) {
             Judged::Failed => response = not_meant(path),
@@ -466,6 +490,11 @@ fn elsewhere(other: &Uri, uri: &Uri, token: &str) -> String {
 /// ever.
 fn was_sent_here(uri: &Uri) -> bool {
     parameters(uri).any(|one| of_session(one).is_some())
+}
+
+/// Links are followed before, and a folder has no bytes.
+fn is_file(version: &Version) -> bool {
+    version.content.metadata.kind == Kind::File
 }
 
 fn tag_of(version: &Version) -> String {

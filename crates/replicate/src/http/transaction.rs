@@ -14,7 +14,7 @@ use crate::origin::{Put, Transaction};
 use crate::path::{Path, PathError};
 use crate::store::{Bodies, Body, Stager, StoreError};
 use crate::time::WallTime;
-use crate::types::{Content, Digest, DiskFull, LARGEST_BODY, Metadata, Mode, Payload};
+use crate::types::{Content, Digest, DiskFull, Kind, LARGEST_BODY, Metadata, Mode, Payload};
 use crate::wire::PIECE;
 
 /// Bytes of new bodies that a transaction keeps in memory, at most; of the rest as many on their way to
@@ -40,9 +40,22 @@ pub(super) enum What {
     Delete,
 }
 
-/// A file, without its bytes.
+/// What an object is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Of {
+    #[default]
+    File,
+    Link,
+    Folder,
+}
+
+/// An object, without its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct File {
+    /// What it is; without it, as an earlier release has it, a file.
+    #[serde(default)]
+    pub(super) kind: Of,
     /// BLAKE3, in hex.
     pub(super) digest: String,
     pub(super) size: u64,
@@ -56,7 +69,13 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn of(content: &Content) -> Self {
+        let kind = match content.metadata.kind {
+            Kind::File => Of::File,
+            Kind::Link => Of::Link,
+            Kind::Folder => Of::Folder,
+        };
         File {
+            kind,
             digest: content.digest.to_string(),
             size: content.size.0,
             modified: content.metadata.modified.as_nanos(),
@@ -73,7 +92,12 @@ impl File {
     fn metadata(&self) -> Metadata {
         let plain = if self.executable { Mode::EXECUTABLE } else { Mode::PLAIN };
         let mode = self.mode.map_or(plain, |bits| Mode::new(bits.into()));
-        Metadata { modified: WallTime::from_nanos(self.modified), mode }
+        let kind = match self.kind {
+            Of::File => Kind::File,
+            Of::Link => Kind::Link,
+            Of::Folder => Kind::Folder,
+        };
+        Metadata { kind, modified: WallTime::from_nanos(self.modified), mode }
     }
 }
 
@@ -337,6 +361,7 @@ mod tests {
     fn stream(number: u64) -> Vec<u8> {
         let bytes = body(number);
         let file = File {
+            kind: Of::File,
             digest: digest(number).to_string(),
             size: bytes.len() as u64,
             modified: 0,

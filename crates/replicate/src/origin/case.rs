@@ -56,49 +56,64 @@ impl ByCase {
         }
     }
 
-    /// Whether `path` could exist beside those of `layers` that are live, see [`clash`](ByCase::clash).
+    /// Whether `path`, a folder or not, could exist beside those of `layers`, see [`clash`](ByCase::clash).
     pub(super) fn check(
         layers: &[&ByCase],
-        path: &Path,
-        is_live: impl Fn(&Path) -> bool,
+        (path, is_folder): (&Path, bool),
+        found: impl Fn(&Path) -> Option<bool>,
     ) -> Result<(), Refused> {
-        let Some(other) = ByCase::clash(layers, path, is_live) else { return Ok(()) };
+        let clash = ByCase::clash(layers, (path, is_folder), found);
+        let Some(other) = clash else { return Ok(()) };
         let depth = common_depth(path, other);
         Err(Refused::Case(outer(other, depth), outer(path, depth)))
     }
 
-    /// What `path` could not exist beside, of those of `layers` that are live: another one that is, but for
-    /// case, the same file, a file where it has a folder, or a folder where it is a file.
+    /// What `path` could not exist beside, of those of `layers` that exist: another one that is, but for
+    /// case, the same file, a file where it has a folder, or a folder where it is a file. Of two folders nothing
+    /// would be lost. `found` tells whether an object is a folder, if it exists.
     fn clash<'a>(
         layers: &[&'a ByCase],
-        path: &Path,
-        is_live: impl Fn(&Path) -> bool,
+        (path, is_folder): (&Path, bool),
+        found: impl Fn(&Path) -> Option<bool>,
     ) -> Option<&'a Path> {
         let folded = path.folded();
         let below = format!("{folded}/");
+        let is_file = |other: &Path| found(other) == Some(false);
         layers.iter().find_map(|ByCase(layer)| {
-            // From the path itself up to the root, as often as there is a folder above.
-            let up = core::iter::successors(Some(folded.as_str()), |inner| {
+            let of = |name: &str| layer.get(name).into_iter().flatten();
+            let mut same = of(&folded).filter(|other| *other != path);
+            let same = same.find(|other| found(other).is_some_and(|other| !(other && is_folder)));
+            // From the folder in which it is up to the root, as often as there is a folder above.
+            let up = core::iter::successors(Some(&*folded), |inner| {
                 inner.rfind('/').map(|at| &inner[..at])
             });
-            let above = up.filter_map(|name| layer.get(name)).flatten();
+            let mut above = up.skip(1).flat_map(of);
             let from = (Bound::Included(below.as_str()), Bound::Unbounded);
             let within = layer.range::<str, _>(from);
-            let within = within.take_while(|(name, _)| name.starts_with(&below));
-            let within = within.flat_map(|(_, same)| same);
-            above.chain(within).find(|other| *other != path && is_live(other))
+            let within = within.take_while(|(name, _)| !is_folder && name.starts_with(&below));
+            let mut within = within.flat_map(|(_, same)| same);
+            same.or_else(|| above.find(|other| is_file(other)))
+                .or_else(|| within.find(|other| found(other).is_some()))
         })
     }
 
-    /// What of `changes` would be refused beside the objects that are live now. Of two that clash with each
-    /// other the first one would not.
+    /// What of `changes` would be refused beside the objects that are there, of which `found` tells whether they are
+    /// folders. Of two that clash with each other the first one would not.
     #[cfg(feature = "watch")]
-    pub(super) fn clashes(&self, changes: &BTreeMap<Path, Option<Content>>) -> Vec<CaseClash> {
+    pub(super) fn clashes(
+        &self,
+        changes: &BTreeMap<Path, Option<Content>>,
+        found: impl Fn(&Path) -> Option<bool>,
+    ) -> Vec<CaseClash> {
         let mut put = ByCase::default();
         let mut clashes = Vec::new();
-        for path in changes.iter().filter(|(_, to)| to.is_some()).map(|(path, _)| path) {
-            let stays = |other: &Path| changes.get(other).is_none_or(Option::is_some);
-            match ByCase::clash(&[self, &put], path, stays) {
+        let stays = |other: &Path| match changes.get(other) {
+            Some(content) => content.map(|content| content.is_folder()),
+            None => found(other),
+        };
+        for (path, content) in changes {
+            let Some(content) = content else { continue };
+            match ByCase::clash(&[self, &put], (path, content.is_folder()), stays) {
                 Some(other) => {
                     clashes.push(CaseClash { path: path.clone(), other: other.clone() });
                 }

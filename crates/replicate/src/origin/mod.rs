@@ -202,7 +202,12 @@ impl<P: Clone> Origin<P> {
     /// What of these changes would be refused because of paths that differ only in case.
     #[cfg(feature = "watch")]
     pub(crate) fn case_clashes(&self, changes: &BTreeMap<Path, Option<Content>>) -> Vec<CaseClash> {
-        self.by_case.as_ref().map_or_else(Vec::new, |by_case| by_case.clashes(changes))
+        let found = |path: &Path| {
+            let version = self.image.objects.get(path);
+            version.map(|version| version.content.is_folder())
+        };
+        let by_case = self.by_case.as_ref();
+        by_case.map_or_else(Vec::new, |by_case| by_case.clashes(changes, found))
     }
 
     /// When a replica is to be told something next though nothing happens: then

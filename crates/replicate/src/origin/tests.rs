@@ -2,7 +2,7 @@ use super::*;
 use crate::BodyEffect;
 use crate::message::{Ask, BodyHeader, Tree};
 use crate::time::WallTime;
-use crate::types::{Content, DiskFull, Incarnation, Metadata, Payload};
+use crate::types::{Content, DiskFull, Incarnation, Kind, Metadata, Mode, Payload};
 
 mod arrivals;
 mod case;
@@ -33,13 +33,20 @@ fn payload(body: u8, size: u64) -> Payload<()> {
     Payload { digest: Digest([body; 32]), size: Bytes(size), bytes: () }
 }
 
-/// `"a1"` gives `a` a small body, `"a-"` deletes it. Names are all but the last character.
+/// `"a1"` gives `a` a small body, `"a-"` deletes it, `"a>"` makes it a link, `"a/"` a folder. Names are all but the
+/// last character.
 fn transaction(text: &str) -> Transaction<()> {
     let change = |text: &str| {
         let (name, body) = text.split_at(text.len() - 1);
-        let put = body
-            .parse()
-            .map_or(Put::Delete, |body| Put::Body(payload(body, 10), Metadata::default()));
+        let link = Metadata { kind: Kind::Link, mode: Mode::LINK, ..Metadata::default() };
+        let folder = Content::folder(WallTime::default(), Mode::new(0o750));
+        let empty = Payload { digest: Digest::EMPTY, size: Bytes(0), bytes: () };
+        let put = match body {
+            "-" => Put::Delete,
+            ">" => Put::Body(payload(9, 10), link),
+            "/" => Put::Body(empty, folder.metadata),
+            body => Put::Body(payload(body.parse().expect("a body"), 10), Metadata::default()),
+        };
         (path(name), put)
     };
     Transaction { changes: text.split(' ').map(change).collect() }
@@ -174,6 +181,33 @@ fn sequences(told: &[ToReplica]) -> Vec<u64> {
 
 fn is_resync(told: &[ToReplica]) -> bool {
     matches!(told, [ToReplica::Welcome { start: Start::Resync { .. }, .. }])
+}
+
+#[test]
+fn only_folders_have_objects_below_them() {
+    let both = |name| Refused::FileAndFolder(path(name));
+    let mut bench = Bench::new(Config::default());
+    bench.committed("a/ a/b/ a/b/c1 l> e/");
+    for (text, expected) in [
+        ("l/x1", both("l")),
+        ("a/b/c/x1", both("a/b/c")),
+        ("a1", both("a")),
+        ("a/b>", both("a/b")),
+        ("l/x/", both("l")),
+    ] {
+        assert_eq!(bench.refused(text), expected, "{text}");
+    }
+    // Each becomes something else, together with what is below.
+    bench.committed("e1");
+    bench.committed("e/");
+    bench.committed("l- l/x1");
+    bench.committed("a/b/c- a/b- a>");
+    bench.committed("a/ a/x>");
+    let impossible = Metadata { kind: Kind::Folder, ..Metadata::default() };
+    let changes = [(path("f"), Put::Body(payload(1, 10), impossible))].into();
+    bench.submit(Transaction { changes });
+    let events = format!("{:?}", bench.events());
+    assert!(events.contains("Impossible"), "{events}");
 }
 
 #[test]

@@ -14,7 +14,8 @@ use crate::faults::Fault;
 use crate::path::Path;
 use crate::time::Reading;
 use crate::types::{
-    Change, Commit, Content, Digest, DiskFull, LARGEST_BODY, Metadata, Payload, Sequence, Version,
+    Change, Commit, Content, Digest, DiskFull, LARGEST_BODY, LONGEST_TARGET, Metadata, Payload,
+    Sequence, Version,
 };
 
 /// A caller's name for a transaction.
@@ -30,6 +31,19 @@ pub enum Put<P> {
     Stored(Content),
     /// Deletes it; fine if it does not exist.
     Delete,
+}
+
+impl<P> Put<P> {
+    /// What the object becomes; none if it is deleted.
+    pub fn content(&self) -> Option<Content> {
+        match self {
+            Put::Body(Payload { digest, size, .. }, metadata) => {
+                Some(Content { digest: *digest, size: *size, metadata: *metadata })
+            }
+            Put::Stored(content) => Some(*content),
+            Put::Delete => None,
+        }
+    }
 }
 
 /// Changes that become visible at once.
@@ -67,6 +81,11 @@ pub enum Refused {
     /// A body is larger than bodies may be.
     #[error("`{0}` has over {LARGEST_BODY}: cut it into several files")]
     Large(Path),
+    /// A link without a target or with one that is too long, or a folder with bytes.
+    #[error(
+        "`{0}` is no possible link or folder: a target has 1 to {LONGEST_TARGET}, a folder no bytes"
+    )]
+    Impossible(Path),
     /// An object would lie below another one.
     #[error(
         "`{0}` is a file, and would have to be a folder too: delete it in the same transaction"
@@ -199,6 +218,10 @@ impl<P: Clone> Origin<P> {
         };
         if let Some((path, _)) = writes.changes.iter().find(|(_, put)| large(put)) {
             return Err(Refused::Large(path.clone()));
+        }
+        let impossible = |put: &Put<P>| put.content().is_some_and(|one| !one.is_possible());
+        if let Some((path, _)) = writes.changes.iter().find(|(_, put)| impossible(put)) {
+            return Err(Refused::Impossible(path.clone()));
         }
         let missing = writes.changes.values().find_map(|put| match put {
             Put::Stored(content) if !self.shelf.is_stored(&content.digest) => Some(content.digest),
@@ -473,14 +496,20 @@ impl<P: Clone> Origin<P> {
         let mut own = Overlay::default();
         own.extend(changes);
         let objects = &self.image.objects;
-        let exists = |path: &[u8]| {
+        let content = |path: &[u8]| {
             let newer = own.0.get(path).or_else(|| overlay.0.get(path));
-            newer.map_or_else(|| objects.contains_key(path), Option::is_some)
+            newer.copied().unwrap_or_else(|| objects.get(path).map(|version| version.content))
         };
-        for (path, _) in changes.iter().filter(|(_, content)| content.is_some()) {
-            if let Some(parent) = path.parents().find(|parent| exists(parent)) {
+        let exists = |path: &[u8]| content(path).is_some();
+        let is_leaf = |path: &&[u8]| content(path).is_some_and(|content| !content.is_folder());
+        for (path, content) in changes {
+            let Some(content) = content else { continue };
+            if let Some(parent) = path.parents().find(is_leaf) {
                 let parent = Path::from_bytes(parent).unwrap_or_else(|_| path.clone());
                 return Err(Refused::FileAndFolder(parent));
+            }
+            if content.is_folder() {
+                continue;
             }
             let below = path.prefix();
             let is_below = |other: &&Path| other.as_bytes().starts_with(&below);
@@ -496,10 +525,10 @@ impl<P: Clone> Origin<P> {
         }
         let Some(by_case) = &self.by_case else { return Ok(()) };
         let newer: ByCase = [&overlay.0, &own.0].into_iter().flat_map(BTreeMap::keys).collect();
-        let is_live = |path: &Path| exists(path.as_bytes());
-        let put = changes.iter().filter(|(_, content)| content.is_some());
-        put.map(|(path, _)| path)
-            .try_for_each(|path| ByCase::check(&[by_case, &newer], path, is_live))
+        let found = |path: &Path| content(path.as_bytes()).map(|content| content.is_folder());
+        let put = changes.iter().filter_map(|(path, content)| Some((path, content.as_ref()?)));
+        put.map(|(path, content)| (path, content.is_folder()))
+            .try_for_each(|path| ByCase::check(&[by_case, &newer], path, found))
     }
 }
 

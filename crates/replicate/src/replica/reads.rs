@@ -7,7 +7,7 @@ use super::{Object, Replica};
 use crate::message::ToOrigin;
 use crate::path::Path;
 use crate::time::{LocalTime, Reading};
-use crate::types::{Sequence, Version};
+use crate::types::{Metadata, Sequence, Version};
 
 /// A caller's name for a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,10 +41,22 @@ pub enum What {
 /// What is under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
-    /// An object, in this version.
+    /// A file or a link, in this version.
     File(Version),
-    /// A folder: objects have this name as the beginning of theirs.
-    Folder,
+    /// A folder, with what is told of it if it is an object of its own. Otherwise objects have this name as the
+    /// beginning of theirs.
+    Folder(Option<Metadata>),
+}
+
+impl Entry {
+    /// What is under the name of an object.
+    pub(super) fn of(version: Version) -> Self {
+        if version.content.is_folder() {
+            Entry::Folder(Some(version.content.metadata))
+        } else {
+            Entry::File(version)
+        }
+    }
 }
 
 /// A read.
@@ -298,7 +310,7 @@ impl<P: Clone> Replica<P> {
                 Ok(Outcome::Folder(within.collect()))
             }
             What::Entry(path) => Ok(View::present(&self.image.objects).entry(path)),
-            What::Root => Ok(Outcome::Entry(Entry::Folder)),
+            What::Root => Ok(Outcome::Entry(Entry::Folder(None))),
             What::Names(folder) => Ok(View::present(&self.image.objects).names(folder.as_ref())),
             What::Version(path, version) => {
                 match self.image.objects.get(path).copied() {

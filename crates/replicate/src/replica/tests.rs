@@ -14,7 +14,7 @@ use crate::merkle::MerkleTree;
 use crate::message::{BodyHeader, Start, ToReplica};
 use crate::path::Escaped;
 use crate::time::{Drift, WallTime};
-use crate::types::{Change, Content, Metadata, Payload, Version};
+use crate::types::{Change, Content, Metadata, Mode, Payload, Version};
 
 const MS: i64 = 1_000_000;
 
@@ -41,11 +41,13 @@ fn payload(body: u8) -> Payload<()> {
     Payload { digest: Digest([body; 32]), size: size(body), bytes: () }
 }
 
-/// `"a1"` gives `a` the body 1, `"a-"` deletes it.
+/// `"a1"` gives `a` the body 1, `"a-"` deletes it, `"a/"` makes it a folder.
 fn changes(text: &str) -> Vec<Change> {
     let change = |text: &str| {
         let name = &text[..text.len() - 1];
-        Change { path: path(name), content: body_of(text).map(content) }
+        let folder = Content::folder(WallTime::default(), Mode::new(0o750));
+        let content = if text.ends_with('/') { Some(folder) } else { body_of(text).map(content) };
+        Change { path: path(name), content }
     };
     text.split(' ').map(change).collect()
 }
@@ -78,7 +80,8 @@ struct Bench {
 fn told(entry: &Entry) -> String {
     match entry {
         Entry::File(version) => version.sequence.0.to_string(),
-        Entry::Folder => "/".to_owned(),
+        Entry::Folder(None) => "/".to_owned(),
+        Entry::Folder(Some(told)) => format!("/{:?}", told.mode),
     }
 }
 

@@ -56,12 +56,12 @@ impl<'a> View<'a> {
     /// What is under a name.
     pub(super) fn entry(&self, path: &Path) -> Outcome {
         if let Some(version) = self.get(path) {
-            return Outcome::Entry(Entry::File(version));
+            return Outcome::Entry(Entry::of(version));
         }
         let within = path.prefix();
         match self.next(Bound::Included(&within)) {
             Some((first, _)) if first.as_bytes().starts_with(&within) => {
-                Outcome::Entry(Entry::Folder)
+                Outcome::Entry(Entry::Folder(None))
             }
             _ => Outcome::Absent,
         }
@@ -76,20 +76,25 @@ impl<'a> View<'a> {
             let Some(name) = path.as_bytes().strip_prefix(&within[..]) else { break };
             from = match name.iter().position(|byte| *byte == b'/') {
                 None => {
-                    found.push((name.to_owned(), Entry::File(version)));
+                    found.push((name.to_owned(), Entry::of(version)));
                     Bound::Excluded(path.as_bytes().to_owned())
                 }
                 Some(end) => {
                     let name = &name[..end];
-                    found.push((name.to_owned(), Entry::Folder));
+                    found.push((name.to_owned(), Entry::Folder(None)));
                     // All of it lies between `name/` and what follows the slash among the bytes.
                     Bound::Included([&within, name, b"0"].concat())
                 }
             };
         }
         // Among paths `a.b` comes before `a/b`, but the name `a` comes before both.
-        found.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        // Only the root may be empty.
-        if found.is_empty() && folder.is_some() { Outcome::Absent } else { Outcome::Names(found) }
+        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // A folder that is an object came before what is below it.
+        found.dedup_by(|(later, _), (first, _)| later == first);
+        let is_there = |folder: &Path| self.get(folder).is_some_and(|one| one.content.is_folder());
+        match folder {
+            Some(folder) if found.is_empty() && !is_there(folder) => Outcome::Absent,
+            _ => Outcome::Names(found),
+        }
     }
 }

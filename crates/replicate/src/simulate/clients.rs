@@ -264,7 +264,7 @@ impl Clients {
                     seen.push((Name(at as u32), self.told(version)));
                 }
                 // Which of several files makes it a folder is not told.
-                Some(Entry::Folder) if is_deeper => {}
+                Some(Entry::Folder(_)) if is_deeper => {}
                 _ => seen.push((Name(at as u32), Seen::Absent)),
             }
         }

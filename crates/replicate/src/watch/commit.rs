@@ -11,7 +11,7 @@ use crate::origin::{Put, Transaction};
 use crate::path::Path;
 use crate::source;
 use crate::store::Body;
-use crate::types::{Content, DiskFull, Payload};
+use crate::types::{Content, DiskFull, Kind, Payload};
 
 /// Bytes of new bodies in one transaction, at most: some of them are in memory until it is written.
 /// What is here already, as of files that were renamed, counts nothing; and what belongs to a rename is not
@@ -96,6 +96,20 @@ impl Watcher {
             act(&self.root.join(name_of(path)));
         }
         let mut stager = self.origin.bodies().stage();
+        match content.metadata.kind {
+            Kind::File => {}
+            Kind::Link | Kind::Folder => {
+                let link = source::link(&self.root.join(name_of(path)));
+                let target = match content.metadata.kind {
+                    Kind::Link => link.ok().flatten().map(|(target, _)| target),
+                    _ => Some(Vec::new()),
+                };
+                let Some(target) = target else { return Ok(None) };
+                stager.write(&target)?.map_err(|full| self.full(full))?;
+                let payload = stager.finish()?.map_err(|full| self.full(full))?;
+                return Ok(Some(payload).filter(|payload| payload.digest == content.digest));
+            }
+        }
         let mut failed = None;
         let take = |bytes: &[u8]| {
             failed = Some(match stager.write(bytes) {

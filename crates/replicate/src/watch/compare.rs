@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::events::Events;
 use super::index::Index;
-use super::seen::{Name, bytes_of, name_of};
+use super::seen::{Depth, Name, Names, bytes_of, name_of};
 use crate::daemon::OriginHandle;
 use crate::path::Path;
 use crate::source::Fingerprint;
@@ -35,7 +35,7 @@ pub(super) struct Comparison {
     /// The one that is.
     open: Option<(Name, ReadDir)>,
     /// What differs.
-    found: BTreeSet<Name>,
+    found: Names,
     /// The last object that was compared.
     merged: Option<Path>,
 }
@@ -46,13 +46,13 @@ pub(super) enum Slice {
     /// It goes on after this pause.
     Pause(Duration),
     /// These names differ.
-    Done(BTreeSet<Name>),
+    Done(Names),
 }
 
 impl Comparison {
     pub(super) fn new(index: &mut Index) -> Self {
         index.begin_round();
-        Comparison { rest: vec![Name::new()], open: None, found: BTreeSet::new(), merged: None }
+        Comparison { rest: vec![Name::new()], open: None, found: Names::new(), merged: None }
     }
 
     pub(super) fn slice(
@@ -83,7 +83,7 @@ impl Comparison {
                     self.entry(root, name, index);
                 }
                 // What cannot be listed is looked at, which says so.
-                Some(Err(_)) => drop(self.found.insert(folder.clone())),
+                Some(Err(_)) => drop(self.found.insert(folder.clone(), Depth::Whole)),
                 None => self.open = None,
             }
             return true;
@@ -93,27 +93,27 @@ impl Comparison {
         let is_watched = events.watch(&folder) == Ok(true);
         match fs::read_dir(root.join(&folder)) {
             Ok(entries) if is_watched => self.open = Some((folder, entries)),
-            _ => drop(self.found.insert(folder)),
+            _ => drop(self.found.insert(folder, Depth::Whole)),
         }
         true
     }
 
     fn entry(&mut self, root: &FilePath, name: Name, index: &mut Index) {
         let Ok(metadata) = root.join(&name).symlink_metadata() else {
-            self.found.insert(name);
+            self.found.insert(name, Depth::Whole);
             return;
         };
         let kind = metadata.file_type();
+        let is_object = kind.is_dir() || kind.is_file() || kind.is_symlink();
+        let Ok(path) = Path::from_bytes(bytes_of(&name)) else { return };
+        let differs = is_object && !index.compare(&path, &Fingerprint::of(&metadata));
         if kind.is_dir() {
+            if differs {
+                self.found.entry(name.clone()).or_insert(Depth::Mode);
+            }
             self.rest.push(name);
-        } else if kind.is_symlink() {
-            // Where it leads is not known here.
-            self.found.insert(name);
-        } else if let Ok(path) = Path::from_bytes(bytes_of(&name))
-            && kind.is_file()
-            && !index.compare(&path, &Fingerprint::of(&metadata))
-        {
-            self.found.insert(name);
+        } else if differs {
+            self.found.insert(name, Depth::Whole);
         }
     }
 
@@ -126,12 +126,15 @@ impl Comparison {
         for (path, content, was_seen) in index.between(self.merged.as_ref(), last.as_ref()) {
             known.insert(path);
             let published = objects.get(path).map(|version| version.content);
-            if !was_seen || published != Some(*content) {
-                self.found.insert(name_of(path));
+            if !was_seen || published.is_some_and(|old| old.is_folder() != content.is_folder()) {
+                self.found.insert(name_of(path), Depth::Whole);
+            } else if published != Some(*content) {
+                let depth = if content.is_folder() { Depth::Mode } else { Depth::Whole };
+                self.found.entry(name_of(path)).or_insert(depth);
             }
         }
         let unknown = objects.keys().filter(|path| !known.contains(path));
-        self.found.extend(unknown.map(name_of));
+        self.found.extend(unknown.map(|path| (name_of(path), Depth::Whole)));
         self.merged = last;
         self.merged.is_some()
     }

@@ -77,6 +77,14 @@ impl Index {
         })
     }
 
+    /// A folder or a link was looked at. Its fingerprint tells all of it, but for the target of a link, which
+    /// never changes.
+    pub(super) fn know(&mut self, path: &Path, fingerprint: Fingerprint, content: Content) {
+        self.forget(path);
+        let known = Known { fingerprint, content, is_doubtful: false, round: self.round };
+        self.files.insert(path.clone(), known);
+    }
+
     /// A file was read, from `begun` on. `names` is the number of its names.
     pub(super) fn read(
         &mut self,
@@ -113,8 +121,10 @@ impl Index {
     /// A look at these names has found files at `found` only.
     pub(super) fn keep(&mut self, names: &Names, found: &BTreeMap<Path, Content>) {
         self.closed.retain(|name| !is_in(names, name));
-        for name in names.keys() {
-            let gone = self.within(bytes_of(name)).filter(|path| !found.contains_key(*path));
+        for (name, depth) in names {
+            let is_looked = |path: &&Path| *depth == Depth::Whole || name_of(path) == *name;
+            let within = self.within(bytes_of(name)).filter(is_looked);
+            let gone = within.filter(|path| !found.contains_key(*path));
             for path in gone.cloned().collect::<Vec<_>>() {
                 self.forget(&path);
             }

@@ -1,10 +1,9 @@
 //! Looks at what is in the folder, and asks for events of it before that: so what happens while it is
 //! looked at is told of.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::{Component, Path as FilePath, PathBuf};
+use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use blake3::Hasher;
@@ -13,9 +12,9 @@ use nix::errno::Errno;
 
 use super::events::Events;
 use super::index::Index;
-use super::seen::{Name, Names, Odd, Seen, bytes_of};
+use super::seen::{Depth, Name, Names, Odd, Seen, bytes_of};
 use crate::daemon::{Clock, MachineClock};
-use crate::path::Path;
+use crate::path::{Path, PathError};
 use crate::source::{self, Fingerprint, Snapshot};
 use crate::types::{Content, Digest, LARGEST_BODY};
 
@@ -37,22 +36,28 @@ impl Look<'_> {
     /// What is at these names, and below. Files that are known by their fingerprint are not read.
     pub(super) fn at(mut self, names: &Names) -> Result<Seen, Stopped> {
         let mut seen = Seen::default();
-        for name in names.keys() {
+        for (name, depth) in names {
             let mut rest = vec![name.clone()];
             while let Some(name) = rest.pop() {
                 if self.stop.load(Ordering::Relaxed) {
                     return Err(Stopped);
                 }
-                self.one(name, &mut rest, &mut seen)?;
+                self.one(name, *depth, &mut rest, &mut seen)?;
             }
         }
         self.index.keep(names, &seen.files);
         Ok(seen)
     }
 
-    fn one(&mut self, name: Name, rest: &mut Vec<Name>, seen: &mut Seen) -> Result<(), Stopped> {
-        let kind = match self.root.join(&name).symlink_metadata() {
-            Ok(metadata) => metadata.file_type(),
+    fn one(
+        &mut self,
+        name: Name,
+        depth: Depth,
+        rest: &mut Vec<Name>,
+        seen: &mut Seen,
+    ) -> Result<(), Stopped> {
+        let metadata = match self.root.join(&name).symlink_metadata() {
+            Ok(metadata) => metadata,
             Err(error) if is_absent(&error) => {
                 self.events.forget(&name);
                 return Ok(());
@@ -62,20 +67,10 @@ impl Look<'_> {
                 return Ok(());
             }
         };
+        let kind = metadata.file_type();
         if kind.is_dir() {
-            match self.folder(&name) {
-                Ok(names) => rest.extend(names),
-                Err(error) if is_absent(&error) => self.events.forget(&name),
-                // The kernel watches no more of them: what is there can be looked at all the same.
-                Err(error) if error.raw_os_error() == Some(Errno::ENOSPC as i32) => {
-                    seen.odd.insert(name.clone(), Odd::Unwatched);
-                    seen.blind.insert(name.clone());
-                    match self.names(&name) {
-                        Ok(names) => rest.extend(names),
-                        Err(error) => unreadable(name, &error, seen),
-                    }
-                }
-                Err(error) => unreadable(name, &error, seen),
+            if self.is_folder(&name, &metadata, seen) && depth == Depth::Whole {
+                self.below(name, rest, seen);
             }
             return Ok(());
         }
@@ -87,25 +82,63 @@ impl Look<'_> {
                 return Ok(());
             }
         };
-        let mut file = self.root.join(&name);
-        if kind.is_symlink() {
-            match self.target(&name) {
-                Ok((target, by)) => {
-                    file = target;
-                    seen.links.insert(name.clone(), by);
-                }
-                Err(by) => {
-                    // It may lead somewhere yet.
-                    seen.links.insert(name.clone(), by);
-                    seen.odd.insert(name, Odd::Link);
-                    return Ok(());
+        if kind.is_file() {
+            self.file(name, path, seen)?;
+        } else if kind.is_symlink() {
+            self.link(name, path, &metadata, seen);
+        } else {
+            seen.odd.insert(name, Odd::Kind);
+        }
+        Ok(())
+    }
+
+    /// A folder is an object, if it can have its name. The root has none.
+    fn is_folder(&mut self, name: &Name, metadata: &fs::Metadata, seen: &mut Seen) -> bool {
+        match Path::from_bytes(bytes_of(name)) {
+            Ok(path) => {
+                let content = source::folder(metadata);
+                self.index.know(&path, Fingerprint::of(metadata), content);
+                seen.files.insert(path, content);
+                true
+            }
+            Err(PathError::Empty) => true,
+            Err(why) => {
+                seen.odd.insert(name.clone(), Odd::Name(why));
+                false
+            }
+        }
+    }
+
+    /// Finds what is in a folder.
+    fn below(&mut self, name: Name, rest: &mut Vec<Name>, seen: &mut Seen) {
+        match self.folder(&name) {
+            Ok(names) => rest.extend(names),
+            Err(error) if is_absent(&error) => self.events.forget(&name),
+            // The kernel watches no more of them: what is there can be looked at all the same.
+            Err(error) if error.raw_os_error() == Some(Errno::ENOSPC as i32) => {
+                seen.odd.insert(name.clone(), Odd::Unwatched);
+                seen.blind.insert(name.clone());
+                match self.names(&name) {
+                    Ok(names) => rest.extend(names),
+                    Err(error) => unreadable(name, &error, seen),
                 }
             }
-        } else if !kind.is_file() {
-            seen.odd.insert(name, Odd::Kind);
-            return Ok(());
+            Err(error) => unreadable(name, &error, seen),
         }
-        self.file(name, path, &file, seen)
+    }
+
+    /// A link is an object, wherever it leads.
+    fn link(&mut self, name: Name, path: Path, metadata: &fs::Metadata, seen: &mut Seen) {
+        match source::link(&self.root.join(&name)) {
+            Ok(Some((_, content))) => {
+                self.index.know(&path, Fingerprint::of(metadata), content);
+                seen.files.insert(path, content);
+            }
+            Ok(None) => drop(seen.restless.insert(name)),
+            // Deleted meanwhile, which is told of.
+            Err(error) if is_absent(&error) => {}
+            Err(error) => unreadable(name, &error, seen),
+        }
     }
 
     fn folder(&mut self, name: &Name) -> io::Result<Vec<Name>> {
@@ -124,33 +157,8 @@ impl Look<'_> {
         fs::read_dir(self.root.join(name))?.map(|entry| Ok(name.join(entry?.file_name()))).collect()
     }
 
-    /// The file that a link leads to, if it is one of the folder, and the names that it goes by: those
-    /// of its end and of its first step.
-    fn target(&self, name: &Name) -> Result<(PathBuf, BTreeSet<Name>), BTreeSet<Name>> {
-        let whole = self.root.join(name);
-        let mut by = BTreeSet::new();
-        let step = fs::read_link(&whole).ok();
-        let folder = name.parent().unwrap_or(FilePath::new(""));
-        let step = step.and_then(|step| within(self.root, folder, &step));
-        by.extend(step);
-        let end = whole.canonicalize().ok().filter(|end| end.is_file());
-        match end.as_ref().and_then(|end| Some((end, end.strip_prefix(self.root).ok()?))) {
-            Some((end, name)) => {
-                by.insert(name.to_owned());
-                Ok((end.clone(), by))
-            }
-            None => Err(by),
-        }
-    }
-
-    fn file(
-        &mut self,
-        name: Name,
-        path: Path,
-        file: &FilePath,
-        seen: &mut Seen,
-    ) -> Result<(), Stopped> {
-        let opened = source::open(self.root, file);
+    fn file(&mut self, name: Name, path: Path, seen: &mut Seen) -> Result<(), Stopped> {
+        let opened = source::open(self.root, &self.root.join(&name));
         let metadata = opened.as_ref().ok().and_then(|file| file.metadata().ok());
         let fingerprint = metadata.map(|metadata| Fingerprint::of(&metadata));
         if let Some(content) = fingerprint.and_then(|one| self.index.content(&path, &one)) {
@@ -207,28 +215,12 @@ fn unreadable(name: Name, error: &io::Error, seen: &mut Seen) {
     seen.hidden.insert(name);
 }
 
-/// Where a link in a folder leads by its first step, if that is below the root.
-fn within(root: &FilePath, folder: &FilePath, step: &FilePath) -> Option<Name> {
-    let (mut at, step) = match step.strip_prefix(root) {
-        Ok(step) => (Name::new(), step),
-        Err(_) => (folder.to_owned(), step),
-    };
-    for part in step.components() {
-        match part {
-            Component::Normal(name) => at.push(name),
-            Component::CurDir => {}
-            Component::ParentDir if at.pop() => {}
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
-        }
-    }
-    Some(at)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::watch::plan::Happened;
-    use crate::watch::seen::Depth;
 
     /// The files that a look at everything finds, and those that events tell of.
     fn all(root: &FilePath, events: &mut Events) -> BTreeSet<String> {
@@ -263,22 +255,6 @@ mod tests {
             for name in ["file", "new/within", "new/file"] {
                 assert!(found.contains(&format!("{place}{name}")), "{place}{name}: {found:?}");
             }
-        }
-    }
-
-    #[test]
-    fn the_first_step_of_a_link_is_a_name_below_the_root() {
-        for (folder, step, expected) in [
-            ("", "a", Some("a")),
-            ("d/e", "../a", Some("d/a")),
-            ("d", "./b/c", Some("d/b/c")),
-            ("d", "../../a", None),
-            ("d", "/a", None),
-            ("d", "/srv/public/a/b", Some("a/b")),
-        ] {
-            let root = FilePath::new("/srv/public");
-            let found = within(root, FilePath::new(folder), FilePath::new(step));
-            assert_eq!(found.as_deref(), expected.map(FilePath::new), "{step} in {folder}");
         }
     }
 }

@@ -48,14 +48,16 @@ use tokio::task::spawn_blocking;
 use crate::daemon::{Clock, HeldBodies, MachineClock, OriginHandle, WriteError};
 use crate::origin::Refused;
 use crate::path::Path;
+use crate::source::{self, Fingerprint};
 use crate::store::StoreError;
 use crate::time::LocalTime;
+use crate::types::Content;
 use compare::Comparison;
 use events::{Events, Gone};
 use index::Index;
 use look::{Look, Stopped};
 use plan::{Happened, MORE_LOOKS, Plan, Quiet};
-use seen::{Changes, Depth, Name, Names, Seen, add, bytes_of, simplify};
+use seen::{Changes, Depth, Name, Names, Seen, add, bytes_of, name_of, simplify};
 
 /// Why nothing is watched.
 #[derive(Debug, Error)]
@@ -391,7 +393,9 @@ impl Watcher {
         loop {
             while self.grows(&mut batch)? {}
             let Some((changes, moved)) = self.decide(&mut batch) else { return Ok(0) };
-            let count = changes.len();
+            let is_counted =
+                |content: &&Option<Content>| !content.is_some_and(|one| one.is_folder());
+            let count = changes.values().filter(is_counted).count();
             let written = self.commit(&mut batch, changes, &moved);
             let now = MachineClock.read().local;
             match written {
@@ -435,8 +439,9 @@ impl Watcher {
     /// Whether what happened meanwhile was to be looked at, too. Else it is left for the next time.
     fn grows(&mut self, batch: &mut Batch) -> Result<bool, Ended> {
         self.hear()?;
-        let (there, _) =
-            self.origin.objects_at(self.heard.iter().filter_map(Happened::name).map(bytes_of));
+        let (there, _) = self.origin.objects_at(
+            self.heard.iter().filter_map(Happened::name).map(|name| (bytes_of(name), true)),
+        );
         if !self.plan.concerns(&self.heard, &batch.names, &batch.seen, &there) {
             return Ok(false);
         }
@@ -458,7 +463,8 @@ impl Watcher {
     /// What becomes of the objects, if anything is to be written now; and what of that may belong to a rename.
     fn decide(&mut self, batch: &mut Batch) -> Option<(Changes, BTreeSet<Path>)> {
         let Batch { names, seen, .. } = batch;
-        let (committed, lost) = self.origin.objects_at(names.keys().map(bytes_of));
+        let at = names.iter().map(|(name, depth)| (bytes_of(name), *depth == Depth::Whole));
+        let (committed, lost) = self.origin.objects_at(at);
         let mut changes = seen.changes(names, &committed, &lost);
         let clashes = self.origin.case_clashes(&changes);
         seen.leave_out(&mut changes, clashes);
@@ -492,11 +498,29 @@ impl Watcher {
         } else {
             self.plan.at_rest();
         }
+        self.add_folders(&mut changes);
         let gone = changes.values().any(Option::is_none);
         let is_moved =
             |path: &&Path| self.plan.is_moved(path, gone && !committed.contains_key(*path));
         let moved = changes.keys().filter(is_moved).cloned().collect();
         Some((changes, moved))
+    }
+}
+
+impl Watcher {
+    /// Adds the folders in which something changes: their times are others by now, and no event tells of that.
+    fn add_folders(&mut self, changes: &mut Changes) {
+        let folders = changes.keys().filter_map(Path::parent);
+        let folders: BTreeSet<Path> = folders.filter(|path| !changes.contains_key(path)).collect();
+        for path in folders {
+            let metadata = self.root.join(name_of(&path)).symlink_metadata();
+            let Some(metadata) = metadata.ok().filter(std::fs::Metadata::is_dir) else { continue };
+            let content = source::folder(&metadata);
+            self.index.know(&path, Fingerprint::of(&metadata), content);
+            if self.origin.metadata(&path) != Some(content.metadata) {
+                changes.insert(path, Some(content));
+            }
+        }
     }
 }
 

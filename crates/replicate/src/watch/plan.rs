@@ -121,8 +121,8 @@ pub(super) struct Plan {
     /// How often what is gone was not deleted, because there was no end of what happened meanwhile.
     kept: u32,
     again: BTreeMap<Name, (LocalTime, Depth)>,
-    /// Links, with the names that they go by; and what was left out, with what it clashes with.
-    links: BTreeMap<Name, BTreeSet<Name>>,
+    /// What was left out, with what it clashes with.
+    clashes: BTreeMap<Name, BTreeSet<Name>>,
     /// What was told to be odd.
     told: BTreeSet<Name>,
     /// It was told that there are folders that tell of no events.
@@ -218,7 +218,7 @@ impl Plan {
             self.open.remove(name);
             names.insert(name.clone(), Depth::Whole);
         }
-        self.add_links(&mut names);
+        self.add_clashes(&mut names);
         simplify(&mut names);
         (!names.is_empty()).then_some(names)
     }
@@ -259,9 +259,9 @@ impl Plan {
             self.handle(now, one);
         }
         self.first = None;
-        self.found_links(names, seen);
+        self.found_clashes(names, seen);
         let mut more = core::mem::take(&mut self.names);
-        self.add_links(&mut more);
+        self.add_clashes(&mut more);
         simplify(&mut more);
         add(names, &more);
         simplify(names);
@@ -297,9 +297,9 @@ impl Plan {
         (self.first, self.last) = (Some(now), now);
     }
 
-    /// Links are other names of what they lead to, which sends its events under its own.
-    fn add_links(&self, names: &mut Names) {
-        let mut rest: BTreeMap<_, _> = self.links.iter().collect();
+    /// What was left out is looked at again with what it clashes with.
+    fn add_clashes(&self, names: &mut Names) {
+        let mut rest: BTreeMap<_, _> = self.clashes.iter().collect();
         loop {
             let before = rest.len();
             rest.retain(|link, by| {
@@ -315,15 +315,15 @@ impl Plan {
         }
     }
 
-    fn found_links(&mut self, names: &Names, seen: &Seen) {
-        self.links.retain(|link, _| !is_in(names, link));
-        self.links.extend(seen.links.clone());
+    fn found_clashes(&mut self, names: &Names, seen: &Seen) {
+        self.clashes.retain(|link, _| !is_in(names, link));
+        self.clashes.extend(seen.clashes.clone());
     }
 
     /// These names were looked at. Gives what has to be told of them, each once for as long as it is
     /// so.
     pub(super) fn seen(&mut self, now: LocalTime, names: &Names, seen: &Seen) -> Vec<(Name, Odd)> {
-        self.found_links(names, seen);
+        self.found_clashes(names, seen);
         self.told.retain(|name| !is_in(names, name) || seen.odd.contains_key(name));
         self.tries.retain(|name, _| !is_in(names, name) || seen.restless.contains(name));
         for name in &seen.restless {

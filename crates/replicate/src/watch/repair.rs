@@ -5,7 +5,7 @@ use std::time::Duration;
 use lull_transport::set_low_disk_priority;
 
 use super::compare::{Comparison, Slice};
-use super::seen::{Depth, Names, simplify};
+use super::seen::{Names, simplify};
 use super::{Ended, WatchEvent, Watcher};
 use crate::daemon::{Clock, MachineClock};
 
@@ -46,8 +46,8 @@ impl Watcher {
         self.comparison = None;
         self.plan_heard()?;
         // What events have told of meanwhile is no difference.
-        let new = found.into_iter().filter(|name| !self.plan.awaits(name));
-        let mut names: Names = new.map(|name| (name, Depth::Whole)).collect();
+        let new = found.into_iter().filter(|(name, _)| !self.plan.awaits(name));
+        let mut names: Names = new.collect();
         simplify(&mut names);
         if !names.is_empty() {
             let count = self.work(names)?;

@@ -19,7 +19,7 @@ pub(super) type Name = PathBuf;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Depth {
     /// What its file has beside its bytes. Somebody may be writing them: that they are complete is told
-    /// by another event.
+    /// by another event. Of a folder, nothing below it.
     Mode,
     /// All that is there, and below.
     Whole,
@@ -35,7 +35,6 @@ pub(super) type Changes = BTreeMap<Path, Option<Content>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Odd {
     Kind,
-    Link,
     Name(PathError),
     Large,
     Unreadable(String),
@@ -48,10 +47,9 @@ pub(super) enum Odd {
 impl fmt::Display for Odd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Odd::Kind => f.write_str("it is no file: move it out of the folder"),
-            Odd::Link => f.write_str(
-                "it leads out of the folder, or to no file: replace it by what it stands for",
-            ),
+            Odd::Kind => {
+                f.write_str("it is a socket, a pipe or a device: move it out of the folder")
+            }
             Odd::Name(why) => why.fmt(f),
             Odd::Large => write!(f, "it has over {LARGEST_BODY}: cut it into several files"),
             Odd::Unreadable(why) => write!(f, "it cannot be read, and stays as it was: {why}"),
@@ -69,10 +67,10 @@ impl fmt::Display for Odd {
 /// What a look has found, at and below the names that it was for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// What can be published.
+    /// What can be published: files, links and folders.
     pub(super) files: BTreeMap<Path, Content>,
-    /// Links among these, with the names that they go by; and what was left out, with what it clashes with.
-    pub(super) links: BTreeMap<Name, BTreeSet<Name>>,
+    /// What was left out, with what it clashes with.
+    pub(super) clashes: BTreeMap<Name, BTreeSet<Name>>,
     /// What cannot be published: nothing is there.
     pub(super) odd: BTreeMap<Name, Odd>,
     /// Files with more than one name that were read, with their inodes.
@@ -103,7 +101,8 @@ pub(super) fn meets(names: &Names, name: &Name) -> bool {
 
 /// Whether a name is looked at by itself, or with one above it.
 pub(super) fn is_in(names: &Names, name: &Name) -> bool {
-    name.ancestors().any(|above| names.contains_key(above))
+    let mut above = name.ancestors().skip(1);
+    names.contains_key(name) || above.any(|above| names.get(above) == Some(&Depth::Whole))
 }
 
 /// Adds names to others.
@@ -136,7 +135,9 @@ pub(super) fn covers(names: &BTreeSet<Name>, name: &Name) -> bool {
 impl Seen {
     /// Whether there is no file, and nothing that may be one.
     pub(super) fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.restless.is_empty() && self.hidden.is_empty()
+        self.files.values().all(Content::is_folder)
+            && self.restless.is_empty()
+            && self.hidden.is_empty()
     }
 
     /// Whether something is to be deleted at this name or below it, of what is committed there and was looked
@@ -160,14 +161,14 @@ impl Seen {
     pub(super) fn replace(&mut self, names: &Names, later: Seen) {
         let stays = |name: &Name| !is_in(names, name);
         self.files.retain(|path, _| stays(&name_of(path)));
-        self.links.retain(|name, _| stays(name));
+        self.clashes.retain(|name, _| stays(name));
         self.odd.retain(|name, _| stays(name));
         self.linked.retain(|name, _| stays(name));
         for set in [&mut self.restless, &mut self.hidden, &mut self.blind] {
             set.retain(stays);
         }
         self.files.extend(later.files);
-        self.links.extend(later.links);
+        self.clashes.extend(later.clashes);
         self.odd.extend(later.odd);
         self.linked.extend(later.linked);
         self.restless.extend(later.restless);
@@ -225,7 +226,7 @@ impl Seen {
             let (own, other) = clash.names();
             changes.remove(&clash.path);
             self.odd.insert(name_of(&own), Odd::Case(other));
-            self.links.entry(name_of(&clash.path)).or_default().insert(name_of(&clash.other));
+            self.clashes.entry(name_of(&clash.path)).or_default().insert(name_of(&clash.other));
         }
     }
 }

@@ -103,7 +103,7 @@ fn what_is_not_at_rest_is_looked_at_again_and_what_is_odd_is_told_once() {
     let mut plan = Plan::default();
     let all: Names = [(Name::new(), Depth::Whole)].into();
     let mut seen = Seen { restless: [Name::from("a")].into(), ..Seen::default() };
-    seen.odd = [("pipe".into(), Odd::Kind), ("b/link".into(), Odd::Link)].into();
+    seen.odd = [("pipe".into(), Odd::Kind), ("b/device".into(), Odd::Kind)].into();
     assert_eq!(plan.seen(at(0), &all, &seen).len(), 2);
     assert_eq!(plan.seen(at(10), &all, &seen), []);
     assert_eq!(plan.take(at(2_009)), None, "the second time it waits for longer");
@@ -151,17 +151,17 @@ fn what_was_moved_while_it_is_written_is_waited_for_with_all_else() {
 }
 
 #[test]
-fn a_link_is_looked_at_with_what_it_leads_to() {
+fn clash_is_looked_at_with_what_it_clashes_with() {
     let mut plan = Plan::default();
     let all: Names = [(Name::new(), Depth::Whole)].into();
     let by = |names: &[&str]| names.iter().map(Name::from).collect();
-    let links = [("b/second".into(), by(&["first"])), ("first".into(), by(&["a/file"]))].into();
-    plan.seen(at(0), &all, &Seen { links, ..Seen::default() });
+    let clashes = [("b/second".into(), by(&["first"])), ("first".into(), by(&["a/file"]))].into();
+    plan.seen(at(0), &all, &Seen { clashes, ..Seen::default() });
     plan.handle(at(0), changed("a"));
     assert_eq!(names(plan.take(at(50))), ["a", "b/second", "first"]);
     plan.handle(at(100), changed("other"));
     assert_eq!(names(plan.take(at(150))), ["other"]);
-    // Gone, they are links no more.
+    // Gone, they clash no more.
     plan.seen(at(200), &all, &Seen::default());
     plan.handle(at(200), changed("a"));
     assert_eq!(names(plan.take(at(250))), ["a"]);

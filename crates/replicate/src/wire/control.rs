@@ -31,7 +31,7 @@ const ENTRIES: (&str, usize) = ("entries", MOST_ENTRIES);
 const PATH: usize = 2 + 1;
 const CHANGE: usize = PATH + 1;
 const ENTRY: usize = PATH + VERSION;
-/// Those of a content, and of a version: two more if the mode is neither 0644 nor 0755.
+/// Those of a content, and of a version: two more if mode bits follow.
 const CONTENT: usize = 49;
 const VERSION: usize = 8 + CONTENT;
 const MODE: usize = 2;

@@ -94,6 +94,9 @@ impl<'a> Writer<'a> {
         if value.size > LARGEST_BODY {
             return Err(WireError::Value("size"));
         }
+        if !value.is_possible() {
+            return Err(WireError::Value("content"));
+        }
         self.digest(&value.digest);
         self.u64(value.size.0);
         self.wall(value.metadata.modified);
@@ -239,9 +242,11 @@ impl<'a> Reader<'a> {
         }
         let modified = self.wall("modified")?;
         let code = self.u8("mode")?;
-        let bits = if code == 2 { Some(self.u16("mode")?) } else { None };
-        let mode = Metadata::mode_of_code(code, bits).ok_or(WireError::Value("mode"))?;
-        Ok(Content { digest, size, metadata: Metadata { modified, mode } })
+        let bits = if Metadata::has_bits(code) { Some(self.u16("mode")?) } else { None };
+        let metadata = Metadata::of_mode_code((code, bits), modified);
+        let metadata = metadata.ok_or(WireError::Value("mode"))?;
+        let content = Content { digest, size, metadata };
+        content.is_possible().then_some(content).ok_or(WireError::Value("content"))
     }
 
     pub(crate) fn version(&mut self) -> Result<Version, WireError> {

@@ -17,7 +17,8 @@ use crate::message::{
 use crate::path::{LONGEST_PATH, Path};
 use crate::time::{LocalTime, WallTime};
 use crate::types::{
-    Change, Content, Digest, LARGEST_BODY, Metadata, Mode, Position, ReplicaId, Sequence, Version,
+    Change, Content, Digest, Kind, LARGEST_BODY, Metadata, Mode, Position, ReplicaId, Sequence,
+    Version,
 };
 
 fn path() -> impl Strategy<Value = Path> {
@@ -53,12 +54,18 @@ fn position() -> impl Strategy<Value = Position> {
 }
 
 fn content() -> impl Strategy<Value = Content> {
-    let size = 0..=LARGEST_BODY.0;
-    (digest(), size, wall(), mode()).prop_map(|(digest, size, modified, mode)| Content {
-        digest,
-        size: Bytes(size),
-        metadata: Metadata { modified, mode },
-    })
+    let of =
+        |kind, size: core::ops::RangeInclusive<u64>| {
+            (digest(), size, wall(), mode()).prop_map(move |(digest, size, modified, mode)| {
+                Content { digest, size: Bytes(size), metadata: Metadata { kind, modified, mode } }
+            })
+        };
+    let link = of(Kind::Link, 1..=4_095).prop_map(|mut content| {
+        content.metadata.mode = Mode::LINK;
+        content
+    });
+    let folder = (wall(), mode()).prop_map(|(modified, mode)| Content::folder(modified, mode));
+    prop_oneof![3 => of(Kind::File, 0..=LARGEST_BODY.0), 1 => link, 1 => folder]
 }
 
 fn mode() -> impl Strategy<Value = Mode> {
@@ -483,7 +490,8 @@ fn contents_of_version_7_are_read() {
     assert_eq!(read(&[0]), Ok((Bytes(3), 5, Mode::PLAIN)));
     assert_eq!(read(&[1]), Ok((Bytes(3), 5, Mode::EXECUTABLE)));
     assert_eq!(read(&[2, 0o50, 1]), Ok((Bytes(3), 5, Mode::new(0o450))));
-    for other in [&[3][..], &[2, 0xa4, 1], &[2, 0xed, 1], &[2, 0, 2]] {
+    assert_eq!(read(&[3]), Ok((Bytes(3), 5, Mode::LINK)));
+    for other in [&[5][..], &[2, 0xa4, 1], &[2, 0xed, 1], &[2, 0, 2]] {
         assert_eq!(read(other), Err(WireError::Value("mode")), "{other:?}");
     }
     assert_eq!(read(&[2, 0]), Err(WireError::Short("mode")));

@@ -130,21 +130,22 @@ impl OriginHandle {
         answer.await.map_err(|_| WriteError::Stopped)?
     }
 
-    /// The objects at these names, and below them; the empty one is the root. And which of their
-    /// bodies are lost.
+    /// The objects at these names, and below those of which that is said; the empty one is the root. And which of
+    /// their bodies are lost.
     #[cfg(feature = "watch")]
     pub(crate) fn objects_at<'a>(
         &self,
-        names: impl Iterator<Item = &'a [u8]>,
+        names: impl Iterator<Item = (&'a [u8], bool)>,
     ) -> (BTreeMap<Path, Version>, BTreeSet<Digest>) {
         self.0.with(|core, _| {
             let objects = &core.machine.image().objects;
             let mut found = BTreeMap::new();
-            let all = names.flat_map(|name| {
+            let all = names.flat_map(|(name, with_below)| {
                 let within = prefix_of(name);
                 let from = (Bound::Included(&within[..]), Bound::Unbounded);
                 let below = objects.range::<[u8], _>(from);
                 let below = below.take_while(move |(path, _)| path.as_bytes().starts_with(&within));
+                let below = below.take(if with_below { usize::MAX } else { 0 });
                 objects.get_key_value(name).into_iter().chain(below)
             });
             found.extend(all.map(|(path, version)| (path.clone(), *version)));

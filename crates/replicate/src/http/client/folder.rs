@@ -5,13 +5,16 @@ use std::io;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::Ordering;
 
+use lull_cc::Bytes;
+
 use super::{ClientError, Published, Publishing};
 use crate::http::origin::Entry;
-use crate::http::transaction::{File, Head, What};
+use crate::http::transaction::{File, Head, Of, What};
 use crate::path::Path;
 use crate::source::{self, Snapshot};
+use crate::types::{Content, Digest, LARGEST_BODY};
 
-/// A file that is to be published.
+/// An object that is to be published.
 #[derive(Clone, Debug)]
 pub(super) struct Local {
     file: PathBuf,
@@ -35,10 +38,10 @@ pub(super) fn difference(
         let old = tree.get(path);
         let same = |old: &Entry| !old.lost && old.file.content() == local.content.content();
         if old.is_some_and(same) {
-            published.unchanged += 1;
+            published.unchanged += counted(&local.content);
             continue;
         }
-        published.put += 1;
+        published.put += counted(&local.content);
         let (put, file) = if known.contains(&*local.content.digest) {
             (What::Stored(local.content.clone()), None)
         } else {
@@ -48,19 +51,33 @@ pub(super) fn difference(
         heads.push((Head { path: path.to_string(), put }, file));
     }
     let below = into.map_or(&b""[..], Path::as_bytes);
-    for path in tree.keys() {
+    for (path, entry) in tree {
         if path.is_within(below) && !files.contains_key(path) {
-            published.deleted += 1;
+            published.deleted += counted(&entry.file);
             heads.push((Head { path: path.to_string(), put: What::Delete }, None));
         }
     }
     (heads, published)
 }
 
-/// The files of a folder by name.
+/// Folders are not counted.
+fn counted(content: &File) -> u64 {
+    u64::from(content.kind != Of::Folder)
+}
+
+/// The objects of a folder by name.
 pub(super) type Files = BTreeMap<Path, Local>;
 
-/// All files of a folder, with the hashes of their bytes; and the folder's path without links.
+/// Whether there are folders at most.
+pub(super) fn is_empty(files: &Files) -> bool {
+    files.values().all(|local| local.content.kind == Of::Folder)
+}
+
+/// All that is in a folder, with the hashes of the bodies; and the folder's path without links. With `into`, the
+/// folder itself is an object as well.
+///
+/// # Errors
+/// What cannot be published, all of it.
 pub(super) fn scan(
     source: &FilePath,
     into: Option<&Path>,
@@ -72,43 +89,77 @@ pub(super) fn scan(
         let error = io::Error::from(io::ErrorKind::NotADirectory);
         return Err(unreadable(source, error));
     }
-    let mut files = BTreeMap::new();
-    for entry in walkdir::WalkDir::new(&root) {
-        let entry = entry.map_err(|error| {
-            let path = error.path().unwrap_or(&root).to_owned();
-            // Without what it says around that: it names the path once more.
-            let source = error.into_io_error();
-            let source = source.unwrap_or_else(|| io::Error::other("links lead in a circle"));
-            ClientError::File { path, source }
-        })?;
-        let shown = entry.path();
-        let kind = entry.file_type();
-        if kind.is_dir() {
-            continue;
-        }
-        let file = if kind.is_symlink() {
-            // To a file of the same folder: it becomes one more file.
-            let target = shown.canonicalize().map_err(|_| ClientError::Link(shown.to_owned()))?;
-            if !target.starts_with(&root) || !target.is_file() {
-                return Err(ClientError::Link(shown.to_owned()));
+    let (mut files, mut errors) = (BTreeMap::new(), Vec::new());
+    let mut entries = walkdir::WalkDir::new(&root).into_iter();
+    while let Some(entry) = entries.next() {
+        let is_folder = entry.as_ref().is_ok_and(|entry| entry.file_type().is_dir());
+        let object = entry.map_err(|error| of_walk(error, &root));
+        match object.and_then(|entry| local(&root, into, &entry)) {
+            Ok(Some((path, local))) => {
+                publishing.files.fetch_add(1, Ordering::Relaxed);
+                publishing.read.fetch_add(local.content.size, Ordering::Relaxed);
+                files.insert(path, local);
             }
-            target
-        } else if kind.is_file() {
-            shown.to_owned()
-        } else {
-            return Err(ClientError::Kind(shown.to_owned()));
-        };
-        let within = shown.strip_prefix(&root).unwrap_or(shown).as_os_str().as_encoded_bytes();
-        let mut name = into.map_or_else(Vec::new, Path::prefix);
-        name.extend(within);
-        let named = |why| ClientError::Name { path: shown.to_owned(), why };
-        let path = Path::from_bytes(&name).map_err(named)?;
-        let content = hash(&root, &file)?;
-        publishing.files.fetch_add(1, Ordering::Relaxed);
-        publishing.read.fetch_add(content.size, Ordering::Relaxed);
-        files.insert(path, Local { file, content });
+            Ok(None) => {}
+            Err(error) => {
+                errors.push(error);
+                if is_folder {
+                    // One line says it of all that is below.
+                    entries.skip_current_dir();
+                }
+            }
+        }
     }
-    Ok((root, files))
+    match errors.pop() {
+        None => Ok((root, files)),
+        Some(only) if errors.is_empty() => Err(only),
+        Some(last) => {
+            errors.push(last);
+            Err(ClientError::Several(errors))
+        }
+    }
+}
+
+/// Without what `walkdir` says around its cause: that names the path once more.
+fn of_walk(error: walkdir::Error, root: &FilePath) -> ClientError {
+    let path = error.path().unwrap_or(root).to_owned();
+    let source = error.into_io_error();
+    let source = source.unwrap_or_else(|| io::Error::other("links lead in a circle"));
+    ClientError::File { path, source }
+}
+
+/// The object that an entry of the folder is to be; none if it is to be none.
+fn local(
+    root: &FilePath,
+    into: Option<&Path>,
+    entry: &walkdir::DirEntry,
+) -> Result<Option<(Path, Local)>, ClientError> {
+    let file = entry.path();
+    let within = file.strip_prefix(root).unwrap_or(file).as_os_str().as_encoded_bytes();
+    let name = match into {
+        Some(into) if within.is_empty() => into.as_bytes().to_owned(),
+        // The root of the tree has no name.
+        None if within.is_empty() => return Ok(None),
+        into => [&into.map_or_else(Vec::new, Path::prefix), within].concat(),
+    };
+    let named = |why| ClientError::Name { path: file.to_owned(), why };
+    let path = Path::from_bytes(&name).map_err(named)?;
+    let failed = |source| ClientError::File { path: file.to_owned(), source };
+    let kind = entry.file_type();
+    let content = if kind.is_dir() {
+        File::of(&source::folder(&file.symlink_metadata().map_err(failed)?))
+    } else if kind.is_symlink() {
+        let link = source::link(file).map_err(failed)?;
+        File::of(&link.ok_or_else(|| ClientError::Restless(file.to_owned()))?.1)
+    } else if kind.is_file() {
+        hash(root, file)?
+    } else {
+        return Err(ClientError::Kind(file.to_owned()));
+    };
+    if content.size > LARGEST_BODY.0 {
+        return Err(ClientError::Large(file.to_owned()));
+    }
+    Ok(Some((path, Local { file: file.to_owned(), content })))
 }
 
 /// Looks at a file before and after it is read, until both looks agree.
@@ -123,13 +174,8 @@ pub(super) fn hash(root: &FilePath, path: &FilePath) -> Result<File, ClientError
         let read = source::open(root, path).and_then(|file| source::read(file, take));
         let failed = |source| ClientError::File { path: path.to_owned(), source };
         if let Some(Snapshot { size, metadata, .. }) = read.map_err(failed)? {
-            return Ok(File {
-                digest: hasher.finalize().to_hex().to_string(),
-                size,
-                modified: metadata.modified.as_nanos(),
-                executable: metadata.mode.is_executable(),
-                mode: Some(metadata.mode.bits()),
-            });
+            let digest = Digest(*hasher.finalize().as_bytes());
+            return Ok(File::of(&Content { digest, size: Bytes(size), metadata }));
         }
     }
     Err(ClientError::Restless(path.to_owned()))

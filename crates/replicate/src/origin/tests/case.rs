@@ -18,6 +18,13 @@ fn case_clashes_are_refused_where_that_is_asked_for() {
     assert_eq!(bench.refused("Docs/A1"), clash("docs/a", "Docs/A"));
     assert_eq!(bench.refused("DOCS1"), clash("docs", "DOCS"), "a file like a folder");
     assert_eq!(bench.refused("Readme/x1"), clash("readme", "Readme"), "a folder like a file");
+    bench.committed("docs/");
+    assert_eq!(bench.committed("docs/c1"), Sequence(7), "the folder is an object");
+    assert_eq!(bench.committed("DOCS/ DOCS/d1"), Sequence(8), "of two folders nothing is lost");
+    assert_eq!(bench.refused("dOCS1"), clash("DOCS", "dOCS"));
+    bench.committed("empty/");
+    assert_eq!(bench.refused("EMPTY1"), clash("empty", "EMPTY"));
+    assert_eq!(bench.refused("Readme/"), clash("readme", "Readme"));
     // Begun anew, with what is there.
     let image = bench.origin.image().clone();
     let bodies = [1, 2, 3].map(|body| (Digest([body; 32]), Bytes(10)));

@@ -240,6 +240,21 @@ fn a_folder_has_the_names_of_its_own_level_in_order() {
 }
 
 #[test]
+fn folder_that_is_an_object_is_listed_once() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a.b1 a/ a/c/ a/c/d3 e/ f/x1");
+    bench.wait(10_000);
+    bench.heartbeat(1);
+    bench.disk();
+    for (folder, expected) in
+        [("", "a:/0750 a.b:1 e:/0750 f:/"), ("a", "c:/0750"), ("e", ""), ("a.b", "-"), ("f", "x:1")]
+    {
+        assert_eq!(bench.ask(What::Names(Path::new(folder).ok()), 0), expected, "{folder:?}");
+    }
+    assert_eq!(bench.ask(What::Entry(path("a")), 0), "/0750");
+}
+
+#[test]
 fn names_are_read_under_the_lease_and_in_order_like_bodies() {
     let mut bench = Bench::new(config());
     bench.wait(10_000);

@@ -399,7 +399,7 @@ fn walk(replica: &Replica<()>, at: u64, folder: &str, files: &mut BTreeMap<Strin
             Entry::File(version) => {
                 files.insert(whole, version.sequence.0);
             }
-            Entry::Folder => walk(replica, at, &whole, files),
+            Entry::Folder(_) => walk(replica, at, &whole, files),
         }
     }
 }

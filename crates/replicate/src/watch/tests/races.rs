@@ -101,6 +101,7 @@ impl Bench {
     /// The files that are committed, and their bytes by their hash.
     fn committed(&self) -> BTreeMap<String, Digest> {
         let objects = self.daemon.handle().tree().objects.into_iter();
+        let objects = objects.filter(|(_, version)| !version.content.is_folder());
         objects.map(|(path, version)| (path.to_string(), version.content.digest)).collect()
     }
 

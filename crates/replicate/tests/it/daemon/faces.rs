@@ -17,7 +17,7 @@ use super::mounts::{LARGE, LIMIT, bare};
 use super::site::{Site, body, path, patient, runtime};
 
 /// A response: its status, its head, and what is behind it.
-struct Answer(u16, String, Vec<u8>);
+pub(crate) struct Answer(pub(crate) u16, pub(crate) String, pub(crate) Vec<u8>);
 
 impl Answer {
     fn header(&self, name: &str) -> Option<&str> {
@@ -26,7 +26,13 @@ impl Answer {
     }
 }
 
-async fn ask(address: SocketAddr, method: &str, place: &str, headers: &str, body: &[u8]) -> Answer {
+pub(crate) async fn ask(
+    address: SocketAddr,
+    method: &str,
+    place: &str,
+    headers: &str,
+    body: &[u8],
+) -> Answer {
     let mut stream = TcpStream::connect(address).await.expect("a face");
     let length = body.len();
     let head = format!(
@@ -42,7 +48,7 @@ async fn ask(address: SocketAddr, method: &str, place: &str, headers: &str, body
     Answer(status.expect("a status"), head, answer[end + 4..].to_vec())
 }
 
-async fn listen() -> (TcpListener, SocketAddr) {
+pub(crate) async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     (listener, address)

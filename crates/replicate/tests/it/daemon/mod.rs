@@ -13,6 +13,7 @@ mod sessions;
 mod site;
 mod snapshots;
 mod sys;
+mod trees;
 mod unmounting;
 mod watch;
 

@@ -181,7 +181,10 @@ fn files_and_folders_are_what_was_written() {
         stager.write(b"#!/bin/sh\n").expect("a disk").expect("room");
         let payload = stager.finish().expect("a disk").expect("room");
         let modified = WallTime::from_nanos(1_234_567_890_123_456_789);
-        let put = Put::Body(payload, Metadata { modified, mode: Mode::EXECUTABLE });
+        let put = Put::Body(
+            payload,
+            Metadata { modified, mode: Mode::EXECUTABLE, ..Metadata::default() },
+        );
         let changes = [(path("bin/run"), put)].into_iter().collect();
         seen.site.origin().write(Transaction { changes }).await.expect("written");
         let sizes = [0, 1_000, 65_536, 65_537, 300_000, 3_000_000];

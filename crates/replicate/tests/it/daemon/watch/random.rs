@@ -5,12 +5,11 @@
 use std::fs::{self, File, Permissions};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use lull_replicate::types::Digest;
 use lull_replicate::watch::WatchOptions;
 use lull_sim::random::Random;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, renameat2};
@@ -18,7 +17,7 @@ use nix::unistd::{linkat, truncate};
 
 use super::super::site::runtime;
 use super::super::sys::Mapping;
-use super::{Files, LIMIT, Watching};
+use super::{LIMIT, Watching, found};
 
 /// Operations of a run: about three seconds.
 const OPERATIONS: u32 = 400;
@@ -88,6 +87,10 @@ impl Driver {
             10 => {
                 let mode = 0o400 | self.below(0o1000) as u32;
                 fs::set_permissions(&name, Permissions::from_mode(mode))?;
+            }
+            11 if self.below(2) == 0 => {
+                let mode = 0o700 | self.below(0o100) as u32;
+                fs::set_permissions(self.folder(), Permissions::from_mode(mode))?;
             }
             11 => {
                 let second = Duration::from_nanos(self.below(2_000_000_000_000_000_000));
@@ -179,31 +182,6 @@ impl Driver {
     }
 }
 
-/// What is to be published: files, and links that lead to one of the folder.
-fn expected(root: &PathBuf) -> Option<Files> {
-    let mut all = Files::new();
-    let mut rest = vec![root.clone()];
-    while let Some(next) = rest.pop() {
-        for entry in fs::read_dir(next).ok()? {
-            let path = entry.ok()?.path();
-            if path.symlink_metadata().ok()?.is_dir() {
-                rest.push(path);
-                continue;
-            }
-            let Ok(end) = path.canonicalize() else { continue };
-            let metadata = end.metadata().ok()?;
-            if !end.starts_with(root) || !metadata.is_file() {
-                continue;
-            }
-            let name = path.strip_prefix(root).ok()?.to_str()?.to_owned();
-            let modified = metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec();
-            let mode = metadata.mode() as u16 & 0o777;
-            all.insert(name, (Digest::of(&fs::read(&end).ok()?), mode, modified));
-        }
-    }
-    Some(all)
-}
-
 fn seed() -> u64 {
     let given = std::env::var("LULL_SEED").ok();
     let given = given.map(|seed| seed.parse().expect("LULL_SEED is a number"));
@@ -235,7 +213,7 @@ async fn run(options: WatchOptions, told: bool) {
     }
     let ended = std::time::Instant::now();
     loop {
-        let (published, folder) = (watching.committed(), expected(&root));
+        let (published, folder) = (watching.everything(), found(&root).ok());
         if Some(&published) == folder.as_ref() {
             break;
         }

@@ -1,0 +1,93 @@
+//! Listings: a folder that is open has the names of one state.
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+
+use super::abi::{Answer, Kind, READ, Range};
+use super::files::{Files, Open};
+use super::nodes::{Place, number_of};
+use crate::path::{Path, prefix_of};
+use crate::replica::{Entry, Outcome, What};
+use crate::types::Mode;
+
+/// A name of a folder that is open.
+#[derive(Debug)]
+pub(super) struct Listed {
+    name: Vec<u8>,
+    number: u64,
+    kind: Kind,
+}
+
+impl Files {
+    pub(super) fn open_folder(self: &Arc<Self>, unique: u64, node: u64, caller: (u32, u32)) {
+        let place = match self.folder(node, READ, caller) {
+            Ok(place) => place,
+            Err(error) => return self.refuse(unique, error),
+        };
+        match &place {
+            Place::Now(path) => {
+                let what = What::Names(path.clone());
+                self.ask(unique, what, move |this, outcome| this.listed(unique, &place, outcome));
+            }
+            Place::States => {
+                let states = self.replica.states();
+                let states =
+                    states.iter().map(|(at, _)| (at.to_string().into_bytes(), Entry::Folder(None)));
+                self.listed(unique, &place, Outcome::Names(states.collect()));
+            }
+            Place::Then(at, path) => match self.replica.names_at(*at, path.as_ref()) {
+                Some(outcome) => self.listed(unique, &place, outcome),
+                None => self.refuse(unique, Errno::ESTALE),
+            },
+        }
+    }
+
+    /// What is in the folder that is opened.
+    fn listed(&self, unique: u64, place: &Place, outcome: Outcome) {
+        let Outcome::Names(names) = outcome else {
+            return self.refuse(unique, Errno::ENOENT);
+        };
+        let own = place.name();
+        let whole = |within: &[u8], name: &[u8]| [&prefix_of(within), name].concat();
+        let folder = |name: &[u8], whole: &[u8]| Listed {
+            name: name.to_owned(),
+            number: number_of(whole, None),
+            kind: Kind::Folder(Mode::IMPLIED),
+        };
+        let slash = own.iter().rposition(|byte| *byte == b'/');
+        let above = slash.map_or(&b""[..], |end| &own[..end]);
+        let mut list = vec![folder(b".", &own), folder(b"..", above)];
+        for (name, entry) in names {
+            list.push(match entry {
+                Entry::Folder(_) => folder(&name, &whole(&own, &name)),
+                Entry::File(version) => {
+                    let path = match place {
+                        Place::Now(path) | Place::Then(_, path) => path.as_ref(),
+                        Place::States => None,
+                    };
+                    let path = whole(path.map_or(b"", Path::as_bytes), &name);
+                    let number = number_of(&path, Some(version.sequence));
+                    let kind = Kind::of(&version.content.metadata);
+                    Listed { name, number, kind }
+                }
+            });
+        }
+        self.opened(unique, Open::Folder(list.into()), Answer::opened_folder);
+    }
+
+    pub(super) fn read_folder(&self, unique: u64, range: Range) {
+        let Some(Open::Folder(list)) = self.handle(range.handle) else {
+            return self.refuse(unique, Errno::EBADF);
+        };
+        let mut said = Answer::default();
+        let first = usize::try_from(range.offset).unwrap_or(usize::MAX);
+        for (at, one) in list.iter().enumerate().skip(first) {
+            let kind = (one.number, one.kind);
+            if !said.add_name(kind, &one.name, at as u64 + 1, range.size as usize) {
+                break;
+            }
+        }
+        self.say(unique, &said);
+    }
+}
