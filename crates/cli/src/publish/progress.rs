@@ -148,19 +148,40 @@ fn watch(client: &Client, bar: &ProgressBar, ends: &AtomicBool) {
         let text = runtime.block_on(client.status()).ok();
         let status = text.and_then(|text| serde_json::from_str::<Value>(&text).ok());
         if let Some(status) = status {
-            let count = |name: &str| status[name].as_u64().unwrap_or(0);
-            let (here, all) = (count("valid_bytes"), count("bytes"));
-            if here < all {
-                bar.set_length(all);
-                bar.set_position(here);
-                let objects = (count("valid_objects"), count("objects"));
-                bar.set_message(format!("{} of {} files", objects.0, objects.1));
+            let Here { bytes, files } = Here::of(&status);
+            if bytes.0 < bytes.1 {
+                bar.set_length(bytes.1);
+                bar.set_position(bytes.0);
+                bar.set_message(format!("{} of {} files", files.0, files.1));
             } else if bar.position() > 0 {
                 bar.finish_and_clear();
                 bar.reset();
             }
         }
         thread::sleep(PAUSE);
+    }
+}
+
+/// What a replica has of all that it was told of, also of what it does not show yet: how much, and of how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Here {
+    bytes: (u64, u64),
+    files: (u64, u64),
+}
+
+impl Here {
+    fn of(status: &Value) -> Self {
+        let count = |shown: &str, buffered: &str| {
+            let of = |name: &str| status[name].as_u64().unwrap_or(0);
+            of(shown) + of(buffered)
+        };
+        Here {
+            bytes: (count("valid_bytes", "buffered_valid_bytes"), count("bytes", "buffered_bytes")),
+            files: (
+                count("valid_objects", "buffered_valid_bodies"),
+                count("objects", "buffered_bodies"),
+            ),
+        }
     }
 }
 
@@ -200,6 +221,22 @@ mod tests {
     fn replica_with_all_bodies_has_nothing_on_its_way() {
         let one = json!({ "queue": 0, "bytes": 7, "valid_bytes": 7, "speculative_bytes": 7 });
         assert_eq!(on_its_way(&one, &one, 1.0), None);
+    }
+
+    #[test]
+    fn commit_that_waits_counts_as_on_its_way() {
+        let shown = json!({ "valid_bytes": 7, "bytes": 7, "valid_objects": 1, "objects": 1 });
+        assert_eq!(Here::of(&shown), Here { bytes: (7, 7), files: (1, 1) });
+        let mut waits = shown;
+        for (name, count) in [
+            ("buffered_bodies", 3),
+            ("buffered_valid_bodies", 2),
+            ("buffered_bytes", 100),
+            ("buffered_valid_bytes", 65),
+        ] {
+            waits[name] = json!(count);
+        }
+        assert_eq!(Here::of(&waits), Here { bytes: (72, 107), files: (3, 4) });
     }
 
     #[test]

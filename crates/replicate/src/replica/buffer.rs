@@ -37,6 +37,8 @@ pub(super) struct Buffered {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Lacks {
     all: usize,
+    /// The sizes of all of these.
+    bytes: u64,
     /// Of these, changes for whose bodies the quota has no room.
     roomless: usize,
     /// Changes that no later commit of the buffer overwrites.
@@ -46,10 +48,15 @@ struct Lacks {
 }
 
 impl Lacks {
-    /// A change has no body in the store, or has one again. `next` is the commit that overwrites it.
-    fn count(&mut self, lacks: bool, next: Option<u64>) {
+    /// A change has no body of this size in the store, or has one again. `next` is the commit that overwrites it.
+    fn count(&mut self, lacks: bool, size: Bytes, next: Option<u64>) {
         let step = |count: &mut usize| if lacks { *count += 1 } else { *count -= 1 };
         step(&mut self.all);
+        if lacks {
+            self.bytes += size.0;
+        } else {
+            self.bytes -= size.0;
+        }
         let Some(next) = next else { return step(&mut self.newest) };
         let count = self.overwritten.entry(next).or_default();
         step(count);
@@ -97,6 +104,28 @@ impl Place {
     }
 }
 
+/// Bodies of the commits that wait, or those of them that are not in the store. A body counts for each change that
+/// has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct BodyCount {
+    /// How many.
+    pub bodies: u64,
+    /// Their sizes.
+    pub bytes: Bytes,
+}
+
+impl BodyCount {
+    fn add(&mut self, size: Bytes) {
+        self.bodies += 1;
+        self.bytes.0 += size.0;
+    }
+
+    fn remove(&mut self, bodies: u64, size: Bytes) {
+        self.bodies -= bodies;
+        self.bytes.0 -= size.0;
+    }
+}
+
 /// Those that wait, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Buffer {
@@ -107,6 +136,8 @@ pub(super) struct Buffer {
     /// Changes of the commit behind them of which the last part is still to come, and what it lacks.
     open: Vec<Change>,
     lacks: Lacks,
+    all: BodyCount,
+    lacking: BodyCount,
     /// Changes that have a body, by that; and all changes by their objects.
     by_body: BTreeSet<(Digest, Place)>,
     by_path: BTreeSet<(Path, Place)>,
@@ -129,6 +160,11 @@ impl Buffer {
         Bytes(self.bytes)
     }
 
+    /// The bodies of all of them, and those that are not in the store.
+    pub(super) fn bodies(&self) -> (BodyCount, BodyCount) {
+        (self.all, self.lacking)
+    }
+
     fn last(&self) -> u64 {
         self.first + self.commits.len() as u64
     }
@@ -143,9 +179,9 @@ impl Buffer {
         let number = self.last();
         for change in changes {
             let place = Place(number, self.open.len());
-            let lacks = change.content.is_some_and(|content| !is_stored(&content.digest));
-            if lacks {
-                self.lacks.count(true, None);
+            if let Some(content) = change.content.filter(|one| !is_stored(&one.digest)) {
+                self.lacks.count(true, content.size, None);
+                self.lacking.add(content.size);
                 if self.roomless.contains(&(sequence, change.path.clone())) {
                     self.lacks.count_roomless(true);
                 }
@@ -158,6 +194,7 @@ impl Buffer {
             self.by_path.insert((change.path.clone(), place));
             if let Some(content) = &change.content {
                 self.by_body.insert((content.digest, place));
+                self.all.add(content.size);
             }
             self.open.push(change);
         }
@@ -184,10 +221,10 @@ impl Buffer {
         is_stored: impl Fn(&Digest) -> bool,
     ) {
         let content = self.change(place).content;
-        if content.is_some_and(|content| !is_stored(&content.digest)) {
+        if let Some(content) = content.filter(|content| !is_stored(&content.digest)) {
             let lacks = self.lacks(place);
-            lacks.count(false, was);
-            lacks.count(true, is);
+            lacks.count(false, content.size, was);
+            lacks.count(true, content.size, is);
         }
     }
 
@@ -210,6 +247,7 @@ impl Buffer {
             let place = Place(number, self.open.len());
             if let Some(content) = change.content {
                 self.by_body.remove(&(content.digest, place));
+                self.all.remove(1, content.size);
             }
             let all = (change.path.clone(), Place::FIRST)..(change.path.clone(), place);
             let before = self.by_path.range(all).next_back().map(|(_, place)| *place);
@@ -218,7 +256,8 @@ impl Buffer {
                 self.overwrite(before, Some(number), None, &is_stored);
             }
         }
-        self.lacks = Lacks::default();
+        let lacks = core::mem::take(&mut self.lacks);
+        self.lacking.remove(lacks.all as u64, Bytes(lacks.bytes));
         self.settle();
     }
 
@@ -228,7 +267,9 @@ impl Buffer {
         let places: Vec<Place> =
             all.take_while(|(one, _)| one == digest).map(|(_, place)| *place).collect();
         for place in places {
-            let path = self.change(place).path.clone();
+            let change = self.change(place);
+            let path = change.path.clone();
+            let size = change.content.map_or(Bytes(0), |content| content.size);
             let mut later = self.by_path.range((path.clone(), place.next())..);
             let next = later.next().filter(|(other, _)| *other == path).map(|(_, next)| next.0);
             let sequence = self.commits.get((place.0 - self.first) as usize);
@@ -236,9 +277,14 @@ impl Buffer {
             let is_roomless =
                 sequence.is_some_and(|sequence| self.roomless.contains(&(sequence, path)));
             let lacks = self.lacks(place);
-            lacks.count(!is_stored, next);
+            lacks.count(!is_stored, size, next);
             if is_roomless {
                 lacks.count_roomless(!is_stored);
+            }
+            if is_stored {
+                self.lacking.remove(1, size);
+            } else {
+                self.lacking.add(size);
             }
         }
     }
@@ -304,11 +350,13 @@ impl Buffer {
             }
             let Some(buffered) = self.commits.pop_front() else { break };
             self.bytes -= buffered.bytes;
+            self.lacking.remove(buffered.lacks.all as u64, Bytes(buffered.lacks.bytes));
             for (at, change) in buffered.changes.iter().enumerate() {
                 let place = Place(number, at);
                 self.by_path.remove(&(change.path.clone(), place));
                 if let Some(content) = &change.content {
                     self.by_body.remove(&(content.digest, place));
+                    self.all.remove(1, content.size);
                 }
             }
         }

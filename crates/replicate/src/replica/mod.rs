@@ -40,6 +40,7 @@ use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Digest, DiskFull, Incarnation, NextPosition, Position, Sequence};
 
 use arrivals::Arrivals;
+pub use buffer::BodyCount;
 use buffer::{About, Buffer, Buffered};
 use demands::Demands;
 use early::Early;
@@ -369,6 +370,11 @@ impl<P: Clone> Replica<P> {
     /// How many objects there are, and how many of them have their bodies here.
     pub fn stock(&self) -> Stock {
         self.stock
+    }
+
+    /// The bodies of the commits that were received and are not applied yet, and those that are not here.
+    pub fn buffered_bodies(&self) -> (BodyCount, BodyCount) {
+        self.buffer.bodies()
     }
 
     /// What the origin is told of how this replica is.

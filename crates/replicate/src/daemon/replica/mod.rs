@@ -104,6 +104,8 @@ struct Shared {
     tell: Tell,
     /// Bytes of bodies that came, on demand and speculative.
     received: [AtomicU64; 2],
+    /// Bytes of bodies of which a part has come.
+    arriving: AtomicU64,
     /// Bytes that went to the origin on the control channel.
     said: AtomicU64,
     /// When bytes of the control channel came last, by the clock for intervals.
@@ -356,6 +358,7 @@ impl ReplicaDaemon {
             bodies,
             tell: Box::new(tell),
             received: Default::default(),
+            arriving: AtomicU64::default(),
             said: AtomicU64::default(),
             heard: AtomicI64::new(now.local.as_nanos()),
             outbox: Notify::new(),

@@ -1,7 +1,7 @@
 //! Bodies as they come.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::AsyncRead;
 
@@ -32,7 +32,10 @@ pub(super) async fn bodies(
         let intake = &mut intakes[lane.index()];
         match delivery {
             Delivery::More => {}
-            Delivery::Bytes(bytes) => intake.write(bytes).await?,
+            Delivery::Bytes(bytes) => {
+                intake.arriving.add(bytes.len());
+                intake.write(bytes).await?;
+            }
             Delivery::Complete { header, last, intact } => {
                 let whole = core::mem::replace(intake, Intake::new(shared));
                 let is_here = header.version.is_some() && intact;
@@ -53,11 +56,32 @@ struct Intake<'a> {
     /// None if it was given up for want of room, and before its first byte.
     stager: Option<Stager>,
     full: bool,
+    arriving: Arriving<'a>,
+}
+
+/// Counts the bytes of one body until it is whole, or comes to nothing.
+struct Arriving<'a> {
+    all: &'a AtomicU64,
+    own: u64,
+}
+
+impl Arriving<'_> {
+    fn add(&mut self, bytes: usize) {
+        self.own += bytes as u64;
+        self.all.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Arriving<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.own, Ordering::Relaxed);
+    }
 }
 
 impl<'a> Intake<'a> {
     fn new(shared: &'a Arc<Shared>) -> Self {
-        Intake { shared, stager: None, full: false }
+        let arriving = Arriving { all: &shared.arriving, own: 0 };
+        Intake { shared, stager: None, full: false, arriving }
     }
 
     /// Bytes of a body of several pieces: it may be written to the disk, so by another thread.

@@ -44,6 +44,14 @@ pub struct ReplicaStatus {
     pub bytes: u64,
     /// Those that are here.
     pub valid_bytes: u64,
+    /// Bodies of the commits that were received and are not applied yet.
+    pub buffered_bodies: u64,
+    /// Those that are here.
+    pub buffered_valid_bodies: u64,
+    /// The bytes of all of these bodies.
+    pub buffered_bytes: u64,
+    /// Those that are here, with the pieces of bodies that are under way.
+    pub buffered_valid_bytes: u64,
     /// Whether the disk had no room within the last minute: reads of newer state wait until it has.
     pub disk_full: bool,
     /// Reads that wait.
@@ -93,6 +101,8 @@ impl ReplicaHandle {
             add(&mut core.counters, new);
             let machine = &core.machine;
             let stock = machine.stock();
+            let (all, lacking) = machine.buffered_bodies();
+            let pieces = self.0.arriving.load(Ordering::Relaxed).min(lacking.bytes.0);
             let skew = machine.skew(now.local);
             let away = machine.away_since().map(|at| now.local.since(at).as_secs_f64());
             ReplicaStatus {
@@ -111,6 +121,10 @@ impl ReplicaHandle {
                 valid_objects: stock.valid_objects,
                 bytes: stock.bytes.0,
                 valid_bytes: stock.valid_bytes.0,
+                buffered_bodies: all.bodies,
+                buffered_valid_bodies: all.bodies - lacking.bodies,
+                buffered_bytes: all.bytes.0,
+                buffered_valid_bytes: all.bytes.0 - lacking.bytes.0 + pieces,
                 disk_full: machine.is_disk_full(now.local),
                 waiting: machine.waiting() as u64,
                 control_bytes: self.0.said.load(Ordering::Relaxed),

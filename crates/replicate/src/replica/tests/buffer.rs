@@ -1,5 +1,7 @@
 //! How much may wait to be applied.
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// Room for some commits of one file.
@@ -107,4 +109,88 @@ fn a_commit_that_is_larger_than_the_room_is_taken_in() {
     bench.disk();
     assert_eq!(bench.replica.position(), Sequence(1));
     assert!(bench.replica.is_connected());
+}
+
+/// What happens to a buffer.
+#[derive(Clone, Debug)]
+enum Act {
+    /// A part of a commit comes, which may be the last.
+    Part(Vec<(u8, Option<u8>)>, bool),
+    /// A body is in the store, or is not any more.
+    Turn(u8),
+    /// So many commits are in the state.
+    Apply(usize),
+    /// The rest of the commit does not come.
+    Forget,
+    Clear,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let change = (0..4_u8, prop::option::of(0..4_u8));
+    prop_oneof![
+        4 => (prop::collection::vec(change, 1..4), any::<bool>())
+            .prop_map(|(changes, last)| Act::Part(changes, last)),
+        4 => (0..4_u8).prop_map(Act::Turn),
+        2 => (0..3_usize).prop_map(Act::Apply),
+        1 => Just(Act::Forget),
+        1 => Just(Act::Clear),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn bodies_that_wait_are_counted(acts in prop::collection::vec(act(), 1..60)) {
+        let mut buffer = Buffer::default();
+        let mut stored = std::collections::BTreeSet::new();
+        // The commits that are complete, and the open one.
+        let (mut commits, mut open) = (Vec::<Vec<Content>>::new(), Vec::<Content>::new());
+        for act in acts {
+            let is_stored = |digest: &Digest| stored.contains(digest);
+            match act {
+                Act::Part(parts, last) => {
+                    let mut changes = BTreeMap::new();
+                    for (name, body) in parts {
+                        changes.insert(path(&format!("{name}-{}", open.len())), body.map(content));
+                    }
+                    open.extend(changes.values().flatten());
+                    let changes = changes.into_iter().map(|(path, content)| Change { path, content });
+                    buffer.extend(Sequence(1), changes.collect(), is_stored);
+                    if last {
+                        let (position, stamp) = (Position::beginning([0; 32]), WallTime::default());
+                        buffer.push(About { position, sequence: Sequence(1), stamp, said: None });
+                        commits.push(core::mem::take(&mut open));
+                    }
+                }
+                Act::Turn(body) => {
+                    let digest = content(body).digest;
+                    let is_new = stored.insert(digest);
+                    if !is_new {
+                        stored.remove(&digest);
+                    }
+                    buffer.turn(&digest, is_new);
+                }
+                Act::Apply(count) => {
+                    let count = count.min(commits.len());
+                    buffer.take_first(count);
+                    commits.drain(..count);
+                }
+                Act::Forget => {
+                    buffer.forget_parts(is_stored);
+                    open.clear();
+                }
+                Act::Clear => {
+                    buffer.clear();
+                    (commits, open) = Default::default();
+                }
+            }
+            let all = || commits.iter().flatten().chain(&open);
+            let lacking = || all().filter(|content| !stored.contains(&content.digest));
+            let (counted, missing) = buffer.bodies();
+            let bytes = |all: &mut dyn Iterator<Item = &Content>| all.map(|one| one.size.0).sum::<u64>();
+            prop_assert_eq!(counted.bodies, all().count() as u64);
+            prop_assert_eq!(counted.bytes.0, bytes(&mut all()));
+            prop_assert_eq!(missing.bodies, lacking().count() as u64);
+            prop_assert_eq!(missing.bytes.0, bytes(&mut lacking()));
+        }
+    }
 }
