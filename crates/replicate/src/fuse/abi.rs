@@ -1,6 +1,8 @@
 //! What the kernel says and hears: the messages of `linux/fuse.h`, version 7.31, as far as a file
 //! system needs them that nobody writes to. Pure: bytes in, bytes out.
 
+use std::time::Duration;
+
 use crate::types::{self, Metadata, Mode};
 
 /// Version of the protocol: what an older kernel speaks it says itself.
@@ -15,6 +17,13 @@ const ASYNC_READ: u32 = 1 << 0;
 const PARALLEL_DIROPS: u32 = 1 << 18;
 /// `max_pages` is said.
 const MAX_PAGES: u32 = 1 << 22;
+/// The targets of links are kept: each version of a link is an inode of its own.
+const CACHE_SYMLINKS: u32 = 1 << 23;
+/// A notification: names that the kernel has looked up before are to be looked up again. Linux 6.16 (2025): before,
+/// names could be forgotten one by one only, under the lock of their folder, which a lookup that waits holds.
+const INC_EPOCH: i32 = 8;
+/// For so many seconds the kernel keeps what never changes.
+const FOREVER: u64 = 1 << 30;
 /// Pages of one read: 1 MiB.
 const PAGES: u16 = 256;
 /// Nothing is written, and no kernel takes less.
@@ -200,6 +209,13 @@ impl Kind {
     }
 }
 
+impl Attributes {
+    /// For how long they may be remembered.
+    fn seconds(&self) -> u64 {
+        if matches!(self.kind, Kind::Folder(_)) { 0 } else { FOREVER }
+    }
+}
+
 /// The bits of access(2).
 pub(super) const READ: u32 = 4;
 pub(super) const EXECUTE: u32 = 1;
@@ -265,16 +281,18 @@ impl Answer {
         this.u32(0).u32(64 * 1024).u32(0)
     }
 
-    /// The inode of a name. Neither it nor its attributes are to be remembered.
-    pub(super) fn entry(node: u64, of: &Attributes) -> Self {
+    /// The inode of a name, which is to be remembered for so long. A version's attributes never change; those of a
+    /// folder are not to be remembered.
+    pub(super) fn entry(node: u64, of: &Attributes, remembered: Duration) -> Self {
         // Inodes have no generations: their numbers are never used again.
         let this = Answer::default().u64(node).u64(0);
-        this.u64(0).u64(0).u32(0).u32(0).attributes(of)
+        let this = this.u64(remembered.as_secs()).u64(of.seconds());
+        this.u32(remembered.subsec_nanos()).u32(0).attributes(of)
     }
 
-    /// The attributes of an inode, not to be remembered either.
+    /// The attributes of an inode.
     pub(super) fn of_attributes(of: &Attributes) -> Self {
-        Answer::default().u64(0).u32(0).u32(0).attributes(of)
+        Answer::default().u64(of.seconds()).u32(0).u32(0).attributes(of)
     }
 
     /// A file is open. The pages of its inode never go out of date.
@@ -300,7 +318,7 @@ impl Answer {
         if major < MAJOR || (major == MAJOR && minor < LEAST_MINOR) {
             return None;
         }
-        let flags = ASYNC_READ | PARALLEL_DIROPS | MAX_PAGES;
+        let flags = ASYNC_READ | PARALLEL_DIROPS | MAX_PAGES | CACHE_SYMLINKS;
         let mut this = Answer::default().u32(MAJOR).u32(MINOR).u32(readahead).u32(flags);
         for value in [BACKGROUND, CONGESTED] {
             this.0.extend_from_slice(&value.to_ne_bytes());
@@ -339,6 +357,12 @@ impl Answer {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
+}
+
+/// The notification that all names are to be looked up again.
+pub(super) fn forget_names() -> [u8; HEAD] {
+    // Of a notification the number is positive.
+    head(0, -INC_EPOCH, 0)
 }
 
 /// What stands before an answer of `length` bytes; an error is a number of `errno.h`, or zero.
@@ -431,7 +455,7 @@ mod tests {
             owner: (0, 0),
         };
         for (answer, length) in [
-            (Answer::entry(2, &attributes), 128),
+            (Answer::entry(2, &attributes, Duration::from_millis(1_500)), 128),
             (Answer::of_attributes(&attributes), 104),
             (Answer::opened(1), 16),
             (Answer::size(1, 1), 80),
@@ -441,6 +465,7 @@ mod tests {
         }
         assert_eq!(Answer::begin(7, 27, 0), None);
         assert_eq!(head(7, 2, 0)[4..8], (-2_i32).to_ne_bytes());
+        assert_eq!(forget_names()[4..8], 8_i32.to_ne_bytes());
     }
 
     #[test]

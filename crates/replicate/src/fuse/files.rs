@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File as Device;
 use std::io::{self, IoSlice, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -16,9 +17,10 @@ use super::abi::{self, Answer, Attributes, EXECUTE, Kind, Operation, Range};
 use super::listing::Listed;
 use super::lock;
 use super::nodes::{File, Node, Nodes, Place, number_of};
+use super::remembered::forget_names;
 use crate::daemon::{Found, ReadError, ReplicaHandle, Tries};
 use crate::path::PathError;
-use crate::replica::{Entry, Holding, Outcome, Request, What};
+use crate::replica::{Answer as Answered, Entry, Holding, Outcome, Request, What};
 use crate::types::{self, Metadata, Mode, Sequence};
 use crate::wire::PIECE;
 
@@ -43,6 +45,10 @@ pub(super) struct Files {
     waiting: Mutex<Option<BTreeMap<u64, oneshot::Sender<()>>>>,
     /// Places of requests for pages that are answered.
     pages: Semaphore,
+    /// Whether the kernel can be told to forget all names at once: otherwise it is to remember none.
+    pub(super) remembers: bool,
+    /// Names that the kernel has asked for.
+    pub(super) lookups: AtomicU64,
     /// A state, and when it was first seen here.
     changed: Mutex<(Sequence, i64)>,
 }
@@ -105,7 +111,10 @@ fn errno_of(error: ReadError) -> Errno {
 
 impl Files {
     pub(super) fn new(device: Device, replica: ReplicaHandle, patience: Option<Duration>) -> Self {
+        let remembers = forget_names(&device).is_ok();
         Files {
+            remembers,
+            lookups: AtomicU64::new(0),
             device,
             replica,
             patience,
@@ -219,7 +228,7 @@ impl Files {
         self: &Arc<Self>,
         unique: u64,
         what: What,
-        then: impl FnOnce(&Arc<Self>, Outcome) + Send + 'static,
+        then: impl FnOnce(&Arc<Self>, Answered) + Send + 'static,
     ) {
         // All who read here are one session, and one replica answers them: it has always seen what
         // they have.
@@ -229,23 +238,28 @@ impl Files {
             Err(error) => return self.refuse(unique, errno_of(error)),
         };
         match pending.at_once() {
-            Some(Ok(answer)) => then(self, answer.outcome),
+            Some(Ok(answer)) => then(self, answer),
             Some(Err(error)) => self.refuse(unique, errno_of(error)),
             None => {
                 let patience = self.patience;
                 let work = async move { pending.within(patience).await.map_err(errno_of) };
-                self.wait(unique, work, |this, answer| then(this, answer.outcome));
+                self.wait(unique, work, then);
             }
         }
     }
 
     /// The folder that an inode stands for, if the caller may use it in these ways, by the bits of access(2).
-    pub(super) fn folder(&self, node: u64, ways: u32, caller: (u32, u32)) -> Result<Place, Errno> {
+    pub(super) fn folder(
+        &self,
+        node: u64,
+        ways: u32,
+        caller: (u32, u32),
+    ) -> Result<(Place, Mode), Errno> {
         match lock(&self.nodes).get(node) {
             Some(Node::Folder(_, mode)) if !Kind::Folder(mode).allows(ways, caller, self.owner) => {
                 Err(Errno::EACCES)
             }
-            Some(Node::Folder(place, _)) => Ok(place),
+            Some(Node::Folder(place, mode)) => Ok((place, mode)),
             Some(Node::File(_)) => Err(Errno::ENOTDIR),
             None => Err(Errno::ESTALE),
         }
@@ -259,28 +273,36 @@ impl Files {
                 _ => Errno::ENOENT,
             })
         };
-        let place = match self.folder(folder, EXECUTE, caller).and_then(child) {
-            Ok(place) => place,
+        self.lookups.fetch_add(1, Ordering::Relaxed);
+        let folder = self.folder(folder, EXECUTE, caller);
+        let child = folder.and_then(|(place, mode)| Ok((child(place)?, mode)));
+        let (place, mode) = match child {
+            Ok(child) => child,
             Err(error) => return self.refuse(unique, error),
         };
         match &place {
             Place::Now(Some(path)) => {
                 let what = What::Entry(path.clone());
-                self.ask(unique, what, move |this, outcome| this.found(unique, place, &outcome));
+                // Whoever finds a remembered name is not checked here.
+                let remembers = self.remembers && mode.bits() & 0o111 == 0o111;
+                self.ask(unique, what, move |this, answer| {
+                    let holds_for = if remembers { answer.holds_for } else { Duration::ZERO };
+                    this.found(unique, place, &answer.outcome, holds_for);
+                });
             }
             Place::Then(at, Some(path)) => match self.replica.entry_at(*at, path) {
-                Some(outcome) => self.found(unique, place, &outcome),
+                Some(outcome) => self.found(unique, place, &outcome, Duration::ZERO),
                 // The folder was of a state that cannot be told any more.
                 None => self.refuse(unique, Errno::ESTALE),
             },
             Place::Then(_, None) | Place::Now(None) | Place::States => {
-                self.tell(unique, Node::Folder(place, Mode::IMPLIED), None);
+                self.tell(unique, Node::Folder(place, Mode::IMPLIED), None, Duration::ZERO);
             }
         }
     }
 
     /// What is under the name that was looked up.
-    fn found(&self, unique: u64, place: Place, outcome: &Outcome) {
+    fn found(&self, unique: u64, place: Place, outcome: &Outcome, remembered: Duration) {
         let (node, told) = match outcome {
             Outcome::Entry(Entry::File(version)) => (Node::file(place, *version), None),
             Outcome::Entry(Entry::Folder(told)) => {
@@ -289,19 +311,19 @@ impl Files {
             _ => (None, None),
         };
         match node {
-            Some(node) => self.tell(unique, node, told),
+            Some(node) => self.tell(unique, node, told, remembered),
             None => self.refuse(unique, Errno::ENOENT),
         }
     }
 
     /// Tells the kernel of an inode, unless it is of a state that cannot be told. `told` is what is told of a
     /// folder.
-    fn tell(&self, unique: u64, node: Node<Body>, told: Option<Metadata>) {
+    fn tell(&self, unique: u64, node: Node<Body>, told: Option<Metadata>, remembered: Duration) {
         let Some(attributes) = self.attributes(&node, told) else {
             return self.refuse(unique, Errno::ENOENT);
         };
         let node = lock(&self.nodes).tell(node);
-        let entry = Answer::entry(node, &attributes);
+        let entry = Answer::entry(node, &attributes, remembered);
         if answer(&self.device, unique, Ok(entry.bytes())).is_err() {
             // Nobody was told, so nobody forgets.
             lock(&self.nodes).forget(node, 1);
@@ -328,7 +350,7 @@ impl Files {
             Node::Folder(Place::Now(path), _) => path,
         };
         let what = path.clone().map_or(What::Root, What::Entry);
-        self.ask(unique, what, move |this, outcome| match outcome {
+        self.ask(unique, what, move |this, answer| match answer.outcome {
             Outcome::Entry(Entry::Folder(told)) => this.say_attributes(unique, &node, told),
             // It was, when its name was looked up.
             _ => this.refuse(unique, Errno::ESTALE),
@@ -435,7 +457,7 @@ impl Files {
             }
         }
         let what = What::Version(file.path.clone(), file.version);
-        self.ask(unique, what, move |this, outcome| match outcome {
+        self.ask(unique, what, move |this, answer| match answer.outcome {
             Outcome::Object(_) => then(this, unique, file),
             Outcome::Lost(_) => this.refuse(unique, Errno::EIO),
             // The kernel looks the name up again, once, and finds the newer version.

@@ -22,13 +22,15 @@ pub(super) struct Listed {
 impl Files {
     pub(super) fn open_folder(self: &Arc<Self>, unique: u64, node: u64, caller: (u32, u32)) {
         let place = match self.folder(node, READ, caller) {
-            Ok(place) => place,
+            Ok((place, _)) => place,
             Err(error) => return self.refuse(unique, error),
         };
         match &place {
             Place::Now(path) => {
                 let what = What::Names(path.clone());
-                self.ask(unique, what, move |this, outcome| this.listed(unique, &place, outcome));
+                self.ask(unique, what, move |this, answer| {
+                    this.listed(unique, &place, answer.outcome);
+                });
             }
             Place::States => {
                 let states = self.replica.states();

@@ -4,12 +4,12 @@
 //! |---|---|
 //! | the read is `open` | it is answered by the state machine, like any read: under the lease, in order, with its body |
 //! | what is open stays what it was | a version is an inode of its own: `nodes`, so pages never go out of date, and are kept |
-//! | no name passes by the lease | entries, missing names and attributes are remembered for no time at all, so that each step along a path is a read |
+//! | no name passes by the lease | the kernel remembers a name for as long as the answer holds, and forgets all names before another state is shown; missing names and attributes of folders it remembers for no time at all |
 //! | a listing is one read | of all its names, when the folder is opened |
 //! | a state that was is a folder below `.lull` | what it says never changes, so it needs neither lease nor order |
 //! | who waits may be interrupted | what waits is a task; the kernel's interrupt ends it, and its read |
 //! | more of what is open holds up nobody | it is no read of the state: for pages the kernel sends no interrupt, whoever is killed |
-//! | nothing is to be told to the kernel | it remembers nothing that changes, so there are no notifications |
+//! | who may not search a folder finds nothing in it | names in a folder that not everybody may search are not remembered |
 //!
 //! All processes that read through one mount are one session: one replica answers them, from a state
 //! that only goes forward.
@@ -23,6 +23,7 @@ mod files;
 mod listing;
 mod nodes;
 mod point;
+mod remembered;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -108,6 +109,7 @@ impl Mounted {
         let system = |source| MountError::System { path: folder.to_owned(), source };
         begin(&device).map_err(system)?.ok_or(MountError::Kernel)?;
         let files = Arc::new(Files::new(device, replica, patience));
+        files.remember();
         let shared =
             Arc::new(Shared { files, point: Mutex::new(point), ending: AtomicBool::new(false) });
         let gone = Arc::new(gone);
@@ -131,6 +133,11 @@ impl Mounted {
     /// The whole path of the folder.
     pub fn path(&self) -> PathBuf {
         self.shared.point().path().to_owned()
+    }
+
+    /// Whether the kernel remembers names, which Linux 6.16 and later can do here; and how many it has asked for.
+    pub fn lookups(&self) -> (bool, u64) {
+        self.shared.files.lookups()
     }
 
     /// Unmounts it. Reads that wait get an error; what is still open is of no use any more.

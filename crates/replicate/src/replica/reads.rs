@@ -1,5 +1,7 @@
 //! Reads: answered from the committed state, or kept until they can be (SSR §6.2.2, §6.2.3.2).
 
+use core::time::Duration;
+
 use lull_cc::Bytes;
 
 use super::view::View;
@@ -125,6 +127,9 @@ pub struct Answer {
     /// Whatever was acknowledged before then, by this machine's clock for intervals, is in that state: how stale
     /// the answer is at most follows from when it is looked at.
     pub reflects: Option<LocalTime>,
+    /// For how long whoever has it may use it without asking again, unless the state becomes another one. Zero for
+    /// what is no read of the present state.
+    pub holds_for: Duration,
 }
 
 /// Why a read waits. Whoever serves it may as well give an error, or name another replica
@@ -284,7 +289,30 @@ impl<P: Clone> Replica<P> {
             self.touch(path);
         }
         let (at, reflects) = (self.position(), self.reflects());
-        self.answers.push_back(Answer { id, at, outcome, reflects });
+        let holds_for = if ordered { self.holds_for(now) } else { Duration::ZERO };
+        self.answers.push_back(Answer { id, at, outcome, reflects, holds_for });
+    }
+
+    /// For how long reads of the present state are answered whatever comes, unless it becomes another one: the
+    /// lease, and the deadline of what waits to be applied. What is told of later has a later deadline. By the Δ of
+    /// a connected replica in any case, since it may be connected again at any time. Invalidations that are applied
+    /// as they come leave no time.
+    fn holds_for(&self, now: LocalTime) -> Duration {
+        let is_eager = self.config.eager.unwrap_or(self.eager);
+        let Some(covered) = self.lease.covered().filter(|_| !is_eager) else {
+            return Duration::ZERO;
+        };
+        let waits = self.buffer.front().map(|front| front.said);
+        let Some(said) = waits.unwrap_or(Some(covered)).map(|said| said.min(covered)) else {
+            return Duration::ZERO;
+        };
+        self.lease.deadline(said, true).map_or(Duration::ZERO, |until| until.since(now))
+    }
+
+    /// Whether anything is known that reads can be answered by.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn has_lease(&self) -> bool {
+        self.lease.covered().is_some()
     }
 
     /// Somebody has asked whether what he has of an object is still current, and it is: that is a read of

@@ -127,6 +127,12 @@ struct Core {
     worker: Option<Worker<Arc<Step>>>,
     reads: BTreeMap<ReadId, oneshot::Sender<Answer>>,
     last_read: ReadId,
+    /// What remembers answers: called when it has to forget them; false if it is gone.
+    remember: Vec<Box<dyn Fn() -> bool + Send>>,
+    /// Of which state they are, and whether there is a lease.
+    remembered: (Sequence, bool),
+    /// When they have to be forgotten at the latest.
+    remembered_until: Option<LocalTime>,
     /// What the timer waits for.
     timeout: Option<LocalTime>,
     /// The connection is to be given up.
@@ -162,12 +168,30 @@ impl Core {
         self.reads.clear();
     }
 
+    /// Has answers forgotten that are of another state by now, or that may not be used any longer: before any read
+    /// is answered from the new state.
+    fn forget_answers(&mut self, now: Reading) {
+        let is = (self.machine.position(), self.machine.has_lease());
+        let was = core::mem::replace(&mut self.remembered, is);
+        let is_over = self.remembered_until.is_some_and(|until| until <= now.local);
+        if is_over || (was != is && self.remembered_until.is_some()) {
+            self.remembered_until = None;
+            self.remember.retain(|forget| forget());
+        }
+    }
+
     /// Hands on what the machine asks for; gives what it tells.
-    fn pump(&mut self) -> Vec<ReplicaEvent> {
+    fn pump(&mut self, now: Reading) -> Vec<ReplicaEvent> {
+        self.forget_answers(now);
         let mut told = Vec::new();
         let Some(worker) = &self.worker else { return told };
         // First: an effect may delete a body that an answer names.
         while let Some(answer) = self.machine.poll_answer() {
+            if !self.remember.is_empty() && !answer.holds_for.is_zero() {
+                let until = now.local.plus(answer.holds_for);
+                self.remembered_until =
+                    Some(self.remembered_until.map_or(until, |at| at.min(until)));
+            }
             if let Some(reader) = self.reads.remove(&answer.id) {
                 let _ = reader.send(answer);
             }
@@ -223,8 +247,9 @@ impl Shared {
         // Read under the lock, so that time does not go back between two calls.
         let now = self.clock.read();
         let value = call(&mut core, now);
-        let told = core.pump();
+        let told = core.pump(now);
         let timeout = core.machine.poll_timeout();
+        let timeout = timeout.into_iter().chain(core.remembered_until).min();
         let earlier = core::mem::replace(&mut core.timeout, timeout) != timeout;
         let (failed, close, renew) = (core.failed.is_some(), core.close, core.renew);
         let says = core.machine.has_to_send();
@@ -340,6 +365,9 @@ impl ReplicaDaemon {
             worker: None,
             reads: BTreeMap::new(),
             last_read: ReadId(0),
+            remember: Vec::new(),
+            remembered: Default::default(),
+            remembered_until: None,
             timeout: None,
             close: false,
             renew: false,

@@ -326,6 +326,14 @@ impl ReplicaHandle {
         self.0.with(|core, _| core.machine.entry_at(at, path))
     }
 
+    /// `forget` is called before any read is answered from another state, and as soon as an answer may not be used
+    /// any longer without asking again: see [`Answer::holds_for`]. It is called under the replica's lock, so it
+    /// must neither wait nor read. If it gives false it is not called any more.
+    #[cfg(feature = "fuse")]
+    pub(crate) fn remember(&self, forget: impl Fn() -> bool + Send + 'static) {
+        self.0.with(|core, _| core.remember.push(Box::new(forget)));
+    }
+
     /// What was in a folder in a state; none if it can't be told.
     pub fn names_at(&self, at: Sequence, folder: Option<&Path>) -> Option<Outcome> {
         self.0.with(|core, _| core.machine.names_at(at, folder))

@@ -255,6 +255,46 @@ fn folder_that_is_an_object_is_listed_once() {
 }
 
 #[test]
+fn answer_holds_until_the_lease_ends_or_a_commit_is_due() {
+    let mut bench = Bench::new(config());
+    bench.commit(1, "a1");
+    bench.body(1, "a1", false);
+    bench.heartbeat(1);
+    bench.disk();
+    let holds_for = |bench: &mut Bench, what: What| {
+        let request = Request { what, after: Sequence::ZERO };
+        assert_eq!(bench.replica.handle_read(reading(bench.ms), ReadId(9), request), None);
+        bench.replica.poll_answer().expect("it is here").holds_for
+    };
+    let entry = || What::Entry(path("a"));
+    let second = Duration::from_secs(1);
+    let first = holds_for(&mut bench, entry());
+    assert!(first > second && first <= Duration::from_secs(10), "{first:?}");
+    bench.wait(1_000);
+    assert_eq!(holds_for(&mut bench, entry()), first - second);
+    // What waits for its body is to be applied at a time that no later word changes.
+    bench.commit(2, "b2");
+    let waits = holds_for(&mut bench, entry());
+    bench.wait(1_000);
+    bench.heartbeat(2);
+    assert_eq!(holds_for(&mut bench, entry()), waits - second);
+    let version = bench.replica.image().objects[&path("a")].version;
+    assert_eq!(holds_for(&mut bench, What::Opened(path("a"), version)), Duration::ZERO);
+}
+
+#[test]
+fn answer_holds_for_no_time_where_invalidations_are_applied_at_once() {
+    let mut bench = Bench::new(Config { eager: Some(true), ..config() });
+    bench.commit(1, "a-");
+    bench.heartbeat(1);
+    bench.disk();
+    let request = Request { what: What::Root, after: Sequence::ZERO };
+    assert_eq!(bench.replica.handle_read(reading(bench.ms), ReadId(1), request), None);
+    let answer = bench.replica.poll_answer().expect("it is here");
+    assert_eq!((answer.at, answer.holds_for), (Sequence(1), Duration::ZERO));
+}
+
+#[test]
 fn names_are_read_under_the_lease_and_in_order_like_bodies() {
     let mut bench = Bench::new(config());
     bench.wait(10_000);

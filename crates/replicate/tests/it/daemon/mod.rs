@@ -9,6 +9,7 @@ mod faces;
 mod mounts;
 mod opened;
 mod publish;
+mod remembered;
 mod sessions;
 mod site;
 mod snapshots;
