@@ -34,7 +34,7 @@ fn what_cannot_be_published_is_refused_as_a_whole() {
         ("mknod null c 1 3", "null` is a socket, a pipe or a device"),
         ("mknod disk b 7 0", "disk` is a socket, a pipe or a device"),
         ("mkdir .lull; echo >.lull/file", "is Lull's own: rename the file"),
-        (deep, "` cannot be read: File name too long"),
+        (deep, "`: the path has over 4095 bytes: shorten it"),
     ]
     .into_iter()
     .enumerate()
