@@ -4,6 +4,11 @@
 //! query, as a word: `/users/7/delete-photo`, `/doLogout`, `?action=log_out`. So an article about
 //! how to delete files is never fetched ahead either; that costs one prefetch, and the owner may
 //! allow it by a pattern.
+//!
+//! The words are those of English ([`self`]) and of other large languages ([`super::action_words`]). No list is complete:
+//! [`super::side_effects`] learns the rest from what the site does.
+
+use super::action_words;
 
 /// Words that make a URL one that does something.
 const ANYWHERE: &[&str] = &[
@@ -57,62 +62,108 @@ const ANYWHERE: &[&str] = &[
 
 /// Words that do so as a whole segment of the path, without its ending: `/admin/`, `/profile.php`; or
 /// as the value of a parameter.
-const WHOLE: &[&str] =
-    &["admin", "administrator", "account", "archive-all", "profile", "settings", "token"];
+const WHOLE: &[&str] = &[
+    "admin",
+    "administrator",
+    "account",
+    "archive-all",
+    "click",
+    "count",
+    "counter",
+    "hit",
+    "pixel",
+    "poweroff",
+    "profile",
+    "settings",
+    "shutdown",
+    "token",
+    "track",
+];
 
 /// Verbs that do so as a whole segment, or where it begins with them: `/orders/7/cancel`, `/vote-up`,
 /// `/addItem`, `?do=cancel`; but not `/how-to-cancel-a-flight`.
 const VERBS: &[&str] = &[
+    "accept",
+    "activate",
     "add",
     "approve",
     "ban",
     "block",
+    "bookmark",
     "buy",
     "cancel",
     "clear",
     "close",
     "confirm",
     "create",
+    "decline",
+    "decrement",
+    "deny",
     "disable",
+    "dislike",
     "download",
     "edit",
     "enable",
+    "execute",
     "export",
+    "favorite",
+    "favourite",
     "flag",
     "follow",
+    "hide",
     "import",
+    "increment",
     "install",
     "invite",
     "join",
     "kill",
     "leave",
     "like",
+    "lock",
     "mute",
     "order",
     "pay",
     "pin",
+    "poweroff",
     "publish",
+    "rate",
+    "reboot",
     "refresh",
     "register",
     "reject",
     "rename",
+    "reopen",
+    "reorder",
+    "resend",
     "reset",
     "restart",
     "restore",
+    "retry",
     "save",
     "send",
     "share",
+    "shutdown",
     "stop",
     "submit",
     "subscribe",
     "switch",
     "toggle",
+    "trigger",
     "unblock",
+    "unbookmark",
+    "unhide",
     "uninstall",
     "unlike",
+    "unlock",
+    "unmute",
+    "unpin",
+    "unpublish",
+    "unshare",
+    "unstar",
     "update",
-    "upload",
     "upgrade",
+    "upload",
+    "upvote",
     "verify",
     "vote",
 ];
@@ -149,13 +200,16 @@ const IN_A_ROW: &[&[&str]] = &[
 
 /// What in a decoded path, and in its query, looks like an action.
 pub(super) fn action(path: &str, query: Option<&str>) -> Option<String> {
+    if query.is_none() && is_static_file(path) {
+        return None;
+    }
     let words: Vec<String> = words(path).chain(words(query.unwrap_or(""))).collect();
     for word in &words {
-        if ANYWHERE.contains(&word.as_str()) {
+        if ANYWHERE.contains(&word.as_str()) || action_words::is_action(word) {
             return Some(word.clone());
         }
     }
-    for row in IN_A_ROW {
+    for row in IN_A_ROW.iter().chain(action_words::IN_A_ROW) {
         if words.windows(row.len()).any(|window| window == *row) {
             return Some(row.join(" "));
         }
@@ -167,9 +221,35 @@ pub(super) fn action(path: &str, query: Option<&str>) -> Option<String> {
         if WHOLE.contains(&whole.as_str()) {
             return Some(whole);
         }
-        let first = self::words(part).next().filter(|_| part.starts_with(char::is_alphabetic))?;
-        VERBS.contains(&first.as_str()).then_some(first)
+        let mut of_part = self::words(part);
+        let first = of_part.next().filter(|_| part.starts_with(char::is_alphabetic))?;
+        let last = of_part.last();
+        if VERBS.contains(&first.as_str()) {
+            return Some(first);
+        }
+        // In many languages the verb stands at the end: `/artikel-kaufen/5`.
+        let is_verb = |word: &String| action_words::VERBS.contains(&word.as_str());
+        Some(first).filter(is_verb).or(last.filter(is_verb))
     })
+}
+
+/// Endings of files that no server runs: pictures, fonts, style sheets, sound and film.
+const STATIC: &[&str] = &[
+    "avif", "bmp", "css", "flac", "gif", "ico", "jpeg", "jpg", "m4a", "mp3", "mp4", "ogg", "otf",
+    "png", "svg", "ttf", "webm", "webp", "woff", "woff2",
+];
+/// Words of pictures that are there to be counted.
+const COUNTED: &[&str] =
+    &["beacon", "cgi", "count", "counter", "hit", "hits", "pixel", "stats", "track", "tracker"];
+
+/// Whether a path is a file such as `/images/cart.png`, whose name says what is to be seen in it. Pictures that count
+/// visitors are none.
+pub(crate) fn is_static_file(path: &str) -> bool {
+    let Some((_, ending)) = path.rsplit('/').next().and_then(|name| name.rsplit_once('.')) else {
+        return false;
+    };
+    let is_static = STATIC.iter().any(|one| ending.eq_ignore_ascii_case(one));
+    is_static && !words(path).any(|word| COUNTED.contains(&word.as_str()))
 }
 
 /// The words of a text, in lower case: runs of letters, parted also where a small letter meets a
@@ -237,6 +317,19 @@ mod tests {
             ("/report-abuse/5", None, Some("report abuse")),
             ("/page", Some("do=vote_up"), Some("vote")),
             ("/profile.php", None, Some("profile")),
+            ("/accept/5", None, Some("accept")),
+            ("/shutdown", None, Some("shutdown")),
+            ("/counter/home", None, Some("counter")),
+            ("/hit/5", None, Some("hit")),
+            // Pictures, fonts and the like do nothing, but for those that count.
+            ("/images/cart.png", None, None),
+            ("/icons/logout.SVG", None, None),
+            ("/css/login.css", None, None),
+            ("/img/cart.png", Some("delete=1"), Some("cart")),
+            ("/cart/add.js", None, Some("cart")),
+            ("/cart.png/delete", None, Some("cart")),
+            ("/pixel.gif", None, Some("pixel")),
+            ("/cgi-bin/count.gif", None, Some("cgi")),
             // Words that only contain one, and what is said in passing.
             ("/blog/blogout-day", None, None),
             ("/undeletedable", None, None),
@@ -255,6 +348,54 @@ mod tests {
             ("/lessons/02-filedir/index.html", None, None),
         ] {
             assert_eq!(action(path, query).as_deref(), expected, "{path} {query:?}");
+        }
+    }
+
+    #[test]
+    fn actions_in_other_languages_are_known() {
+        for (path, expected) in [
+            ("/abmelden", Some("abmelden")),
+            ("/konto/abmelden.html", Some("abmelden")),
+            ("/benutzer-abmelden", Some("abmelden")),
+            ("/warenkorb", Some("warenkorb")),
+            ("/artikel-kaufen/5", Some("kaufen")),
+            ("/abstimmen/5", Some("abstimmen")),
+            ("/beitrag/7/löschen", Some("löschen")),
+            ("/beitrag/7/loeschen", Some("loeschen")),
+            ("/deconnexion", Some("deconnexion")),
+            ("/déconnexion", Some("déconnexion")),
+            ("/se-deconnecter", Some("deconnecter")),
+            ("/panier/ajouter/5", Some("panier")),
+            ("/produit/5/ajouter", Some("ajouter")),
+            ("/cerrar-sesion", Some("cerrar sesion")),
+            ("/carrito", Some("carrito")),
+            ("/votar/5", Some("votar")),
+            ("/esci", Some("esci")),
+            ("/carrello/aggiungi/5", Some("carrello")),
+            ("/sair", Some("sair")),
+            ("/carrinho", Some("carrinho")),
+            ("/uitloggen", Some("uitloggen")),
+            ("/winkelwagen", Some("winkelwagen")),
+            ("/wyloguj", Some("wyloguj")),
+            ("/koszyk", Some("koszyk")),
+            ("/logga-ut", Some("logga ut")),
+            ("/log-ud", Some("log ud")),
+            ("/kirjaudu-ulos", Some("kirjaudu")),
+            ("/cikis", Some("cikis")),
+            ("/sepet", Some("sepet")),
+            ("/vyhod", Some("vyhod")),
+            ("/выйти", Some("выйти")),
+            ("/退出登录", Some("退出登录")),
+            ("/ログアウト", Some("ログアウト")),
+            ("/dang-xuat", Some("dang xuat")),
+            // What is said in passing, and names.
+            ("/so-kaufen-wir-ein", None),
+            ("/artikel/der-kaufmann", None),
+            ("/actualites/le-votant", None),
+            ("/start", None),
+            ("/blog/abstimmung-2026", None),
+        ] {
+            assert_eq!(action(path, None).as_deref(), expected, "{path}");
         }
     }
 

@@ -19,6 +19,7 @@
 //! | [`Policy::observe`] | any reply has come |
 //! | [`Policy::opted_out`] | the rewriter found an opt-out in a page |
 
+mod action_words;
 mod actions;
 mod auth_cookie;
 mod bars;
