@@ -258,6 +258,11 @@ impl Budget {
         matches!(self.state, State::Paused { .. })
     }
 
+    /// While it is paused, how many samples it has of the object with the fewest, and how many it needs.
+    pub fn progress(&self) -> Option<(usize, usize)> {
+        self.is_paused().then(|| self.known.progress())
+    }
+
     /// Learns anew, for these objects: of each, the threshold that is known of it, which goes on and only
     /// falls, or none. For whoever knows that the server changed, that other objects stand for it, or what was
     /// learned of them before; no sample ever does that. B is kept, as over any pause. False, and nothing

@@ -137,6 +137,13 @@ impl Known {
         object.threshold = Some(object.threshold.map_or(threshold, |known| known.min(threshold)));
     }
 
+    /// Samples of the object that has fewest in this pause, and how many it needs.
+    pub(super) fn progress(&self) -> (usize, usize) {
+        let window = self.learning.map_or(0, |learning| learning.window);
+        let fewest = self.objects.iter().map(|object| object.samples.len()).min();
+        (fewest.unwrap_or_default(), window)
+    }
+
     /// Whether each object had its window in this pause.
     pub(super) fn learned_all(&self) -> bool {
         let window = self.learning.map_or(0, |learning| learning.window);

@@ -97,6 +97,8 @@ struct State {
     usual: Usual,
     /// When the budget was halved last for a prefetch that was refused.
     refused: Option<Timestamp>,
+    /// Whether anybody has got a list so far.
+    has_granted: bool,
     dry: Dry,
 }
 
@@ -230,6 +232,8 @@ pub(super) struct Figures {
     /// B, in requests a second.
     pub(super) budget: u32,
     pub(super) paused: bool,
+    /// While it is paused, how many samples it has of the object with the fewest, and how many it needs.
+    pub(super) progress: Option<(usize, usize)>,
     /// The paths of the objects, and from when on their answers are late, if that is known.
     pub(super) objects: Vec<(String, Option<Duration>)>,
 }
@@ -265,7 +269,11 @@ impl Monitor {
         let draw = self.draws.next();
         let is_blind = state.is_blind;
         match &mut state.budget {
-            Some(budget) if !is_blind => budget.ask(now, wanted, draw),
+            Some(budget) if !is_blind => {
+                let grant = budget.ask(now, wanted, draw);
+                state.has_granted |= matches!(grant, Grant::List { .. });
+                grant
+            }
             // As if there were none (SSR §5.2.2 leaves it open).
             _ => {
                 let given = self.settings.parameters.as_ref().map(|given| given.rationing);
@@ -370,6 +378,7 @@ impl Monitor {
         Figures {
             budget: budget.map_or(0, Budget::budget),
             paused: budget.is_some_and(Budget::is_paused),
+            progress: budget.and_then(Budget::progress),
             objects: objects.collect(),
         }
     }

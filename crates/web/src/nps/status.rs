@@ -44,6 +44,7 @@ pub(super) fn json(shared: &Shared) -> Value {
         "shown": counts.shown.get(),
         "budget": monitor.budget,
         "paused": monitor.paused,
+        "learning": monitor.progress.map(|(samples, of)| json!({"samples": samples, "of": of})),
         "objects": monitor.objects.iter().map(|(path, threshold)| {
             json!({"path": path, "threshold": millis(threshold)})
         }).collect::<Vec<_>>(),

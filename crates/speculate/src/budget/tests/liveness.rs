@@ -245,6 +245,19 @@ fn pauses_take_a_twentieth_of_the_time_however_slow_the_server_is() {
 }
 
 #[test]
+fn progress_is_that_of_the_object_with_the_fewest_samples() {
+    let mut server = Server::new(Parameters::shipped(2), |_, _| Some(MS));
+    let mut seen = Vec::new();
+    for _ in 0..100 {
+        server.run(1);
+        seen.extend(server.budget.progress());
+    }
+    assert_eq!((seen.first(), seen.last()), (Some(&(0, 20)), Some(&(19, 20))));
+    assert!(seen.is_sorted());
+    assert_eq!(server.budget.progress(), None);
+}
+
+#[test]
 fn the_first_visitor_of_a_quiet_site_meets_no_pause() {
     let mut server = Server::new(Parameters::shipped(2), |_, _| Some(MS));
     server.run(100);

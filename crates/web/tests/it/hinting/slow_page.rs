@@ -50,3 +50,19 @@ fn a_page_that_is_slow_to_make_throttles_although_the_one_that_is_wanted_most_is
         thread::sleep(Duration::from_millis(100));
     }
 }
+
+/// Twenty answers of 150 ms at a hundredth of the time would take four minutes.
+#[test]
+fn site_of_slow_pages_gets_a_list_within_a_minute() {
+    let site = site_with(learning(), empty_model());
+    site.delay.store(150, Ordering::Relaxed);
+    site.go(1..25, &["/a", "/b"]);
+    assert_eq!(site.list(30, "/a", &[]), ["/b"]);
+    // From then on it asks as rarely as ever.
+    let before = site.asked("/probe");
+    for visitor in 40..60 {
+        site.ask(visitor, "/a", &[], false);
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(site.asked("/probe") - before < 10, "{before} {}", site.asked("/probe"));
+}
