@@ -8,6 +8,7 @@ use http::{HeaderValue, Response, StatusCode, request, response};
 use super::desk::{self, Visited};
 use super::guarded::Guarded;
 use super::munged::{Inspected, Munged};
+use super::samples;
 use super::service_worker::{self, page_script};
 use super::who::Who;
 use super::{Shared, lock, own, wall, whole};
@@ -221,6 +222,8 @@ impl Exchange for Ahead {
         let Ahead { shared, request, who, admitted, worker } = self;
         let url = whole(&request.uri);
         let way = if worker.is_some() { Way::Worker } else { Way::Cache };
+        let sampling = samples::begin(shared, request, head, *who, true);
+        let body = samples::sampled(shared, sampling, body);
         // The navigation that takes the copy finds the script in it. What a page says of itself
         // is asked before the rules write their own headers.
         let munging = munge::decide_for(page_script(way), request, who.scheme(), head);
@@ -237,7 +240,7 @@ impl Exchange for Ahead {
         } else if let Err(why) = &inspector {
             // It may opt out.
             shared.unkept(*who, &request.uri, head.status, &why.to_string());
-            shared.policy().opted_out(url, Offence::NotPublic, shared.now());
+            shared.policy().bar(url, Offence::NotPublic, shared.now());
         }
         let (Ok(ttl), Ok(inspector)) = (kept, inspector) else {
             shared.counts.unkept.one();

@@ -8,6 +8,7 @@ use lull_speculate::observe::Kind as UrlKind;
 
 use super::desk::{self, Visited};
 use super::munged::Munged;
+use super::samples;
 use super::service_worker::{self, page_script};
 use super::who::Who;
 use super::{Shared, reasons, wall};
@@ -27,6 +28,8 @@ struct Demand {
     wakes_worker: bool,
     /// Whether something is learned from it: nobody knows who the visitor is.
     teaches: bool,
+    /// Whether nothing but its cookies can say who the visitor is.
+    may_compare: bool,
     /// Whether its browser is marked as one whose user has given a password.
     has_auth_cookie: bool,
     /// Whether its reply was for this visitor alone.
@@ -58,6 +61,10 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
         visitor,
         Err(Excluded::Cookie | Excluded::Authorization | Excluded::Identified(_))
     );
+    let may_compare = !matches!(
+        visitor,
+        Err(Excluded::Authorization | Excluded::Identified(_) | Excluded::Robot)
+    );
     let has_auth_cookie = policy::take_auth_cookie(&mut head.headers);
     Decision::Watch(Box::new(Demand {
         shared: Arc::clone(shared),
@@ -67,6 +74,7 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
         way,
         wakes_worker: names.is_some(),
         teaches: !is_known && head.method == Method::GET,
+        may_compare: may_compare && !has_auth_cookie,
         has_auth_cookie,
         is_private: false,
         is_plain: false,
@@ -75,8 +83,17 @@ pub(super) fn watch(shared: &Arc<Shared>, head: &mut request::Parts, who: Who) -
 
 impl Exchange for Demand {
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
-        let Demand { shared, request, who, no_script, way, wakes_worker, has_auth_cookie, .. } =
-            self;
+        let Demand {
+            shared,
+            request,
+            who,
+            no_script,
+            way,
+            wakes_worker,
+            may_compare,
+            has_auth_cookie,
+            ..
+        } = self;
         let may_have_script = no_script.is_none();
         let munging = match no_script {
             None => munge::decide_for(page_script(*way), request, who.scheme(), head)
@@ -98,6 +115,8 @@ impl Exchange for Demand {
             let has_cookie = *has_auth_cookie || shared.settings.shadow;
             shared.policy().observe(request, who.secure, has_cookie, who.client, head, now);
         }
+        let sampling = samples::begin(shared, request, head, *who, *may_compare);
+        let body = samples::sampled(shared, sampling, body);
         shared.look_for_own_worker(request, head);
         // Who has written something would be shown what was there before.
         let is_done = head.status.is_success() || head.status.is_redirection();
@@ -186,7 +205,7 @@ fn is_prefetch(headers: &HeaderMap) -> bool {
 }
 
 /// Whether a reply is one person's.
-fn is_private(headers: &HeaderMap) -> bool {
+pub(super) fn is_private(headers: &HeaderMap) -> bool {
     headers.contains_key(SET_COOKIE) || fields::may_direct(headers, &["private", "no-store"])
 }
 

@@ -35,6 +35,7 @@ mod rates;
 mod reasons;
 mod rests;
 mod robots;
+mod samples;
 mod service_worker;
 mod shown;
 mod status;
@@ -69,6 +70,7 @@ use monitor::Monitor;
 use names::Names;
 use rates::Rates;
 use rests::Rests;
+use samples::Samples;
 use service_worker::Workers;
 use shown::Shown;
 use who::{Clients, Who};
@@ -171,6 +173,7 @@ struct Shared {
     caps: Caps,
     awaited: Awaited,
     lengths: Lengths,
+    samples: Samples,
     workers: Workers,
     counts: Counts,
     metrics: OnceLock<Metrics>,
@@ -228,6 +231,7 @@ impl Nps {
             caps: Caps::new(settings.caps),
             awaited: Awaited::default(),
             lengths: Lengths::default(),
+            samples: Samples::new(&settings.rules.harmless),
             workers: Workers::default(),
             counts: Counts::default(),
             metrics: OnceLock::new(),

@@ -22,7 +22,7 @@ fn note(shared: &Shared, url: &str, why: NoPlace) {
         _ if why.is_unread() => Offence::NotPublic,
         _ => return,
     };
-    shared.policy().opted_out(url, offence, shared.now());
+    shared.policy().bar(url, offence, shared.now());
 }
 
 /// A page that gets the script as it passes. Each piece goes out as it comes.

@@ -9,6 +9,7 @@ use super::navigations::{Navigations, Seen};
 use super::reasons::Reasons;
 use super::times::Counted;
 use super::{Shared, lock};
+use crate::policy::{CookieFigures, CookieVerdict};
 use crate::proxy::{Failure, Totals};
 
 /// The dashboard's page. It asks for the status once a second, and needs nothing else.
@@ -31,6 +32,7 @@ pub(super) fn json(shared: &Shared) -> Value {
         "hints_left_out": counts.left_out.by_count(),
         "pages_left": counts.pages_left.by_count(),
         "blocking_cookies": counts.blocking_cookies.by_count(),
+        "cookies": shared.samples.cookies().iter().map(cookie).collect::<Vec<_>>(),
         "pages": counts.pages.get(),
         "asked": counts.asked.get(),
         "lists": counts.lists.get(),
@@ -57,6 +59,18 @@ pub(super) fn json(shared: &Shared) -> Value {
         "shadow_hints": counts.shadow_hints.get(),
         "shadow_hits": counts.shadow_hits.get(),
     })
+}
+
+/// A cookie that the list of harmless ones has not.
+fn cookie(of: &CookieFigures) -> Value {
+    let verdict = match of.verdict {
+        CookieVerdict::Unknown => "unknown",
+        CookieVerdict::ChangesPages => "changes_pages",
+        CookieVerdict::Session => "session",
+        CookieVerdict::Proposed => "proposed",
+        CookieVerdict::Accepted => "accepted",
+    };
+    json!({"name": of.name, "same": of.same, "clients": of.clients, "verdict": verdict})
 }
 
 /// The median with the ends of its interval, where there were enough to have one.

@@ -43,6 +43,9 @@ pub enum Offence {
     /// be given the page that was fetched ahead.
     #[error("scripts ask it for a part of its page")]
     Part,
+    /// A `GET` of it changed what other pages return.
+    #[error("a request for it changed another page")]
+    Acts,
     /// It was not for this client: 401 or 403.
     #[error("it was refused")]
     Refused,
@@ -61,8 +64,8 @@ const OFFENCES: [Offence; 8] = [
     Offence::SetCookie,
     Offence::NotPublic,
     Offence::Gone,
-    // What it was here for, a reply that varies on cookies, bars nothing any more.
-    Offence::NotPublic,
+    // Earlier versions kept replies here that vary on cookies. Those are barred for the rest of their day.
+    Offence::Acts,
     Offence::OptOut,
     Offence::Part,
     Offence::Refused,

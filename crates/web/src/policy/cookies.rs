@@ -4,6 +4,7 @@ use http::HeaderMap;
 use http::header::COOKIE;
 
 use super::auth_cookie;
+use super::learned_cookies::LearnedCookies;
 
 /// What stands behind the beginning of a measuring script's cookie. No more than that script puts there:
 /// an application has names of its own, and `_gateway_session` begins as Google's do.
@@ -138,6 +139,7 @@ pub struct Harmless {
     /// Without the usual ones.
     only_own: bool,
     own: Vec<String>,
+    learned: LearnedCookies,
 }
 
 impl Harmless {
@@ -158,7 +160,13 @@ impl Harmless {
 
     /// No cookie at all.
     pub fn none() -> Self {
-        Harmless { only_own: true, own: Vec::new() }
+        Harmless { only_own: true, ..Harmless::default() }
+    }
+
+    /// The values of cookies that are learned to be harmless, to be filled by [`super::CookieEvidence`]. `None` where the usual
+    /// cookies do not count either: then the owner decides alone.
+    pub fn learned(&self) -> Option<LearnedCookies> {
+        (!self.only_own).then(|| self.learned.clone())
     }
 
     /// Whether the cookie `name` is on the list.
@@ -177,14 +185,35 @@ impl Harmless {
     }
 }
 
-/// The names of the cookies of a request that are not on the list: by these its user may be signed in.
+/// Stands for cookies that are no text. No text of a header has it, and nothing without a name is harmless.
+const NO_TEXT: &str = "\u{fffd}";
+
+/// The cookies of a request, with their values. One without a name is sent as its bare value.
+fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
+    let lines = headers.get_all(COOKIE).iter().map(|line| line.to_str().unwrap_or(NO_TEXT));
+    let all = lines.flat_map(|line| line.split(';')).map(str::trim);
+    all.filter(|cookie| !cookie.is_empty()).map(|cookie| match cookie.split_once('=') {
+        Some((name, value)) => (name.trim_end(), value.trim_start()),
+        None => ("", cookie),
+    })
+}
+
+/// The cookies of a request that are not on the list, with their values, whether or not these were learned to be harmless.
+pub fn unlisted_cookies<'a>(
+    headers: &'a HeaderMap,
+    harmless: &Harmless,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    cookies(headers).filter(|(name, _)| !harmless.has(name))
+}
+
+/// The names of the cookies of a request by which its user may be signed in.
 pub fn blocking_cookies<'a>(
     headers: &'a HeaderMap,
     harmless: &Harmless,
 ) -> impl Iterator<Item = &'a str> {
-    let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
-    let names = lines.flat_map(|line| line.split(';')).filter_map(|one| one.split_once('='));
-    names.map(|(name, _)| name.trim()).filter(|name| !name.is_empty() && !harmless.has(name))
+    let blocks = |(name, value): &(&str, &str)| !harmless.learned.has(name, value);
+    let names = unlisted_cookies(headers, harmless).filter(blocks).map(|(name, _)| name);
+    names.filter(|name| !name.is_empty())
 }
 
 /// What the cookies of a request say about its sender.
@@ -194,23 +223,21 @@ pub(super) enum Sent {
     None,
     /// All are on the list.
     Harmless,
+    /// All are on the list, or have values that were learned to be harmless.
+    Learned,
     /// There are others, or what is no text.
     Others,
 }
 
 pub(super) fn sent(headers: &HeaderMap, harmless: &Harmless) -> Sent {
     let mut sent = Sent::None;
-    for line in headers.get_all(COOKIE) {
-        let Ok(line) = line.to_str() else {
+    for (name, value) in cookies(headers) {
+        if harmless.has(name) {
+            sent = if sent == Sent::Learned { sent } else { Sent::Harmless };
+        } else if harmless.learned.has(name, value) {
+            sent = Sent::Learned;
+        } else {
             return Sent::Others;
-        };
-        for cookie in line.split(';').map(str::trim).filter(|cookie| !cookie.is_empty()) {
-            // A cookie without a name is sent as its bare value.
-            let name = cookie.split_once('=').map_or("", |(name, _)| name.trim_end());
-            if !harmless.has(name) {
-                return Sent::Others;
-            }
-            sent = Sent::Harmless;
         }
     }
     sent
@@ -253,6 +280,7 @@ mod tests {
             (&[b"_hjelp_session=1"], Sent::Others),
             (&[b"_ga_app_session=1"], Sent::Others),
             (&[b"_ga=1; _ym_shop_session=1"], Sent::Others),
+            (&[b"theme=\xff"], Sent::Others),
             // Without a name, without a value, or no text.
             (&[b"_ga"], Sent::Others),
             (&[b"=_ga"], Sent::Others),

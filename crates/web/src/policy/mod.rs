@@ -17,23 +17,27 @@
 //! | [`Policy::show`] | a navigation says which copies the service worker has: [`take_names`] |
 //! | [`Policy::keep`] | the reply to that has come |
 //! | [`Policy::observe`] | any reply has come |
-//! | [`Policy::opted_out`] | the rewriter found an opt-out in a page |
+//! | [`Policy::bar`] | the rewriter found an opt-out in a page, or [`SideEffects`] an action |
+//! | [`CookieEvidence`], [`SideEffects`] | the body of a page has passed |
 
 mod action_words;
 mod actions;
 mod auth_cookie;
 mod bars;
 mod browsers;
+mod cookie_evidence;
 mod cookies;
 mod copies;
 pub(crate) mod fields;
 mod freshness;
+mod learned_cookies;
 mod marks;
 mod patterns;
 mod prefetch;
 mod protected;
 mod recent;
 mod robots;
+mod side_effects;
 mod tags;
 mod target;
 mod visitor;
@@ -45,13 +49,16 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode, request, response};
 use lull_cc::Timestamp;
 
+pub(crate) use actions::is_static_file;
 pub use auth_cookie::take_auth_cookie;
 pub use bars::{BARRED_FOR, Bars, Offence};
 pub(crate) use browsers::tags_rules;
 pub use browsers::{Way, needs_a_worker};
-pub use cookies::{Harmless, blocking_cookies};
+pub use cookie_evidence::{CookieEvidence, CookieFigures, CookieSample, CookieVerdict};
+pub use cookies::{Harmless, blocking_cookies, unlisted_cookies};
 pub use copies::{COPY, STAYS, has_names, take_names};
 pub use freshness::{LONGEST_TTL, Stale, UNSTATED_TTL, ttl};
+pub use learned_cookies::LearnedCookies;
 pub use marks::of_a_list;
 pub use patterns::{NoPattern, Pattern};
 pub(crate) use prefetch::asks_for_a_page;
@@ -61,11 +68,13 @@ pub use prefetch::{
 };
 pub use recent::Client;
 pub use robots::{Forbidden, Robots};
+pub use side_effects::SideEffects;
 pub use tags::{CopyTag, take_tags};
 pub use target::{Ambiguous, OwnersRules, Target, Unfit};
 pub use visitor::{Excluded, Visitor, page_visitor, visitor};
 
 use crate::authentication;
+use cookies::Sent;
 use copies::Copies;
 use protected::Protected;
 
@@ -107,6 +116,10 @@ pub struct Admitted {
     /// Fields that it carries and not every visitor does.
     unusual: Vec<HeaderName>,
 }
+
+/// A copy for cookies that were learned to be harmless is shown without a request for so long at most. What is learned may be
+/// revoked at any moment.
+const LEARNED_TTL: Duration = Duration::from_secs(60);
 
 /// What an owner can set.
 #[derive(Clone, Debug, Default)]
@@ -304,7 +317,8 @@ impl Policy {
             let left = self.copies.left(&tag.name, url, now)?;
             Some((tag, left))
         })?;
-        not_modified(tag, left)
+        let is_learned = cookies::sent(&head.headers, &self.settings.harmless) == Sent::Learned;
+        not_modified(tag, if is_learned { left.min(LEARNED_TTL) } else { left })
     }
 
     /// Takes note of a reply with `Clear-Site-Data`: what this client's service worker has is shown
@@ -369,7 +383,8 @@ impl Policy {
         let is_got = request.method == Method::GET || request.method == Method::HEAD;
         if is_got && let Ok(target) = prefetch::target_of(request) {
             let part = || prefetch::gives_a_part(request, head).then_some(Offence::Part);
-            if let Some(offence) = prefetch::offence(&target, head).or_else(part) {
+            let unkept = || self.is_never_kept(request, head).then_some(Offence::NotPublic);
+            if let Some(offence) = prefetch::offence(&target, head).or_else(part).or_else(unkept) {
                 self.bars.met(&target, offence, client, now);
             }
         }
@@ -385,9 +400,15 @@ impl Policy {
         }
     }
 
-    /// Takes note of a page that opts out, or leads elsewhere by a `<meta>`; or may do so where nobody
+    /// Whether the site says to a visitor whom nobody knows that a page is not to be kept.
+    fn is_never_kept(&self, request: &request::Parts, head: &response::Parts) -> bool {
+        prefetch::is_not_stored(head)
+            && visitor::anonymous(&request.headers, &self.settings.harmless).is_ok()
+    }
+
+    /// Bars a URL, as for a page that opts out, or leads elsewhere by a `<meta>`; or may do so where nobody
     /// can read it.
-    pub fn opted_out(&mut self, url: &str, offence: Offence, now: Timestamp) {
+    pub fn bar(&mut self, url: &str, offence: Offence, now: Timestamp) {
         if let Ok(target) = Target::parse(url) {
             self.bars.bar(&target, offence, now);
         }

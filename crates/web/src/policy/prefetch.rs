@@ -336,6 +336,12 @@ pub(super) fn may_offend(request: &request::Parts, head: &response::Parts) -> bo
     is_redirect(head)
         || head.headers.contains_key(SET_COOKIE)
         || fields::asks_for_a_part(&request.headers)
+        || is_not_stored(head)
+}
+
+/// Whether a reply says `no-store`.
+pub(super) fn is_not_stored(head: &response::Parts) -> bool {
+    head.status == StatusCode::OK && fields::may_direct(&head.headers, &["no-store"])
 }
 
 /// Whether a script was given a part of a page, or may have been, by a URL that leads to the whole page, too. Where

@@ -223,9 +223,9 @@ fn what_bars_a_url_ends_a_prefetch_of_it_that_is_under_way() {
     for safeguard in [Safeguard::Vary, Safeguard::Word] {
         let mut policy = policy();
         let under_way = Admitted { safeguard, ..admitted() };
-        policy.opted_out("/b", Offence::OptOut, at(1));
+        policy.bar("/b", Offence::OptOut, at(1));
         assert!(policy.still(&under_way, at(1)).is_ok());
-        policy.opted_out("/a", Offence::OptOut, at(1));
+        policy.bar("/a", Offence::OptOut, at(1));
         let found = policy.still(&under_way, at(2));
         assert_eq!(found, Err(Refusal::Barred(Offence::OptOut)), "{safeguard:?}");
     }
@@ -413,7 +413,7 @@ fn etag_of_a_part_stays_within_that_of_its_copy() {
 #[test]
 fn a_page_that_opts_out_is_not_fetched_ahead() {
     let mut policy = policy();
-    policy.opted_out("/a", Offence::OptOut, at(0));
+    policy.bar("/a", Offence::OptOut, at(0));
     let said = policy.may_hint("/a", at(1)).unwrap_err().to_string();
     assert_eq!(said, "its page opts out within the last 24 hours");
 }

@@ -12,7 +12,8 @@ use super::fields;
 pub enum Visitor {
     /// Sends no cookies, as prefetches do: its navigations find the copy, which varies on cookies.
     Cookieless,
-    /// Sends cookies of the list, and no others. The script has each copy confirmed for them.
+    /// Sends cookies that are harmless, by the list or because that was learned, and no others. The script has each copy
+    /// confirmed for them.
     Measured,
 }
 
@@ -123,7 +124,7 @@ pub(super) fn anonymous(headers: &HeaderMap, harmless: &Harmless) -> Result<Visi
     }
     match cookies::sent(headers, harmless) {
         Sent::None => Ok(Visitor::Cookieless),
-        Sent::Harmless => Ok(Visitor::Measured),
+        Sent::Harmless | Sent::Learned => Ok(Visitor::Measured),
         Sent::Others => Err(Excluded::Cookie),
     }
 }

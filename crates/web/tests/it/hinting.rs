@@ -6,6 +6,7 @@ mod disk;
 mod documents;
 mod far_server;
 mod flood;
+mod learned;
 mod paused;
 mod pointing;
 mod queries;

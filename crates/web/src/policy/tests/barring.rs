@@ -39,6 +39,24 @@ fn a_redirect_or_a_cookie_bars_the_url_whoever_saw_it() {
 }
 
 #[test]
+fn no_store_for_an_anonymous_visitor_bars_the_url() {
+    for (cookie, status, control, barred) in [
+        ("_ga=1", 200, "no-store", true),
+        ("_ga=1", 200, "max-age=5, No-Store", true),
+        ("_ga=1", 200, "no-cache", false),
+        ("_ga=1", 500, "no-store", false),
+        // Pages of signed-in users may be kept for all others.
+        ("session=1", 200, "no-store", false),
+    ] {
+        let mut policy = policy();
+        let request = asked("GET", "/a", &[("cookie", cookie)]);
+        let mut reply = answered(status, &[("cache-control", control)]);
+        policy.observe(&request, true, false, CLIENT, &mut reply, at(0));
+        assert_eq!(policy.may_hint("/a", at(1)).is_err(), barred, "{cookie} {status} {control}");
+    }
+}
+
+#[test]
 fn what_scripts_ask_for_a_part_of_a_page_is_not_fetched_ahead() {
     const HTML: (&str, &str) = ("content-type", "text/html; charset=utf-8");
     const WHOLE: (&str, &str) = ("sec-fetch-dest", "document");

@@ -83,7 +83,7 @@ fn copy_of_another_process_is_not_renewed() {
 fn copy_is_not_renewed_once_its_url_is_barred() {
     let mut policy = policy();
     let tag = copy(&mut policy, 200);
-    policy.opted_out("/a", Offence::OptOut, at(LATER + 1));
+    policy.bar("/a", Offence::OptOut, at(LATER + 1));
     assert!(renewed(&policy, &tag, ("GET", "/a"), &[], LATER + 2).is_none());
 }
 

@@ -1,0 +1,331 @@
+//! What the pages of visitors say about cookies: whether a cookie changes them.
+//!
+//! Each page of a visitor with unknown cookies is compared with the page that visitors without them get. The rules, and why
+//! they are safe: ADR 13.
+//!
+//! - The reference of a page is a body that two clients without such cookies got. A page that differs from one of these
+//!   visitors to the next, as by a nonce, has no reference and proves nothing.
+//! - A *value* of a cookie is accepted after enough equal pages of enough clients. A value that many clients share cannot say
+//!   who one of them is.
+//! - A cookie whose values are mostly of one client each is never accepted. It is shown to the owner with its evidence.
+//! - One page that differs suspends the cookie at once, until the reference has been looked at again. If that has not
+//!   changed, the cookie has made the difference, and is rejected for good.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::learned_cookies::LearnedCookies;
+use super::recent::Client;
+
+/// A value is accepted once so many clients had equal pages with it, on so many URLs, so often.
+const ENOUGH_CLIENTS: usize = 5;
+const ENOUGH_PAGES: usize = 5;
+const ENOUGH_SAMPLES: u32 = 20;
+/// What is kept at most: anybody may send any name and value.
+const MOST_PAGES: usize = 2048;
+const MOST_NAMES: usize = 64;
+const MOST_VALUES: usize = 16;
+const MOST_CLIENTS: usize = 64;
+const MOST_SUSPECTS: usize = 16;
+/// Of so many looks at pages for which there is no room one makes some.
+const RARELY: u64 = 16;
+/// Longer names, and values that are longer than what an option of a site is written by, are not looked at.
+const LONGEST_NAME: usize = 64;
+const LONGEST_VALUE: usize = 48;
+/// Visitors with more unknown cookies than that say nothing about one of them.
+const MOST_COOKIES: usize = 8;
+
+/// Parts of the names by which sites know their users, in lower case.
+const OF_SESSIONS: &[&str] = &[
+    "account",
+    "auth",
+    "basket",
+    "cart",
+    "connect.sid",
+    "csrf",
+    "jwt",
+    "login",
+    "logged",
+    "member",
+    "pass",
+    "remember",
+    "saml",
+    "secret",
+    "sess",
+    "sid",
+    "sso",
+    "ticket",
+    "token",
+    "uid",
+    "user",
+    "xsrf",
+];
+
+/// Whether a cookie is named as one by which a site knows its users. Such a cookie is neither accepted nor proposed.
+fn is_of_a_session(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.starts_with("__host-") || OF_SESSIONS.iter().any(|part| name.contains(part))
+}
+
+/// A page that a visitor got.
+#[derive(Clone, Copy, Debug)]
+pub struct CookieSample<'a> {
+    /// Of the URL, and of all else by which replies differ for reasons other than cookies.
+    pub page: u64,
+    /// Of the body, and of what the reply says about caches.
+    pub body: u64,
+    /// Whose it was.
+    pub client: Client,
+    /// The cookies of the request that are not harmless already, with their values.
+    pub cookies: &'a [(String, String)],
+}
+
+#[derive(Clone, Debug)]
+struct Page {
+    body: u64,
+    /// Who got it first; another one has to get the same.
+    first: Client,
+    is_reference: bool,
+    /// Other bodies that visitors with cookies got since, and one of their cookies each.
+    suspects: Vec<(u64, String)>,
+    looked: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Value {
+    clients: BTreeSet<u64>,
+    pages: BTreeSet<u64>,
+    same: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Name {
+    same: u64,
+    clients: BTreeSet<u64>,
+    values: HashMap<u64, Value>,
+    suspected: u32,
+    is_rejected: bool,
+    is_http_only: bool,
+}
+
+impl Name {
+    fn accepts(&self, value: &Value) -> bool {
+        value.clients.len() >= ENOUGH_CLIENTS
+            && value.pages.len() >= ENOUGH_PAGES
+            && value.same >= ENOUGH_SAMPLES
+    }
+
+    fn verdict(&self, name: &str) -> CookieVerdict {
+        if self.is_rejected {
+            CookieVerdict::ChangesPages
+        } else if is_of_a_session(name) || self.is_http_only {
+            CookieVerdict::Session
+        } else if self.suspected > 0 {
+            CookieVerdict::Unknown
+        } else if self.values.values().any(|value| self.accepts(value)) {
+            CookieVerdict::Accepted
+        } else if self.clients.len() >= ENOUGH_CLIENTS && self.same >= u64::from(ENOUGH_SAMPLES) {
+            CookieVerdict::Proposed
+        } else {
+            CookieVerdict::Unknown
+        }
+    }
+}
+
+/// What is known about a cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CookieVerdict {
+    /// Too little.
+    Unknown,
+    /// It changes pages.
+    ChangesPages,
+    /// It is named or protected as a cookie by which a site knows its users.
+    Session,
+    /// Pages were the same, but its values are of one client each: the owner has to say.
+    Proposed,
+    /// Values that many visitors share leave pages as they are.
+    Accepted,
+}
+
+/// A cookie that is not on the list of harmless ones, with what is known about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CookieFigures {
+    /// Its name.
+    pub name: String,
+    /// Pages that were the same as without it.
+    pub same: u64,
+    /// Clients who had these, 64 at most.
+    pub clients: usize,
+    /// What follows.
+    pub verdict: CookieVerdict,
+}
+
+/// The evidence about all cookies.
+#[derive(Debug, Default)]
+pub struct CookieEvidence {
+    pages: HashMap<u64, Page>,
+    names: BTreeMap<String, Name>,
+    learned: LearnedCookies,
+    looks: u64,
+}
+
+impl CookieEvidence {
+    /// No evidence; accepted values are told to `learned`.
+    pub fn new(learned: LearnedCookies) -> Self {
+        CookieEvidence { learned, ..CookieEvidence::default() }
+    }
+
+    /// A visitor got a page.
+    pub fn saw(&mut self, sample: CookieSample<'_>) {
+        self.looks += 1;
+        if sample.cookies.is_empty() {
+            self.saw_reference(&sample);
+        } else if sample.cookies.len() <= MOST_COOKIES {
+            self.saw_with_cookies(&sample);
+        }
+    }
+
+    /// The site sets this cookie so that no script can read it.
+    pub fn is_http_only(&mut self, name: &str) {
+        if let Some(known) = self.name(name)
+            && !std::mem::replace(&mut known.is_http_only, true)
+        {
+            self.tell(name);
+        }
+    }
+
+    /// All cookies that were looked at, the one of the most clients first.
+    pub fn figures(&self) -> Vec<CookieFigures> {
+        let mut all: Vec<_> = self
+            .names
+            .iter()
+            .map(|(name, known)| CookieFigures {
+                name: name.clone(),
+                same: known.same,
+                clients: known.clients.len(),
+                verdict: known.verdict(name),
+            })
+            .collect();
+        all.sort_by_key(|one| std::cmp::Reverse((one.clients, one.same)));
+        all
+    }
+
+    fn saw_reference(&mut self, sample: &CookieSample<'_>) {
+        let CookieSample { page: key, body, client, .. } = *sample;
+        if !self.has_room(key) {
+            return;
+        }
+        let looked = self.looks;
+        let new = Page { body, first: client, is_reference: false, suspects: Vec::new(), looked };
+        let page = self.pages.entry(key).or_insert_with(|| new.clone());
+        page.looked = looked;
+        let suspects = std::mem::take(&mut page.suspects);
+        let is_unchanged = page.body == body;
+        if is_unchanged {
+            page.is_reference |= page.first != client;
+        } else {
+            *page = new;
+        }
+        for (_, name) in suspects {
+            if let Some(known) = self.names.get_mut(&name) {
+                known.suspected = known.suspected.saturating_sub(1);
+                // Who had no cookie got the same before and after.
+                known.is_rejected |= is_unchanged;
+                self.tell(&name);
+            }
+        }
+    }
+
+    fn saw_with_cookies(&mut self, sample: &CookieSample<'_>) {
+        let Some(page) = self.pages.get_mut(&sample.page).filter(|page| page.is_reference) else {
+            return;
+        };
+        page.looked = self.looks;
+        let is_same = page.body == sample.body;
+        for (name, value) in sample.cookies {
+            if is_same {
+                self.same(name, value, sample);
+            } else {
+                self.suspect(name, sample);
+            }
+            self.tell(name);
+        }
+    }
+
+    fn same(&mut self, name: &str, value: &str, sample: &CookieSample<'_>) {
+        let key = self.learned.key(name, value);
+        let Some(known) = self.name(name) else { return };
+        known.same += 1;
+        if known.clients.len() < MOST_CLIENTS {
+            known.clients.insert(sample.client.0);
+        }
+        let has_room = known.values.contains_key(&key) || known.values.len() < MOST_VALUES;
+        if !has_room || value.len() > LONGEST_VALUE {
+            // A value of one client makes room, so that those of many find it in the end.
+            known.values.retain(|_, value| value.clients.len() > 1);
+            return;
+        }
+        let of = known.values.entry(key).or_default();
+        of.same = of.same.saturating_add(1);
+        if of.clients.len() < MOST_CLIENTS {
+            of.clients.insert(sample.client.0);
+        }
+        if of.pages.len() < MOST_CLIENTS {
+            of.pages.insert(sample.page);
+        }
+    }
+
+    fn suspect(&mut self, name: &str, sample: &CookieSample<'_>) {
+        if self.name(name).is_none() {
+            return;
+        }
+        let Some(page) = self.pages.get_mut(&sample.page) else { return };
+        let is_new = !page.suspects.iter().any(|(_, other)| other == name);
+        if is_new && page.suspects.len() < MOST_SUSPECTS {
+            page.suspects.push((sample.body, name.to_owned()));
+            if let Some(known) = self.names.get_mut(name) {
+                known.suspected += 1;
+            }
+        }
+    }
+
+    /// What is known about a cookie, for which there is room, or will be.
+    fn name(&mut self, name: &str) -> Option<&mut Name> {
+        if name.is_empty() || name.len() > LONGEST_NAME {
+            return None;
+        }
+        if !self.names.contains_key(name) && self.names.len() >= MOST_NAMES {
+            let of_few = self.names.iter().filter(|(_, known)| !known.is_rejected);
+            let least = of_few.min_by_key(|(_, known)| (known.clients.len(), known.same));
+            let least = least.map(|(name, _)| name.clone())?;
+            self.names.remove(&least);
+            self.learned.forget(&least);
+        }
+        Some(self.names.entry(name.to_owned()).or_default())
+    }
+
+    /// Tells which values of a cookie are accepted now.
+    fn tell(&mut self, name: &str) {
+        let Some(known) = self.names.get(name) else { return };
+        let is_accepted = known.verdict(name) == CookieVerdict::Accepted;
+        let accepted = known.values.iter().filter(|(_, value)| is_accepted && known.accepts(value));
+        self.learned.accept(name, accepted.map(|(key, _)| *key));
+    }
+
+    /// Whether there is room for a page, perhaps in the place of the one that was looked at longest ago. To look for that takes
+    /// time, so few new pages get it: one that many read is among them soon. A page that a cookie may have changed stays
+    /// until that is known.
+    fn has_room(&mut self, key: u64) -> bool {
+        if self.pages.len() < MOST_PAGES || self.pages.contains_key(&key) {
+            return true;
+        }
+        if !self.looks.is_multiple_of(RARELY) {
+            return false;
+        }
+        let idle = self.pages.iter().filter(|(_, page)| page.suspects.is_empty());
+        let oldest = idle.min_by_key(|(_, page)| page.looked).map(|(key, _)| *key);
+        oldest.is_some_and(|oldest| self.pages.remove(&oldest).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests;
