@@ -27,8 +27,8 @@ const over = () => off || leaving || doc.hidden || tried.size > 63;
 // Speculation rules that are in the page now.
 const rules = [];
 
-// Longer ones nobody knows.
-const post = what => JSON.stringify({v: 1, page: bare().replace(here.origin, '').slice(0, 1024), ...what});
+// Longer ones nobody knows. The page says in its tag whether its visitor is held back, and so it stays.
+const post = what => JSON.stringify({v: 1, page: bare().replace(here.origin, '').slice(0, 1024), held: +tag.dataset.held, ...what});
 
 const say = what => navigator.sendBeacon(lull + 'beacon', post(what));
 

@@ -69,6 +69,9 @@ pub struct HintsRequest {
     /// blocked.
     #[serde(default)]
     pub barred: bool,
+    /// Whether the visitor was held back when the page was sent: 0 or 1, if its tag said that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<u8>,
     /// What was fetched ahead from this page before.
     #[serde(default)]
     pub had: Vec<String>,
@@ -126,6 +129,9 @@ pub struct Beacon {
     pub v: u8,
     /// Path and query of the page.
     pub page: String,
+    /// The same as in a question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<u8>,
     /// How it came, once a page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nav: Option<Navigation>,
@@ -293,6 +299,7 @@ mod tests {
             cached: false,
             hover: true,
             barred: false,
+            held: None,
             had: vec!["/b?c".into()],
             used: vec!["/a.png".into()],
         };
@@ -402,7 +409,7 @@ mod tests {
             times in prop::array::uniform3(0.0..1e6_f64), cached: bool,
         ) {
             let page_of = page.clone();
-            let request = HintsRequest { v: 1, page: page_of, first: true, cached, hover: !cached, barred: cached, had, used };
+            let request = HintsRequest { v: 1, page: page_of, first: true, cached, hover: !cached, barred: cached, held: cached.then_some(1), had, used };
             let text = serde_json::to_vec(&request).unwrap();
             prop_assert_eq!(HintsRequest::decode(&text).unwrap(), request);
 
@@ -415,7 +422,7 @@ mod tests {
                 load: times[2].round(),
             };
             let awaits = cached.then(|| page.clone());
-            let beacon = Beacon { v: 1, page, nav: Some(nav), awaits };
+            let beacon = Beacon { v: 1, page, held: None, nav: Some(nav), awaits };
             let text = serde_json::to_vec(&beacon).unwrap();
             prop_assert_eq!(Beacon::decode(&text).unwrap(), beacon);
         }

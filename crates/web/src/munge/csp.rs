@@ -59,6 +59,8 @@ pub(super) struct Grant {
     pub(super) offers_rules: bool,
     /// So many seconds the tag says that the script is to wait before it asks for hints.
     pub(super) wait: Option<u32>,
+    /// Whether the visitor gets no hints, to be compared with the others, where there are such visitors.
+    pub(super) held: Option<bool>,
 }
 
 impl Grant {
@@ -71,6 +73,7 @@ impl Grant {
             policies: Vec::new(),
             offers_rules: false,
             wait: None,
+            held: None,
         };
         // What is only reported would be reported for every visitor.
         for name in [CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY] {
@@ -124,10 +127,12 @@ impl Grant {
         };
         let nonce = nonce.map(|nonce| format!(" nonce=\"{nonce}\"")).unwrap_or_default();
         let wait = self.wait.map(|wait| format!(" data-wait=\"{wait}\"")).unwrap_or_default();
+        let held = self.held.map(|held| if held { " data-held=1" } else { " data-held=0" });
+        let held = held.unwrap_or_default();
         let Script { path, integrity, .. } = script;
         // With `crossorigin`, also where it is none: a page's `Integrity-Policy` blocks all else.
         Ok(format!(
-            "<script async crossorigin src=\"{path}\" integrity=\"{integrity}\"{nonce}{rules}{wait}></script>"
+            "<script async crossorigin src=\"{path}\" integrity=\"{integrity}\"{nonce}{rules}{wait}{held}></script>"
         ))
     }
 
@@ -466,6 +471,21 @@ mod tests {
                     "{header} {meta} {tag}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn tag_says_the_visitors_group() {
+        let origin = Url::parse("https://example.org").unwrap();
+        let mut grant = Grant::of(&HeaderMap::new(), &origin, &script()).unwrap();
+        for (held, expected) in [
+            (None, "\"></script>"),
+            (Some(true), " data-held=1></script>"),
+            (Some(false), " data-held=0></script>"),
+        ] {
+            grant.held = held;
+            let tag = grant.tag(&[], &script()).unwrap();
+            assert!(tag.ends_with(expected), "{tag}");
         }
     }
 

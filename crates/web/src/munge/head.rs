@@ -182,6 +182,13 @@ impl Munging {
         self
     }
 
+    /// The same, and the tag says whether the visitor is held back, where some are.
+    #[must_use]
+    pub fn holding_back(mut self, held: Option<bool>) -> Self {
+        self.grant.held = held;
+        self
+    }
+
     /// What rewrites the body.
     pub fn munger(self) -> Munger {
         let Munging { coding, rewritten, grant, origin, encoding, encoding_is_stated, script } =

@@ -259,7 +259,8 @@ impl Exchange for Ahead {
         let body = match (munging, inspector) {
             (Ok(munging), _) => {
                 let rules = shared.settings.speculation_rules && way == Way::Cache;
-                let munging = munging.offering_rules(rules);
+                let munging =
+                    munging.offering_rules(rules).holding_back(who.group(&request.headers, shared));
                 munging.rewrite_head(&mut head.headers);
                 Munged::body(shared, &request.uri, munging.munger(), body, true, false)
             }

@@ -133,7 +133,10 @@ impl Exchange for Demand {
             Some(munging) => {
                 let rules = shared.settings.speculation_rules && *way == Way::Cache;
                 let wait = shared.monitor.wait(shared.now());
-                let munging = munging.offering_rules(rules).waiting(wait);
+                let munging = munging
+                    .offering_rules(rules)
+                    .waiting(wait)
+                    .holding_back(who.group(&request.headers, shared));
                 munging.rewrite_head(&mut head.headers);
                 if request.method == Method::HEAD {
                     return body;

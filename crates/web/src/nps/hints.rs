@@ -51,6 +51,10 @@ pub(super) async fn hints(
         shared.counts.rejected.one();
         return own::empty(StatusCode::BAD_REQUEST);
     };
+    if who.is_of_held_page(asked.held, &head.headers, &shared) {
+        shared.counts.empty.one("held_back");
+        return own::json(&head, &HintsReply::never());
+    }
     asked.page.truncate(shared.settings.rules.urls.name_of(&asked.page).len());
     own::json(&head, &reply(&shared, &head, asked, asking).await)
 }
@@ -79,9 +83,6 @@ impl Asking {
         }
         if who.by_cache {
             return never(reasons::CACHE);
-        }
-        if who.is_held_back(&head.headers, shared) {
-            return never("held_back");
         }
         if let Some(left) = shared.rests.left(who.client, shared.now()) {
             shared.counts.empty.one("server_refuses");
@@ -234,7 +235,7 @@ fn learn(shared: &Shared, head: &request::Parts, beacon: Beacon, came_as: &str, 
     let may = is_unknown
         && way == Way::Cache
         && shared.is_active()
-        && !who.is_held_back(&head.headers, shared);
+        && !who.is_of_held_page(beacon.held, &head.headers, shared);
     if came_as != beacon.page {
         if nav.cached {
             shared.shown.renamed(who.client, &head.headers, [came_as, &beacon.page]);
@@ -253,7 +254,7 @@ fn count(shared: &Shared, head: &request::Parts, beacon: &Beacon, came_as: &str,
     let Some(nav) = beacon.nav.as_ref().filter(|nav| nav.kind == NavigationKind::Navigate) else {
         return;
     };
-    let is_held_back = who.is_held_back(&head.headers, shared);
+    let is_held_back = who.is_of_held_page(beacon.held, &head.headers, shared);
     let group = if is_held_back { &shared.counts.without } else { &shared.counts.with };
     // What comes out of the cache may be there since a visit.
     let used = if nav.cached { shared.caps.used(who.client, came_as) } else { 0 };

@@ -47,6 +47,22 @@ impl Who {
         Who { address, client, secure, by_cache: in_front::is_cache(head) }
     }
 
+    /// What the tag of a page says of that to its script; nothing, where nobody is held back.
+    pub(super) fn group(&self, headers: &HeaderMap, shared: &Shared) -> Option<bool> {
+        (shared.settings.held_back > 0).then(|| self.is_held_back(headers, shared))
+    }
+
+    /// The group of a visitor whose page says what it was when it was sent. Address and user agent may have changed since.
+    pub(super) fn is_of_held_page(
+        &self,
+        said: Option<u8>,
+        headers: &HeaderMap,
+        shared: &Shared,
+    ) -> bool {
+        let holds = shared.settings.held_back > 0;
+        said.filter(|_| holds).map_or_else(|| self.is_held_back(headers, shared), |said| said != 0)
+    }
+
     /// Whether this visitor is of the share that is held back. The same answer for as long as the
     /// proxy runs, so that a visitor is always on the same side.
     pub(super) fn is_held_back(&self, headers: &HeaderMap, shared: &Shared) -> bool {

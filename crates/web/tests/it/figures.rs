@@ -275,6 +275,30 @@ fn who_is_held_back_gets_no_hints_and_is_counted_apart() {
 }
 
 #[test]
+fn group_travels_with_the_page_whatever_address_reports_it() {
+    for (held_back, said, group) in
+        [(10_000, 0, "with"), (1, 1, "without"), (10_000, 1, "without"), (0, 1, "with")]
+    {
+        let site = site(Settings { held_back, access: token(), ..settings() });
+        let nav = json!({"type": "navigate", "cached": false, "ttfb": 3, "load": 9});
+        let report = json!({"v": 1, "page": "/a", "held": said, "nav": nav});
+        for visitor in 30..40 {
+            assert_eq!(site.post(visitor, "/.lull/beacon", &report).status(), 204);
+        }
+        let status = site.status();
+        assert_eq!(status[group]["count"], 10, "{held_back} {said} {status}");
+        let tag = if held_back == 10_000 { " data-held=1>" } else { " data-held=0>" };
+        let page = site.get(30, "/a", "").text();
+        assert_eq!(page.contains(tag), held_back > 0, "{page}");
+        let ask = json!({"v": 1, "page": "/a", "first": true, "cached": false, "held": said});
+        site.post(31, "/.lull/hints", &ask);
+        let counted = json!(["held_back", 1]);
+        let empty = site.status()["empty"].clone();
+        assert_eq!(empty.as_array().unwrap().contains(&counted), group == "without", "{empty}");
+    }
+}
+
+#[test]
 fn the_figures_say_what_was_done() {
     let site = site(Settings { access: token(), ..settings() });
     site.until_robots_are_known();
