@@ -84,7 +84,7 @@ running.forEach(end => end(whole));
 // Where the pointer rests on a link, or presses it, that is likely the next page: it waits for no other. As long
 // as a copy may be kept, what the site said of it holds. What has been fetched may have gone stale since.
 const point = event => {
-const whole = bare(event.target.closest?.('a,area')?.href + '');
+const whole = target(event.composedPath().find(one => one.matches?.('a,area')));
 clearTimeout(resting);
 // Where a link leads to a tab of its own, this page hears of it no more. So it is said at the press, for what is
 // under way by then, and when that ends, for what it began.

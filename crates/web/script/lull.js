@@ -68,10 +68,11 @@ off = 1;
 }
 };
 
-// The page's author may say of a link that it is not to be followed, or is a download: of <a>, also in a drawing (SVG), which
-// gives its URL as it was written, or of <area>. What says so and is no link leads nowhere.
-const denied = whole => [...doc.querySelectorAll('[rel~=nofollow],[data-lull=off],[download]')]
-.some(({href}) => bare(Object.assign(doc.createElement('a'), {href: href?.baseVal ?? href}).href) === whole);
+// Where a link leads: <a>, also in a drawing (SVG), which gives its URL as it was written, or <area>. What is no link leads nowhere.
+const target = ({href} = {}) => bare(Object.assign(doc.createElement('a'), {href: href?.baseVal ?? href}).href);
+// The page's author may say of a link that it is not to be followed, or is a download, also in an open shadow root.
+const denied = (whole, root = doc) => [...root.querySelectorAll('*')].some(one =>
+one.matches('[rel~=nofollow],[data-lull=off],[download]') && target(one) === whole || one.shadowRoot && denied(whole, one.shadowRoot));
 // That of the page at hand, if of none.
 const bare = (whole = here.href) => whole.split('#')[0];
 

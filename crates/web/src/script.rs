@@ -73,6 +73,7 @@ const SHORTER: &[(&str, &str)] = &[
     ("told", "M"),
     ("tried", "N"),
     ("until", "Y"),
+    ("target", "Q"),
     ("what", "d"),
     ("whole", "l"),
 ];

@@ -2,6 +2,7 @@
 //! loopback that has them in front.
 pub(crate) mod chromium;
 mod own_worker;
+mod shadow;
 pub(crate) mod site;
 
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use lull_testing::needs;
 use lull_web::policy::{BARRED_FOR, Visitor};
 use lull_web::protocol::HintsRequest;
 use serde_json::{Value, json};
-use site::{Asked, DOWNLOAD, HEAVY, LOADED, SHORT_LIVED, Site, WAIT};
+use site::{Asked, DOWNLOAD, HEAVY, LOADED, SHADOW, SHORT_LIVED, Site, WAIT};
 
 /// How the page at hand came.
 const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";

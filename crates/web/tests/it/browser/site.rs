@@ -39,6 +39,12 @@ const answer = async ({request, preloadResponse}) => {
     return reply;
 };
 addEventListener('fetch', event => event.respondWith(answer(event)));";
+/// A page with links in a shadow root and in a drawing.
+pub(crate) const SHADOW: &str = "/shadow";
+const SHADOW_LINKS: &str = "<div id=host><template shadowrootmode=open>
+    <style>a { display: block; height: 40px } [rel] { display: none }</style>
+    <a href=/inside>inside</a><a rel=nofollow href=/hidden>hidden</a></template></div>
+    <svg id=drawing width=40 height=40><a href=/drawn><rect width=40 height=40 /></a></svg>";
 /// What is no page, and is saved.
 pub(crate) const DOWNLOAD: &str = "/file";
 /// How long a test waits for what must come.
@@ -384,6 +390,7 @@ impl Shared {
                 let dot = match path {
                     "/c" => "<img src=/dot.svg>",
                     HEAVY => "<img src=/dot.svg?late>",
+                    SHADOW => SHADOW_LINKS,
                     _ => "",
                 };
                 let page = format!(

@@ -1,0 +1,28 @@
+//! Links that a page keeps in a shadow root, or in a drawing.
+
+use super::*;
+
+#[test]
+fn links_in_shadow_roots_and_drawings_are_fetched_when_pointed_at() {
+    needs!(chromium::installed());
+    let site = Site::start(&[(SHADOW, &[">/inside", ">/drawn"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url(SHADOW));
+    site.wait_until("a list", |seen| !seen.hints.is_empty());
+    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    for (selector, path) in [("#host", "/inside"), ("#drawing", "/drawn")] {
+        assert_eq!(site.count(prefetch(path)), 0, "{path}");
+        point(&mut chromium, selector);
+        site.wait_for(prefetch(path));
+    }
+}
+
+#[test]
+fn link_of_a_shadow_root_that_is_not_to_be_followed_is_not_fetched() {
+    needs!(chromium::installed());
+    let site = Site::start(&[(SHADOW, &["/hidden", "/b"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url(SHADOW));
+    site.wait_for(prefetch("/b"));
+    assert_eq!(site.count(prefetch("/hidden")), 0);
+}
