@@ -91,6 +91,8 @@ pub(super) fn renew(
     }
     let renewed = shared.policy().renew(head, tags, shared.now())?;
     shared.counts.renewed.one();
+    let name = shared.settings.rules.urls.name_of(whole(&head.uri));
+    shared.caps.asked(who.client, name, shared.now());
     Some(Decision::Answer(Response::from_parts(renewed, Body::empty())))
 }
 

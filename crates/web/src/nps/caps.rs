@@ -7,7 +7,7 @@ use std::time::Duration;
 use lull_cc::{Bytes, Timestamp};
 
 use super::lock;
-use crate::policy::Client;
+use crate::policy::{Client, LONGEST_TTL};
 
 /// After so long everybody begins anew.
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -50,8 +50,23 @@ impl Spent {
     }
 }
 
-/// A copy's key, and its bytes.
-type Copy = (u64, u64);
+/// A copy in a visitor's cache. Times are in seconds from the start, and one more.
+#[derive(Clone, Copy, Debug, Default)]
+struct Copied {
+    key: u64,
+    /// Those that were fetched ahead and are not used.
+    bytes: u64,
+    made: u32,
+    /// When its browser asked for the page all the same.
+    asked: u32,
+}
+
+/// A browser that has asked for a page says within so long that it was shown.
+const ASKED: u32 = 60;
+
+fn seconds(now: Timestamp) -> u32 {
+    now.saturating_since(Timestamp::ZERO).as_secs().saturating_add(1).try_into().unwrap_or(u32::MAX)
+}
 
 /// What visitors have fetched ahead. Memory is bounded, and so is what each of them has: who finds all
 /// places of the own set taken gets that of the least, and goes on from there. So a count may be too
@@ -91,7 +106,7 @@ struct State {
     all: Spent,
     visitors: Visitors,
     /// The latest of each set first.
-    copies: Box<[[Copy; WAYS]]>,
+    copies: Box<[[Copied; WAYS]]>,
 }
 
 /// What was fetched ahead, by whom.
@@ -109,7 +124,7 @@ impl Caps {
             all: none,
             visitors: Visitors::new(),
             // Of zeros, which take no memory before they are used.
-            copies: vec![[(0, 0); WAYS]; COPIES].into(),
+            copies: vec![[Copied::default(); WAYS]; COPIES].into(),
         };
         Caps { caps, key: RandomState::new(), state: Mutex::new(state) }
     }
@@ -124,21 +139,45 @@ impl Caps {
     }
 
     /// A copy of a page, or of a part of one, as it was sent, lies in the client's cache.
-    pub(super) fn copied(&self, client: Client, path: &str, bytes: u64) {
+    pub(super) fn copied(&self, client: Client, path: &str, bytes: u64, now: Timestamp) {
         let key = self.key.hash_one((client, path));
         let set = &mut lock(&self.state).copies[key as usize % COPIES];
-        let place = set.iter().position(|(one, _)| *one == key).unwrap_or(WAYS - 1);
+        let place = set.iter().position(|one| one.key == key).unwrap_or(WAYS - 1);
         set[..=place].rotate_right(1);
-        set[0] = (key, bytes);
+        set[0] = Copied { key, bytes, made: seconds(now), asked: 0 };
+    }
+
+    /// A browser asks for a page of which it has a copy, and is told that it may show that.
+    pub(super) fn asked(&self, client: Client, path: &str, now: Timestamp) {
+        self.with(client, path, |copy| copy.asked = seconds(now));
+    }
+
+    /// A page came out of the cache: whether that was a copy, for which the proxy was not asked.
+    pub(super) fn shows(&self, client: Client, path: &str, now: Timestamp) -> bool {
+        let now = seconds(now);
+        let is_shown = self.with(client, path, |copy| {
+            let asked = std::mem::take(&mut copy.asked);
+            let lives = u64::from(now - copy.made) <= LONGEST_TTL.as_secs();
+            lives && (asked == 0 || now - asked > ASKED)
+        });
+        is_shown.unwrap_or(false)
+    }
+
+    fn with<T>(
+        &self,
+        client: Client,
+        path: &str,
+        what: impl FnOnce(&mut Copied) -> T,
+    ) -> Option<T> {
+        let key = self.key.hash_one((client, path));
+        let set = &mut lock(&self.state).copies[key as usize % COPIES];
+        set.iter_mut().find(|one| one.key == key && one.made > 0).map(what)
     }
 
     /// A navigation, or the page that it led to, took a copy: how many bytes that were fetched ahead it has used.
     pub(super) fn used(&self, client: Client, path: &str) -> u64 {
-        let key = self.key.hash_one((client, path));
-        let set = &mut lock(&self.state).copies[key as usize % COPIES];
-        let copy = set.iter_mut().find(|(one, _)| *one == key);
         // The second time it comes out of the cache because it was visited before.
-        copy.map_or(0, |(_, bytes)| std::mem::take(bytes))
+        self.with(client, path, |copy| std::mem::take(&mut copy.bytes)).unwrap_or_default()
     }
 }
 
@@ -188,13 +227,13 @@ mod tests {
     #[test]
     fn a_copy_is_used_once_and_by_who_has_it() {
         let caps = Caps::new(ByteCaps::default());
-        caps.copied(Client(1), "/a", 700);
+        caps.copied(Client(1), "/a", 700, Timestamp::ZERO);
         assert_eq!(caps.used(Client(2), "/a"), 0);
         assert_eq!(caps.used(Client(1), "/b"), 0);
         assert_eq!(caps.used(Client(1), "/a"), 700);
         assert_eq!(caps.used(Client(1), "/a"), 0);
-        caps.copied(Client(1), "/a", 300);
-        caps.copied(Client(1), "/a", 400);
+        caps.copied(Client(1), "/a", 300, Timestamp::ZERO);
+        caps.copied(Client(1), "/a", 400, Timestamp::ZERO);
         assert_eq!(caps.used(Client(1), "/a"), 400);
     }
 
@@ -203,8 +242,30 @@ mod tests {
         let caps = Caps::new(ByteCaps::default());
         let all = 50_000;
         let (before, since) = (0..all, all..2 * all);
-        before.clone().chain(since).for_each(|client| caps.copied(Client(client), "/a", 1));
+        before
+            .clone()
+            .chain(since)
+            .for_each(|client| caps.copied(Client(client), "/a", 1, Timestamp::ZERO));
         let used: u64 = before.map(|client| caps.used(Client(client), "/a")).sum();
         assert!(used > all * 99 / 100, "{used}");
+    }
+
+    #[test]
+    fn copy_is_shown_as_long_as_it_lives_unless_its_browser_asked() {
+        let caps = Caps::new(ByteCaps::default());
+        let at = |seconds: u64| Timestamp::ZERO + Duration::from_secs(seconds);
+        assert!(!caps.shows(Client(1), "/a", at(0)));
+        caps.copied(Client(1), "/a", 700, at(10));
+        assert!(!caps.shows(Client(2), "/a", at(11)));
+        for second in [11, 100, 310] {
+            assert!(caps.shows(Client(1), "/a", at(second)), "{second}");
+        }
+        assert!(!caps.shows(Client(1), "/a", at(311)));
+        caps.copied(Client(1), "/a", 700, at(400));
+        caps.asked(Client(1), "/a", at(401));
+        // The request stands for this one.
+        assert!(!caps.shows(Client(1), "/a", at(402)) && caps.shows(Client(1), "/a", at(403)));
+        caps.asked(Client(1), "/a", at(404));
+        assert!(caps.shows(Client(1), "/a", at(500)));
     }
 }

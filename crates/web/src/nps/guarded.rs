@@ -62,7 +62,7 @@ impl Guarded {
 
     /// All of it was sent.
     fn note_copy(&self) {
-        self.shared.caps.copied(self.who.client, &self.path, self.sent);
+        self.shared.caps.copied(self.who.client, &self.path, self.sent, self.shared.now());
     }
 
     fn count(&mut self, bytes: u64) -> Result<(), Enough> {

@@ -121,6 +121,7 @@ async fn reply(
         && way == Way::Cache
         && shared.shown.asked(who.client, &head.headers, &asked.page, shared.now())
     {
+        shared.log_visit(head, &asked.page, who);
         shared.desk.shown(Visited::of_copy(head, asked.page.clone(), who));
     }
     for part in asked.used {
@@ -243,6 +244,7 @@ fn learn(shared: &Shared, head: &request::Parts, beacon: Beacon, came_as: &str, 
         return;
     }
     if may && shared.shown.reported(who.client, &head.headers, &beacon.page, nav, shared.now()) {
+        shared.log_visit(head, &beacon.page, who);
         shared.desk.shown(Visited::of_copy(head, beacon.page, who));
     }
 }

@@ -58,7 +58,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::policy::{self, Harmless, Policy};
 use crate::proxy::{
-    Address, Connection, Decision, Event, Fetcher, Listener, Metrics, Site, Totals,
+    Address, Connection, Decision, Event, Fetcher, Listener, Metrics, Site, Totals, VisitLog,
 };
 use awaited::Awaited;
 use caps::Caps;
@@ -178,6 +178,8 @@ struct Shared {
     counts: Counts,
     metrics: OnceLock<Metrics>,
     listener: OnceLock<Listener>,
+    /// The access log, until the end.
+    visits: Mutex<Option<VisitLog>>,
     /// Whether the proxy listens on a public address.
     is_public: AtomicBool,
     is_told_of_cdn: AtomicBool,
@@ -236,6 +238,7 @@ impl Nps {
             counts: Counts::default(),
             metrics: OnceLock::new(),
             listener: OnceLock::new(),
+            visits: Mutex::default(),
             is_public: AtomicBool::new(false),
             is_told_of_cdn: AtomicBool::new(false),
             is_told_of_forwarded: AtomicBool::new(false),
@@ -277,6 +280,8 @@ impl Nps {
 
     /// Ends what runs beside the traffic, and saves the model, if there is one by then, and what is kept beside it.
     pub fn stop(&self) {
+        // The log waits for its last line.
+        *lock(&self.shared.visits) = None;
         let threads = std::mem::take(&mut *lock(&self.threads));
         if threads.is_empty() {
             return;
@@ -317,6 +322,10 @@ impl Site for Nps {
         } else if let Some(of) = self.shared.settings.service_worker {
             self.shared.workers.listens_at(at, of);
         }
+    }
+
+    fn logs_to(&self, visits: VisitLog) {
+        *lock(&self.shared.visits) = Some(visits);
     }
 
     fn reloaded(&self) {
@@ -449,6 +458,16 @@ impl Shared {
     /// What the proxy has counted, once it runs.
     fn totals(&self) -> Option<Totals> {
         self.metrics.get().map(Metrics::totals)
+    }
+
+    /// A page came out of the cache of a visitor. The access log has it if it was a copy that had been fetched ahead: without
+    /// that the proxy would have been asked.
+    fn log_visit(&self, head: &request::Parts, page: &str, who: Who) {
+        if self.caps.shows(who.client, page, self.now())
+            && let Some(visits) = &*lock(&self.visits)
+        {
+            visits.write(who.address, page, head);
+        }
     }
 
     /// Tells the owner.

@@ -39,7 +39,12 @@ pub(crate) struct Line {
     version: Version,
     referer: Option<Box<[u8]>>,
     agent: Option<Box<[u8]>>,
+    /// Whether no request came for it, because its browser had it since before.
+    is_prefetched: bool,
 }
+
+/// What stands in the second column of a page that was shown out of the visitor's cache.
+const PREFETCHED: &str = "prefetched";
 
 /// The time of day, for logs alone.
 #[allow(clippy::disallowed_methods)]
@@ -58,7 +63,19 @@ impl Line {
             version: head.version,
             referer: text(REFERER),
             agent: text(USER_AGENT),
+            is_prefetched: false,
         })
+    }
+
+    /// A page that a client was shown out of its cache, as a message over another request says.
+    fn of_visit(client: IpAddr, page: &str, message: &request::Parts) -> Box<Self> {
+        let mut line = Line::new(client, message);
+        line.method = Method::GET;
+        line.target = page.into();
+        // That is the page itself; where its link was nobody says.
+        line.referer = None;
+        line.is_prefetched = true;
+        line
     }
 
     /// It is this client's, whoever the connection is from.
@@ -73,8 +90,11 @@ impl Line {
     }
 
     /// `ADDRESS - - [TIME] "REQUEST" STATUS BYTES "REFERER" "AGENT"`
+    ///
+    /// The second word is for the client's identity (RFC 1413), which nobody says any more. So readers pass it over.
     fn write(&self, to: &mut impl Write, status: u16, bytes: u64) -> io::Result<()> {
-        write!(to, "{} - - [", self.peer)?;
+        let mark = if self.is_prefetched { PREFETCHED } else { "-" };
+        write!(to, "{} {mark} - [", self.peer)?;
         write_time(to, self.at)?;
         write!(to, "] \"{} ", self.method)?;
         write_quoted(to, self.target.as_bytes())?;
@@ -165,6 +185,23 @@ impl LogSender {
     }
 }
 
+/// The access log for visits that came past the proxy, because their pages had been fetched ahead.
+#[derive(Clone)]
+pub struct VisitLog(LogSender);
+
+impl VisitLog {
+    /// A client was shown `page`, a path with its query, as `message` says. Never waits.
+    pub fn write(&self, client: IpAddr, page: &str, message: &request::Parts) {
+        self.0.write(Line::of_visit(client, page, message), 200, 0);
+    }
+}
+
+impl std::fmt::Debug for VisitLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("VisitLog")
+    }
+}
+
 /// The thread that writes.
 pub(crate) struct Log {
     sender: LogSender,
@@ -204,6 +241,10 @@ impl Log {
 
     pub(crate) fn sender(&self) -> LogSender {
         self.sender.clone()
+    }
+
+    pub(crate) fn visits(&self) -> VisitLog {
+        VisitLog(self.sender())
     }
 
     /// Opens the file anew, after what was written before, or where that waits for its place, with the

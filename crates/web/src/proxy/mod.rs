@@ -48,6 +48,7 @@ mod upstream;
 mod watch;
 mod worker;
 
+pub use access_log::VisitLog;
 pub use body::{Body, BoxError, RequestBody};
 pub use config::{AccessLog, CertificateFiles, Config, Limits, Listen, Timeouts, Upstream};
 pub use connection::Connection;

@@ -149,6 +149,9 @@ impl Server {
             for (_, door, _) in &doors {
                 site.listens(*door);
             }
+            if let Some(log) = &log {
+                site.logs_to(log.visits());
+            }
             site.started(&metrics, fetcher, &listener);
         }
         let (phase, phases) = watch::channel(Phase::Running);

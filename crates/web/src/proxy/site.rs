@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::{Request, Response, request, response};
 
+use super::access_log::VisitLog;
 use super::body::{Body, RequestBody};
 use super::connection::Connection;
 use super::error::Failure;
@@ -29,6 +30,12 @@ pub trait Site: Send + Sync + 'static {
     /// Is told before that where clients come in, once for each place.
     fn listens(&self, at: Address) {
         let _ = at;
+    }
+
+    /// Is given the access log before the first request, if there is one, for visits that came past the proxy. It is to be
+    /// dropped when [`ended`](Self::ended) is told.
+    fn logs_to(&self, visits: VisitLog) {
+        let _ = visits;
     }
 
     /// Is told that the owner has something new to be read ([`Server::reload`]).

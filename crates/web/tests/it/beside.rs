@@ -15,6 +15,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use lull_speculate::log::Reader;
 use lull_speculate::model::Model;
 use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
@@ -225,6 +226,44 @@ fn the_access_log_has_what_somebody_went_to_and_who_that_was() {
     let [a, malformed] = lines[..] else { panic!("{log}") };
     assert!(a.starts_with("192.0.2.7 - - [") && a.contains("\"GET /a HTTP/1.1\" 200 10 "), "{a}");
     assert!(malformed.starts_with("127.0.0.1 - - [") && malformed.contains(" 400 "), "{malformed}");
+}
+
+#[test]
+fn access_log_has_pages_that_were_shown_out_of_a_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let log = AccessLog::File(path.clone());
+    let site = site(|config| config.access_log = Some(log), |peer, _| page(peer, 10));
+    assert_eq!(site.prefetch("/b", "1").status(), 200);
+    let say = |of: &str, message: &str| {
+        site.proxy.exchange(format!(
+            "POST /.lull/{of} HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {CHROME}\r\n{HTTPS}\
+             Content-Type: application/json\r\nReferer: https://site.example/b\r\n\
+             Connection: close\r\nContent-Length: {}\r\n\r\n{message}",
+            message.len()
+        ))
+    };
+    // Once, however often it is said; and not a page that the browser's cache had anyway.
+    for shown in ["/b", "/a"] {
+        let ask = format!(r#"{{"v":1,"page":"{shown}","first":true,"cached":true}}"#);
+        assert_eq!(say("hints", &ask).status(), 200);
+        let report = format!(
+            r#"{{"v":1,"page":"{shown}","nav":{{"type":"navigate","cached":true,"ttfb":1,"load":2}}}}"#
+        );
+        assert_eq!(say("beacon", &report).status(), 204);
+    }
+    site.proxy.wait("ends", |totals| totals.open_connections == 0);
+    site.proxy.server.stop();
+    let log = fs::read_to_string(&path).unwrap();
+    let [line] = log.lines().collect::<Vec<_>>()[..] else { panic!("{log}") };
+    assert!(line.starts_with("192.0.2.7 prefetched - ["), "{line}");
+    let end = format!("\"GET /b HTTP/1.1\" 200 - \"-\" \"{CHROME}\"");
+    assert!(line.ends_with(&end), "{line}");
+    // The predictor reads it as a visit.
+    let mut reader = Reader::detect([line.as_bytes()]).unwrap();
+    let entry = reader.read(line.as_bytes()).unwrap();
+    let visit = (&*entry.client, &*entry.target, entry.prefetch, entry.private);
+    assert_eq!(visit, ("192.0.2.7", "/b", false, false));
 }
 
 #[test]
