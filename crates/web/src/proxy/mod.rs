@@ -32,6 +32,7 @@ mod event;
 mod fetch;
 mod headers;
 mod io;
+mod keep_alive;
 mod limits;
 mod metrics;
 mod pool;

@@ -18,6 +18,7 @@ use super::config::{Config, Target};
 use super::error::{Error, Failure, Result};
 use super::event::{Event, Listener};
 use super::io::{UpstreamIo, UpstreamStream};
+use super::keep_alive::KeepAlive;
 use super::metrics::Counters;
 use super::upstream::Link;
 use crate::tls;
@@ -26,23 +27,58 @@ use crate::tls;
 /// become old and go.
 pub(crate) struct Pool {
     idle: Mutex<VecDeque<Box<Link>>>,
+    known: Mutex<KeepAlive>,
     most: usize,
     timeout: Duration,
 }
 
 impl Pool {
     pub(crate) fn new(most: usize, timeout: Duration) -> Self {
-        Pool { idle: Mutex::default(), most, timeout }
+        Pool { idle: Mutex::default(), known: Mutex::default(), most, timeout }
     }
 
     fn idle(&self) -> MutexGuard<'_, VecDeque<Box<Link>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn known(&self) -> MutexGuard<'_, KeepAlive> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The connection that was idle for the shortest time.
     pub(crate) fn take(&self) -> Option<Box<Link>> {
         let link = self.idle().pop_back()?;
         (link.idle_since.elapsed() < self.timeout).then_some(link)
+    }
+
+    /// The same for a request that must not be lost: only if the upstream is known not to close connections that soon.
+    pub(crate) fn take_safe(&self) -> Option<Box<Link>> {
+        let mut idle = self.idle();
+        // The one that has been idle for longest says what the upstream does.
+        if let Some(oldest) = idle.front_mut() {
+            let time = oldest.idle_since.elapsed();
+            if oldest.is_reusable() {
+                self.known().was_good(time);
+            } else {
+                self.known().was_closed(time, Instant::now());
+                let closed = idle.pop_front();
+                drop(idle);
+                drop(closed);
+                return None;
+            }
+        }
+        let latest = idle.back()?.idle_since.elapsed();
+        let is_safe = latest < self.timeout && self.known().is_safe(latest, Instant::now());
+        if is_safe { idle.pop_back() } else { None }
+    }
+
+    /// What became of a request over a connection that had been idle for so long.
+    pub(crate) fn learn(&self, idle: Duration, was_closed: bool) {
+        if was_closed {
+            self.known().was_closed(idle, Instant::now());
+        } else {
+            self.known().was_good(idle);
+        }
     }
 
     pub(crate) fn put(&self, mut link: Box<Link>) {

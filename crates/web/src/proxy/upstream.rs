@@ -105,7 +105,7 @@ impl Link {
     }
 
     /// Whether the next request may go over it.
-    fn is_reusable(&mut self) -> bool {
+    pub(super) fn is_reusable(&mut self) -> bool {
         if self.is_somebodys || self.is_old {
             return false;
         }
@@ -210,16 +210,19 @@ pub(crate) struct Answer {
 
 /// Sends a request over a connection that is kept, or a new one. A request that an idle connection
 /// was closed under is sent once more over a new one: if nothing of it had left, or if it may be
-/// repeated (RFC 9110 §9.2.2), has no body, and not a byte of an answer had come (RFC 9112 §9.3.1).
+/// repeated (RFC 9110 §9.2.2), has no body, and not a byte of an answer had come (RFC 9112 §9.3.1). One that may not be
+/// repeated takes a connection that is kept only where the upstream is known not to close it just then.
 pub(crate) async fn send(
     worker: &Worker,
     mut request: Request<RequestBody>,
     upload: Option<&Arc<Upload>>,
     patience: Duration,
 ) -> Result<Answer, Failure> {
-    let mut kept = worker.pool.take();
+    let may_be_repeated = may_be_repeated(&request);
+    let mut kept = if may_be_repeated { worker.pool.take() } else { worker.pool.take_safe() };
     loop {
         let was_kept = kept.is_some();
+        let idle = kept.as_ref().map(|link| link.idle_since.elapsed());
         let mut link = match kept.take() {
             Some(link) => link,
             None => worker.connector.connect(&worker.counters).await?,
@@ -229,12 +232,16 @@ pub(crate) async fn send(
         let sent = Instant::now();
         let broken = match link.exchange(request, upload, patience).await {
             Ok(response) => {
+                idle.into_iter().for_each(|idle| worker.pool.learn(idle, false));
                 link.is_somebodys |= authentication::is_of_the_connection(response.headers());
                 link.is_old = response.version() == Version::HTTP_10;
                 return Ok(Answer { response, link, sent });
             }
             Err(broken) => broken,
         };
+        if broken.unsent.is_some() || broken.is_untouched {
+            idle.into_iter().for_each(|idle| worker.pool.learn(idle, true));
+        }
         request = match (broken.unsent, spare) {
             (Some(unsent), _) if was_kept => *unsent,
             (_, Some(spare)) if broken.is_untouched => spare,
@@ -246,14 +253,17 @@ pub(crate) async fn send(
 
 /// The same request, if it may be sent twice.
 fn copy(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    let may_be_repeated = request.method().is_idempotent() && request.body().is_end_stream();
-    may_be_repeated.then(|| {
+    may_be_repeated(request).then(|| {
         let mut copy = Request::new(RequestBody::empty());
         *copy.method_mut() = Method::clone(request.method());
         *copy.uri_mut() = request.uri().clone();
         *copy.headers_mut() = request.headers().clone();
         copy
     })
+}
+
+fn may_be_repeated(request: &Request<RequestBody>) -> bool {
+    request.method().is_idempotent() && request.body().is_end_stream()
 }
 
 /// Whether a response means that the protocol changes.

@@ -10,6 +10,7 @@ mod ending;
 mod faults;
 mod figures;
 mod hinting;
+mod origin;
 mod passing;
 mod prefetching;
 mod real;

@@ -1,0 +1,69 @@
+//! How long an idle connection to the upstream is good for.
+//!
+//! An upstream closes idle connections after a time that it rarely says. A request that is sent just then is lost: nobody knows
+//! whether the upstream has acted on it. One that may be repeated is sent again over a new connection (RFC 9110 §9.2.2). All
+//! others, such as a `POST`, take an idle connection only if connections were good after twice as long before.
+
+use std::time::{Duration, Instant};
+
+/// After the upstream has closed a connection earlier than ever before, nothing is known about it for so long.
+const DISTRUST: Duration = Duration::from_secs(60);
+
+/// What was seen of idle connections to one upstream.
+#[derive(Debug, Default)]
+pub(crate) struct KeepAlive {
+    /// The longest time after which one was still good, of those shorter than any after which one was closed.
+    proven: Duration,
+    distrusted_until: Option<Instant>,
+}
+
+impl KeepAlive {
+    /// A connection was good after it had been idle for so long.
+    pub(crate) fn was_good(&mut self, idle: Duration) {
+        self.proven = self.proven.max(idle);
+    }
+
+    /// The upstream had closed one that was idle for so long, or less.
+    pub(crate) fn was_closed(&mut self, idle: Duration, now: Instant) {
+        if idle <= self.proven {
+            self.proven = idle;
+            self.distrusted_until = Some(now + DISTRUST);
+        }
+    }
+
+    /// Whether a request that must not be lost may take a connection that has been idle for so long.
+    pub(crate) fn is_safe(&self, idle: Duration, now: Instant) -> bool {
+        let is_trusted = self.distrusted_until.is_none_or(|until| now >= until);
+        is_trusted && idle <= self.proven / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn connection_is_safe_for_half_of_the_time_that_was_proven() {
+        let (mut known, now) = (KeepAlive::default(), Instant::now());
+        assert!(!known.is_safe(MS, now));
+        known.was_good(10 * MS);
+        known.was_good(4 * MS);
+        assert!(known.is_safe(5 * MS, now) && !known.is_safe(6 * MS, now));
+        // Later than what is proven: nothing new.
+        known.was_closed(20 * MS, now);
+        assert!(known.is_safe(5 * MS, now));
+    }
+
+    #[test]
+    fn early_close_is_remembered_for_a_minute() {
+        let (mut known, now) = (KeepAlive::default(), Instant::now());
+        known.was_good(1000 * MS);
+        known.was_closed(100 * MS, now);
+        known.was_good(80 * MS);
+        assert!(!known.is_safe(MS, now + DISTRUST - MS));
+        assert!(known.is_safe(50 * MS, now + DISTRUST));
+        assert!(!known.is_safe(51 * MS, now + DISTRUST));
+    }
+}

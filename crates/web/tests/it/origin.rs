@@ -1,0 +1,51 @@
+//! What upstreams do that visitors must not notice: they close idle connections.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{header, proxy, upstream};
+
+const POST: &str =
+    "POST /form HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab";
+
+/// Nobody knows of a `POST` over a connection that is closed just then whether the upstream has acted on it. So it is not
+/// repeated, and its client gets 502.
+#[test]
+fn post_is_not_lost_to_an_upstream_that_closes_connections() {
+    let address = upstream(|mut peer| {
+        if let Some(head) = peer.head() {
+            let length = header(&head, "content-length").map_or(0, |text| text.parse().unwrap());
+            peer.body(length);
+            peer.ok("done");
+            // It takes the next request, and closes.
+            let _ = peer.head();
+        }
+    });
+    let proxy = proxy(address);
+    for round in 0..100 {
+        assert_eq!(proxy.get("/").status(), 200);
+        assert_eq!(proxy.exchange(POST).status(), 200, "{round}");
+    }
+}
+
+#[test]
+fn post_takes_a_kept_connection_once_these_are_known_to_last() {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&connections);
+    let address = upstream(move |mut peer| {
+        count.fetch_add(1, Ordering::Relaxed);
+        while peer.head().is_some() {
+            peer.body(2);
+            peer.ok("done");
+        }
+    });
+    let proxy = proxy(address);
+    for _ in 0..40 {
+        assert_eq!(proxy.exchange(POST).status(), 200);
+        thread::sleep(Duration::from_millis(2));
+    }
+    let connections = connections.load(Ordering::Relaxed);
+    assert!(connections < 40, "{connections}");
+}
