@@ -34,6 +34,7 @@ mod headers;
 mod io;
 mod keep_alive;
 mod limits;
+mod location;
 mod metrics;
 mod pool;
 mod reply;

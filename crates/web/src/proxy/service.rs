@@ -14,6 +14,7 @@ use super::body::{Body, RequestBody, Upload};
 use super::connection::{Connection, Counted, Turn};
 use super::error::Failure;
 use super::headers::{self, Checked, Forwarding, Framing};
+use super::location::PublicOrigin;
 use super::reply::{Account, Reply};
 use super::site::Decision;
 use super::spool;
@@ -124,6 +125,10 @@ async fn forward(
             via: config.via.as_ref(),
         },
     );
+    // As a proxy in front says it, if that is believed.
+    let said = |name| head.headers.get(name);
+    let public =
+        PublicOrigin::new(said(headers::X_FORWARDED_PROTO), said(headers::X_FORWARDED_HOST));
     let waiting = Counted::waiting_for_upstream(connection);
     let is_ahead = account.exchange.as_ref().is_some_and(|exchange| exchange.is_ahead());
     let permit = match Arc::clone(&worker.upstream_room).try_acquire_owned() {
@@ -155,6 +160,9 @@ async fn forward(
     let is_upgrade = upstream::is_upgrade(&response);
     let (mut head, incoming) = response.into_parts();
     headers::to_client(&mut head, upgrade.is_some()).map_err(|_| Failure::Garbage)?;
+    if let Some(public) = &public {
+        public.rewrite(&mut head.headers, &config.upstream);
+    }
     if let Some(on_upgrade) = on_upgrade.filter(|_| is_upgrade) {
         // Browsers take the cookies that come with it like any others.
         if let Some(exchange) = &mut account.exchange {

@@ -1,14 +1,45 @@
-//! What upstreams do that visitors must not notice: they close idle connections.
+//! What upstreams do that visitors must not notice: they name their own port, and close idle connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{header, proxy, upstream};
+use crate::common::{header, proxy, proxy_with, upstream};
 
 const POST: &str =
     "POST /form HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab";
+
+#[test]
+fn redirect_to_the_port_of_the_upstream_leads_to_the_site() {
+    let address = upstream(|mut peer| {
+        while let Some(head) = peer.head() {
+            let port = peer.stream.get_ref().local_addr().unwrap().port();
+            let host = header(&head, "host").unwrap();
+            let host = host.split(':').next().unwrap();
+            peer.send(format!(
+                "HTTP/1.1 301 Moved\r\nLocation: http://{host}:{port}/folder/?a=b\r\n\
+                 Content-Location: http://{host}:{port}/here\r\nContent-Length: 0\r\n\r\n"
+            ));
+        }
+    });
+    let believing = proxy_with(address, |config| config.trust_forwarded = true, None);
+    let plain = proxy(address);
+    for (proxy, fields, expected) in [
+        (&plain, "Host: site.example\r\n", "http://site.example"),
+        (&plain, "Host: site.example:81\r\nX-Forwarded-Proto: https\r\n", "http://site.example:81"),
+        (
+            &believing,
+            "Host: 10.0.0.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: 10.0.0.1\r\n",
+            "https://10.0.0.1",
+        ),
+    ] {
+        let request = format!("GET /folder?a=b HTTP/1.1\r\n{fields}Connection: close\r\n\r\n");
+        let answer = proxy.exchange(request);
+        assert_eq!(answer.header("location"), Some(&*format!("{expected}/folder/?a=b")));
+        assert_eq!(answer.header("content-location"), Some(&*format!("{expected}/here")));
+    }
+}
 
 /// Nobody knows of a `POST` over a connection that is closed just then whether the upstream has acted on it. So it is not
 /// repeated, and its client gets 502.
