@@ -49,6 +49,9 @@ pub struct Connection {
     pub(crate) write_blocked: AtomicBool,
     /// Whether the client may still be sending a body that nobody reads.
     pub(crate) left_unread: AtomicBool,
+    /// Requests without a body so far, and whether there was one with a body.
+    pub(crate) bodiless: AtomicU64,
+    pub(crate) has_had_body: AtomicBool,
     /// How much had been read when the last request was answered.
     pub(crate) read_by_then: AtomicU64,
     /// Whether it speaks something else than HTTP by now, in which one end may close before the other.
@@ -154,6 +157,8 @@ impl Connection {
             waiting_for_body: AtomicU32::new(0),
             write_blocked: AtomicBool::new(false),
             left_unread: AtomicBool::new(false),
+            bodiless: AtomicU64::new(0),
+            has_had_body: AtomicBool::new(false),
             read_by_then: AtomicU64::new(0),
             is_tunnel: AtomicBool::new(false),
             reset: AtomicBool::new(false),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use lull_transport::{Guard, Options, TcpInfo};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -16,6 +17,7 @@ use tokio_rustls::{client, server};
 
 use super::connection::{Connection, Place};
 use super::event::{Event, Listener};
+use super::target_escape::TargetEscape;
 
 /// Polls the stream within, whichever it is.
 macro_rules! each {
@@ -54,6 +56,9 @@ pub(crate) struct ClientIo {
     is_shut: bool,
     is_h2: bool,
     linger: Option<Linger>,
+    escape: TargetEscape,
+    /// What was read and found no room.
+    unread: Bytes,
 }
 
 /// What a client sends that was answered before its end is thrown away for a while. Closed at once, the kernel answers
@@ -85,6 +90,8 @@ impl ClientIo {
             is_shut: false,
             is_h2,
             linger: None,
+            escape: TargetEscape::default(),
+            unread: Bytes::new(),
         }
     }
 
@@ -177,6 +184,19 @@ impl ClientIo {
         linger.pause.as_mut().poll(cx)
     }
 
+    /// Puts a target that URLs may have into what was just read from `before` on.
+    fn escape(&mut self, before: usize, buffer: &mut ReadBuf<'_>) {
+        let handled = self.connection.bodiless.load(Ordering::Relaxed);
+        let is_simple = !self.connection.has_had_body.load(Ordering::Relaxed);
+        let read = self.escape.take(&buffer.filled()[before..], handled, is_simple);
+        if let Some(read) = read {
+            buffer.set_filled(before);
+            let (now, later) = read.split_at(read.len().min(buffer.remaining()));
+            buffer.put_slice(now);
+            self.unread = Bytes::copy_from_slice(later);
+        }
+    }
+
     fn wrote(&self, result: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(count)) = result {
             self.connection.written.fetch_add(*count as u64, Ordering::Relaxed);
@@ -206,12 +226,22 @@ impl AsyncRead for ClientIo {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.follow(cx);
+        if !self.unread.is_empty() {
+            let count = self.unread.len().min(buffer.remaining());
+            buffer.put_slice(&self.unread.split_to(count));
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
         let ClientIo { stream, connection, .. } = &mut *self;
-        counted(
+        ready!(counted(
             &connection.read,
             buffer,
             |buffer| each!(stream, ClientStream, inner => Pin::new(inner).poll_read(cx, buffer)),
-        )
+        ))?;
+        if !self.is_h2 {
+            self.escape(before, buffer);
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

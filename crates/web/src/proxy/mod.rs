@@ -45,6 +45,7 @@ mod site;
 mod sockets;
 mod spool;
 mod streams;
+mod target_escape;
 mod tunnel;
 mod upstream;
 mod watch;

@@ -34,6 +34,11 @@ pub(crate) async fn handle(
     let line = worker.log.as_ref().map(|_| Line::new(connection.peer().ip(), &head));
     let mut account = Account::open(&worker, &connection, &head, line);
     let has_body = !incoming.is_end_stream();
+    if has_body {
+        connection.has_had_body.store(true, Ordering::Relaxed);
+    } else {
+        connection.bodiless.fetch_add(1, Ordering::Relaxed);
+    }
     let mut checked = match headers::check(&head, has_body, worker.config.limits.uri_bytes) {
         Ok(checked) => checked,
         Err(refusal) => {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{header, proxy, proxy_with, upstream};
+use crate::common::{header, mirror, proxy, proxy_with, upstream};
 
 const POST: &str =
     "POST /form HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab";
@@ -79,4 +79,50 @@ fn post_takes_a_kept_connection_once_these_are_known_to_last() {
     }
     let connections = connections.load(Ordering::Relaxed);
     assert!(connections < 40, "{connections}");
+}
+
+#[test]
+fn characters_that_no_url_has_are_passed_on_escaped() {
+    let proxy = proxy(mirror());
+    let mut client = proxy.connect();
+    for (target, expected) in [
+        ("/a?b=\"c\"&d=<e>", "/a?b=%22c%22&d=%3Ce%3E"),
+        ("/<a>/`b`", "/%3Ca%3E/%60b%60"),
+        ("/plain?q=1", "/plain?q=1"),
+        ("/<z>", "/%3Cz%3E"),
+    ] {
+        client.send(format!(
+            "GET {target} HTTP/1.1\r\nHost: site.example\r\nX-Quoted: \"<a>\"\r\n\r\n"
+        ));
+        let answer = client.answer();
+        let head = answer.text();
+        assert!(head.starts_with(&format!("GET {expected} HTTP/1.1\r\n")), "{head}");
+        assert!(head.contains("x-quoted: \"<a>\"\r\n"), "{head}");
+    }
+}
+
+/// Where a body may come, nothing is changed: it would become longer than its length says.
+#[test]
+fn bodies_stay_as_they_are_whatever_they_look_like() {
+    let address = upstream(|mut peer| {
+        while let Some(head) = peer.head() {
+            let length = header(&head, "content-length").map_or(0, |text| text.parse().unwrap());
+            let body = String::from_utf8(peer.body(length)).unwrap();
+            peer.ok(&(head + &body));
+        }
+    });
+    let proxy = proxy(address);
+    let mut client = proxy.connect();
+    let body = "GET /<a> HTTP/1.1\r\nHost: a\r\n\r\n";
+    client.send(format!(
+        "GET /first HTTP/1.1\r\nHost: a\r\n\r\nPOST /second HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    ));
+    assert!(client.answer().text().starts_with("GET /first "));
+    client.send(body);
+    let answer = client.answer().text();
+    assert!(answer.ends_with(body), "{answer}");
+    // And the connection is in step.
+    client.send("GET /third HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.answer().text().starts_with("GET /third "));
 }
