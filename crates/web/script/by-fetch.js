@@ -40,7 +40,8 @@ const whole = here.origin + hint.url;
 await (looked ||= look(bare()));
 if (over() || running.has(whole) || rules.some(one => one.to === whole) || !again && (hint.pointed || tried.has(hint.url))) return;
 tried.add(hint.url);
-if (whole === bare() || denied(whole)) return;
+// A link to a page that only leads there counts as one to this.
+if (whole === bare() || denied(whole) || denied(here.origin + hint.by)) return;
 // Where the site wants it, which knows what the browser can, and the page's policies let it pass.
 if (list.rules && hint.as === 'document' && tag.dataset.rules != null) {
 const one = doc.createElement('script');
@@ -90,7 +91,7 @@ clearTimeout(resting);
 // under way by then, and when that ends, for what it began.
 event.button < 0 || running.get(whole)?.(whole);
 resting = setTimeout(() => {
-if (fresh(known, 3e5)) for (const hint of known.hints) if (here.origin + hint.url === whole) pull(hint, known, 1).catch(() => off = 1);
+if (fresh(known, 3e5)) for (const hint of known.hints) if ([hint.url, hint.by].some(one => here.origin + one === whole)) pull(hint, known, 1).catch(() => off = 1);
 }, event.button < 0 && 65);
 };
 addEventListener('pointerover', point);

@@ -110,6 +110,9 @@ pub struct Hint {
     /// Whether it is not to be fetched before the visitor points at a link to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pointed: bool,
+    /// A URL that leads there, by a refresh or a redirect: a link to it counts as one to this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// What a URL leads to, which decides what a browser would ask for.
@@ -382,7 +385,13 @@ mod tests {
 
     #[test]
     fn a_list_is_bounded_and_written_in_a_few_words() {
-        let hint = Hint { url: "/b".into(), kind: Kind::Document, bytes: Some(9), pointed: false };
+        let hint = Hint {
+            url: "/b".into(),
+            kind: Kind::Document,
+            bytes: Some(9),
+            pointed: false,
+            by: None,
+        };
         let list = HintsReply::new("1".into(), vec![hint; 100], Some(Duration::from_millis(1500)));
         assert_eq!(list.hints.len(), 32);
         let short = HintsReply { hints: list.hints[..1].to_vec(), ..list };

@@ -11,7 +11,7 @@ use super::munged::Munged;
 use super::samples;
 use super::service_worker::{self, page_script};
 use super::who::Who;
-use super::{Shared, reasons, wall};
+use super::{Shared, reasons, shown, wall, whole};
 use crate::munge;
 use crate::policy::{self, Excluded, Way, fields, page_visitor};
 use crate::proxy::{Body, Decision, Exchange, Outcome};
@@ -117,6 +117,11 @@ impl Exchange for Demand {
         }
         let sampling = samples::begin(shared, request, head, *who, *may_compare);
         let body = samples::sampled(shared, sampling, body);
+        if *may_compare && munge::is_document(&request.headers) {
+            let url = whole(&request.uri);
+            shared.stubs.goes_on(shown::from(request), url);
+            shared.stubs.replied(url, request, head);
+        }
         shared.look_for_own_worker(request, head);
         // Who has written something would be shown what was there before.
         let is_done = head.status.is_success() || head.status.is_redirection();

@@ -39,6 +39,7 @@ mod samples;
 mod service_worker;
 mod shown;
 mod status;
+mod stubs;
 mod times;
 mod who;
 
@@ -73,6 +74,7 @@ use rests::Rests;
 use samples::Samples;
 use service_worker::Workers;
 use shown::Shown;
+use stubs::Stubs;
 use who::{Clients, Who};
 
 pub use access::Access;
@@ -174,6 +176,7 @@ struct Shared {
     awaited: Awaited,
     lengths: Lengths,
     samples: Samples,
+    stubs: Stubs,
     workers: Workers,
     counts: Counts,
     metrics: OnceLock<Metrics>,
@@ -233,6 +236,7 @@ impl Nps {
             caps: Caps::new(settings.caps),
             awaited: Awaited::default(),
             lengths: Lengths::default(),
+            stubs: Stubs::default(),
             samples: Samples::new(&settings.rules.harmless),
             workers: Workers::default(),
             counts: Counts::default(),

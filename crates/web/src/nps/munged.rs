@@ -16,6 +16,9 @@ use crate::proxy::{Body, BoxError};
 /// Bars a page that says so of itself, or may have said it where nobody could read it. That also ends a
 /// prefetch that is under way, such as the one by which it was found out.
 fn note(shared: &Shared, url: &str, why: NoPlace) {
+    if why == NoPlace::Refresh {
+        shared.stubs.refreshes(url);
+    }
     let offence = match why {
         NoPlace::OptOut => Offence::OptOut,
         NoPlace::Refresh => Offence::Redirect,

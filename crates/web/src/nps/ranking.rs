@@ -108,6 +108,7 @@ impl Ranking {
                 kind,
                 bytes: shared.lengths.of(url),
                 pointed: is_worthless,
+                by: shared.stubs.of(url),
             };
             match may {
                 Ok(_) if is_worthless => found.pointed.push(hint()),

@@ -149,14 +149,19 @@ impl Shown {
 }
 
 /// The path and query of the page that a link was on, if that is one of the same host.
-fn from(head: &request::Parts) -> Option<&str> {
+pub(super) fn from(head: &request::Parts) -> Option<&str> {
+    own_path(head, fields::single(&head.headers, REFERER)?)
+}
+
+/// The path and query of a whole URL, if it is of the host that a request is for.
+pub(super) fn own_path<'a>(head: &request::Parts, url: &'a str) -> Option<&'a str> {
     let host = match head.uri.authority() {
         Some(authority) => authority.as_str(),
         None => fields::single(&head.headers, HOST)?,
     };
-    let (_, referer) = fields::single(&head.headers, REFERER)?.split_once("://")?;
-    let path = &referer[referer.find('/')?..];
-    let is_own = referer[..referer.len() - path.len()].eq_ignore_ascii_case(host);
+    let (_, rest) = url.split_once("://")?;
+    let path = &rest[rest.find('/')?..];
+    let is_own = rest[..rest.len() - path.len()].eq_ignore_ascii_case(host);
     is_own.then(|| path.split('#').next().unwrap_or(path))
 }
 

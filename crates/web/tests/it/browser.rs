@@ -1,8 +1,8 @@
 //! The script, the munger and the rules together in a real Chromium, against a small site on
 //! loopback that has them in front.
 pub(crate) mod chromium;
+mod links;
 mod own_worker;
-mod shadow;
 pub(crate) mod site;
 
 use std::time::{Duration, Instant};

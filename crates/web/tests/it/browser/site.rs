@@ -18,6 +18,8 @@ use lull_web::{munge, script};
 pub(crate) const STALL: Duration = Duration::from_secs(60);
 /// What stands before the path of what is not to be fetched before it is pointed at.
 pub(crate) const POINTED: char = '>';
+/// What stands behind it, and before the path of a page that only leads there.
+pub(crate) const BY: char = '<';
 /// A page of which a copy is good for a second.
 pub(crate) const SHORT_LIVED: &str = "/brief";
 /// A page that was sent while the server had nothing to spare, and what it says of that.
@@ -334,7 +336,11 @@ impl Shared {
                     Ok(visitor) if !asked.barred => {
                         self.seen().visitors.push(visitor);
                         let urls = self.hints.get(&asked.page).filter(|_| asked.first);
-                        let hints = urls.into_iter().flatten().map(|url| Hint {
+                        let parted = urls.into_iter().flatten().map(|url| {
+                            url.split_once(BY).map_or((&**url, None), |(url, by)| (url, Some(by)))
+                        });
+                        let hints = parted.map(|(url, by)| Hint {
+                            by: by.map(str::to_owned),
                             url: url.trim_start_matches(POINTED).to_owned(),
                             kind: if url.ends_with(".svg") { Kind::Part } else { Kind::Document },
                             bytes: Some(100_000),

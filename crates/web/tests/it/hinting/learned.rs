@@ -96,6 +96,53 @@ fn session_cookie_is_not_accepted_by_pages_that_are_the_same() {
     }
 }
 
+/// The link is to the stub, which is never fetched ahead, and the visit is of the page behind it.
+#[test]
+fn page_behind_a_stub_is_hinted_with_the_stubs_url() {
+    let address = upstream(|mut peer| {
+        while let Some(head) = peer.head() {
+            let path = head.split(' ').nth(1).unwrap();
+            let reply = match path {
+                "/robots.txt" => "HTTP/1.1 404 None\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                "/moved" => {
+                    "HTTP/1.1 302 Found\r\nLocation: /new\r\nContent-Length: 0\r\n\r\n".to_owned()
+                }
+                path => {
+                    let refresh = "<meta http-equiv=refresh content='0; url=/target'>";
+                    let page = if path == "/stub" {
+                        PAGE.replace("<title>", &format!("{refresh}<title>"))
+                    } else {
+                        PAGE.to_owned()
+                    };
+                    format!(
+                        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n{page}",
+                        page.len()
+                    )
+                }
+            };
+            peer.send(reply);
+        }
+    });
+    let settings = Settings { monitor: quick(), ..Settings::default() };
+    let site = site_before(address, settings, |settings, save| {
+        Nps::new(settings, empty_model(), Some(save))
+    });
+    for visitor in 1..25 {
+        site.visit(visitor, "/index");
+        site.visit(visitor, "/stub");
+        site.visit_with(visitor, "/target", "Referer: http://site.example/stub\r\n");
+        site.visit(visitor, "/index");
+        assert_eq!(site.get(visitor, "/moved", "").status(), 302);
+        site.visit(visitor, "/new");
+    }
+    let hints = site.hints(99, "/index", &[]);
+    let by =
+        |url: &str| hints.iter().find(|hint| hint["url"] == url).map(|hint| hint["by"].clone());
+    assert_eq!(by("/target"), Some(json!("/stub")), "{hints:?}");
+    assert_eq!(by("/new"), Some(json!("/moved")), "{hints:?}");
+    assert_eq!((by("/stub"), by("/moved")), (None, None), "{hints:?}");
+}
+
 #[test]
 fn url_whose_get_changes_another_page_is_never_hinted() {
     let site = Compared::start().site;

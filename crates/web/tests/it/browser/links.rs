@@ -1,4 +1,4 @@
-//! Links that a page keeps in a shadow root, or in a drawing.
+//! Links that are not plain ones: in a shadow root, in a drawing, or to a page that only leads elsewhere.
 
 use super::*;
 
@@ -25,4 +25,22 @@ fn link_of_a_shadow_root_that_is_not_to_be_followed_is_not_fetched() {
     chromium.goto(&site.url(SHADOW));
     site.wait_for(prefetch("/b"));
     assert_eq!(site.count(prefetch("/hidden")), 0);
+}
+
+/// A link to a page that only leads elsewhere.
+#[test]
+fn link_to_a_stub_counts_for_the_page_that_it_leads_to() {
+    needs!(chromium::installed());
+    let site = Site::start(&[("/a", &[">/target</c", ">/other</nofollow"])]);
+    let mut chromium = Chromium::start();
+    chromium.goto(&site.url("/a"));
+    site.wait_until("a list", |seen| !seen.hints.is_empty());
+    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    point(&mut chromium, "a[rel=nofollow]");
+    chromium.run("new Promise(done => setTimeout(done, 500))");
+    point(&mut chromium, "#c");
+    site.wait_for(prefetch("/target"));
+    for path in ["/c", "/other", "/nofollow"] {
+        assert_eq!(site.count(prefetch(path)), 0, "{path}");
+    }
 }
