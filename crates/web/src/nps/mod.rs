@@ -22,6 +22,7 @@ mod demand;
 mod desk;
 mod guarded;
 mod hints;
+mod history;
 mod in_front;
 mod keeping;
 mod lengths;
@@ -65,6 +66,7 @@ use awaited::Awaited;
 use caps::Caps;
 use counts::Counts;
 use desk::Desk;
+use history::History;
 use keeping::Keeping;
 use lengths::Lengths;
 use monitor::Monitor;
@@ -179,6 +181,7 @@ struct Shared {
     stubs: Stubs,
     workers: Workers,
     counts: Counts,
+    history: History,
     metrics: OnceLock<Metrics>,
     listener: OnceLock<Listener>,
     /// The access log, until the end.
@@ -240,6 +243,7 @@ impl Nps {
             samples: Samples::new(&settings.rules.harmless),
             workers: Workers::default(),
             counts: Counts::default(),
+            history: History::default(),
             metrics: OnceLock::new(),
             listener: OnceLock::new(),
             visits: Mutex::default(),
@@ -372,6 +376,7 @@ impl Site for Nps {
                 () = monitor::run(&shared, fetcher.clone()) => {}
                 () = look_for_the_switch(&shared) => {}
                 () = keeping::beside(&shared) => {}
+                () = history::keep(&shared) => {}
                 _ = end.wait_for(|end| *end) => {}
             }
         };

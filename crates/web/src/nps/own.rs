@@ -78,7 +78,8 @@ pub(super) fn answer(shared: &Arc<Shared>, head: &request::Parts, who: Who) -> D
 }
 
 /// The dashboard, what it is drawn from, and the same for Prometheus.
-pub(super) const FIGURES: [&str; 3] = ["/.lull/", "/.lull/status", "/.lull/metrics"];
+pub(super) const FIGURES: [&str; 4] =
+    ["/.lull/", "/.lull/status", "/.lull/history", "/.lull/metrics"];
 
 /// The figures, under another name than the site's, such as one of this machine. Whoever may not look
 /// has asked for something of another host.
@@ -106,6 +107,9 @@ fn figures(shared: &Shared, head: &request::Parts) -> Response<Body> {
     let (body, kind) = match head.uri.path() {
         "/.lull/" => (status::DASHBOARD.into(), "text/html; charset=utf-8"),
         "/.lull/status" => (status::json(shared).to_string().into(), "application/json"),
+        "/.lull/history" => {
+            (shared.history.json(shared.now()).to_string().into(), "application/json")
+        }
         _ => (status::prometheus(shared).into(), "text/plain; version=0.0.4; charset=utf-8"),
     };
     let mut response = with(StatusCode::OK, body, "no-store");

@@ -64,6 +64,16 @@ impl Counted {
         self.sum_micros = self.sum_micros.saturating_add(more.sum_micros);
     }
 
+    /// What came since it was as `before`.
+    pub(super) fn since(&self, before: &Counted) -> Counted {
+        let mut since = self.clone();
+        for (count, before) in since.counts.iter_mut().zip(&before.counts) {
+            *count = count.saturating_sub(*before);
+        }
+        since.sum_micros = since.sum_micros.saturating_sub(before.sum_micros);
+        since
+    }
+
     pub(super) fn count(&self) -> u64 {
         self.counts.iter().sum()
     }

@@ -341,9 +341,9 @@ fn the_dashboard_says_nothing_where_chance_may_have_said_it() {
     let mut looker = Chromium::start();
     looker.goto(&format!("http://{}/.lull/?token=secret", proxy.address()));
     for (with, without, aside, expected) in [
-        (50.0, 125.0, 0.1, "2.5 × sooner"),
-        (100.0, 110.0, 0.01, "10 % sooner"),
-        (110.0, 100.0, 0.01, "10 % later"),
+        (50.0, 125.0, 0.1, "2.5 × faster"),
+        (100.0, 110.0, 0.01, "10 % faster"),
+        (110.0, 100.0, 0.01, "10 % slower"),
         (99.0, 101.0, 0.05, "no difference to be seen"),
         (50.0, 125.0, 0.8, "too few to say"),
     ] {
@@ -393,7 +393,8 @@ fn the_dashboard_shows_what_happens() {
         assert!(begun.elapsed() < PATIENCE, "{}", text(&mut looker, "tiles"));
         thread::sleep(Duration::from_millis(200));
     }
-    assert!(text(&mut looker, "state").starts_with("prefetching; asking for /a"));
+    assert_eq!(text(&mut looker, "state"), "prefetching");
+    assert!(text(&mut looker, "objects").starts_with("/a: late from "));
     assert_eq!(text(&mut looker, "hits"), "50 %");
     // Of two pages there is nothing to be said, of the start or of the last hour.
     for period in ["hour", "start"] {
@@ -405,9 +406,9 @@ fn the_dashboard_shows_what_happens() {
     }
     assert!(text(&mut looker, "wasted").ends_with(" B"));
     assert!(text(&mut looker, "budget").ends_with(" a second"));
-    assert_eq!(looker.run("document.querySelectorAll('svg polyline').length"), 4);
+    assert_eq!(looker.run("document.querySelectorAll('svg polyline').length"), 6);
     // It was fetched ahead only once robots.txt was known, and /c never.
-    assert!(text(&mut looker, "hints-left-out").starts_with("robots "));
+    assert!(text(&mut looker, "hints-left-out").starts_with("robots.txt forbids it: "));
     assert!(text(&mut looker, "left-out").starts_with("/c: "));
     assert!(text(&mut looker, "probe").ends_with(" ms"), "{}", text(&mut looker, "probe"));
     // Nobody touches it, and it goes on to show what happens.
@@ -421,14 +422,19 @@ fn the_dashboard_shows_what_happens() {
     // A minute later, as in a tab that nobody looked at, and behind a restart.
     let later = |looker: &mut Chromium, change: &str| {
         looker.run(&format!(
-            "(() => {{ const next = structuredClone(last), before = lines['rate-line'].length; {change}; \
-             show(next); return at('rate').textContent + ', ' + \
-             (lines['rate-line'].length - before) + ' more'; }})()"
+            "(() => {{ const next = structuredClone(last); {change}; show(next); \
+             return at('rate').textContent; }})()"
         ))
     };
     let minute = "next.seconds += 60; next.prefetches += 600";
-    assert_eq!(later(&mut looker, minute), "10 a second, 60 more");
-    let restart = "next.seconds = 1; next.prefetches = 0; lines['rate-line'].length = 1";
-    assert_eq!(later(&mut looker, restart).as_str().unwrap().split(',').next(), Some("0 a second"));
-    assert_eq!(looker.run("lines['rate-line'].length < 5"), true);
+    assert_eq!(later(&mut looker, minute), "10 a second");
+    let restart = "next.seconds = 1; next.prefetches = 0";
+    assert_eq!(later(&mut looker, restart), "0 a second");
+    // What the server has kept of the last day.
+    let kept = "{every: 60, ago: 5, prefetches: [60, 600], navigations: [1, 4], ahead: [0, 1], \
+                errors: [0, 2], budget: [3, 5], demand: [null, 12]}";
+    let drawn = looker.run(&format!("drawHistory({kept}), at('graphs').textContent"));
+    for most in ["10 a second", "25 %", "4 a minute", "12 ms", "5 a second", "2 a minute"] {
+        assert!(drawn.as_str().unwrap().contains(&format!("most: {most}")), "{most}: {drawn}");
+    }
 }

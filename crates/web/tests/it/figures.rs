@@ -347,7 +347,7 @@ fn the_figures_say_what_was_done() {
     }
 }
 
-const FIGURES: [&str; 3] = ["/.lull/", "/.lull/status", "/.lull/metrics"];
+const FIGURES: [&str; 4] = ["/.lull/", "/.lull/status", "/.lull/history", "/.lull/metrics"];
 
 #[test]
 fn the_figures_are_for_who_knows_the_token_wherever_that_is() {

@@ -1,0 +1,137 @@
+//! The figures of the last day, minute by minute, for the dashboard's graphs.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use lull_cc::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::times::Counted;
+use super::{Shared, lock};
+
+/// One row a minute, for a day.
+const EVERY: Duration = Duration::from_secs(60);
+const ROWS: usize = 24 * 60;
+
+/// What has been counted since the start.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    prefetches: u64,
+    /// Navigations of visitors who get hints, and those of them that were fetched ahead.
+    navigations: u64,
+    ahead: u64,
+    /// Replies to visitors by 5xx.
+    errors: u64,
+    demand: Counted,
+}
+
+/// What has been counted within a minute.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Row {
+    prefetches: u64,
+    navigations: u64,
+    ahead: u64,
+    errors: u64,
+    /// Requests a second, at its end.
+    budget: u32,
+    /// The median of the server's answers to visitors, in milliseconds.
+    demand: Option<f64>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    before: Sums,
+    rows: VecDeque<Row>,
+    /// When the last one ended.
+    ended: Timestamp,
+}
+
+/// The rows.
+#[derive(Debug, Default)]
+pub(super) struct History(Mutex<Kept>);
+
+impl History {
+    /// A minute has passed.
+    fn note(&self, now: Timestamp, sums: Sums, budget: u32) {
+        let mut kept = lock(&self.0);
+        let before = std::mem::replace(&mut kept.before, sums.clone());
+        kept.ended = now;
+        if kept.rows.len() >= ROWS {
+            kept.rows.pop_front();
+        }
+        kept.rows.push_back(Row {
+            prefetches: sums.prefetches.saturating_sub(before.prefetches),
+            navigations: sums.navigations.saturating_sub(before.navigations),
+            ahead: sums.ahead.saturating_sub(before.ahead),
+            errors: sums.errors.saturating_sub(before.errors),
+            budget,
+            demand: sums.demand.since(&before.demand).quantile(0.5),
+        });
+    }
+
+    /// All rows, the latest last: a list for each figure. `ago` says how many seconds ago the last one ended.
+    pub(super) fn json(&self, now: Timestamp) -> Value {
+        let kept = lock(&self.0);
+        let of = |value: fn(&Row) -> Value| kept.rows.iter().map(value).collect::<Vec<_>>();
+        json!({
+            "every": EVERY.as_secs(),
+            "ago": now.saturating_since(kept.ended).as_secs(),
+            "prefetches": of(|row| row.prefetches.into()),
+            "navigations": of(|row| row.navigations.into()),
+            "ahead": of(|row| row.ahead.into()),
+            "errors": of(|row| row.errors.into()),
+            "budget": of(|row| row.budget.into()),
+            // A tenth of a millisecond is more than anybody sees.
+            "demand": of(|row| row.demand.map_or(Value::Null, |time| ((time * 10.0).round() / 10.0).into())),
+        })
+    }
+}
+
+/// Keeps the history, until it is dropped.
+pub(super) async fn keep(shared: &Shared) {
+    loop {
+        sleep(EVERY).await;
+        let with = shared.counts.with.all();
+        let sums = Sums {
+            prefetches: shared.counts.prefetches.get(),
+            navigations: with.count,
+            ahead: with.ahead,
+            errors: shared.totals().map_or(0, |totals| totals.responses[5]),
+            demand: shared.counts.demand.counted(),
+        };
+        shared.history.note(shared.now(), sums, shared.monitor.figures().budget);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_of_a_minute_each_and_of_a_day_together() {
+        let history = History::default();
+        let mut sums = Sums::default();
+        for minute in 1..=ROWS as u64 + 10 {
+            sums.prefetches += minute;
+            sums.demand.note(Duration::from_millis(if minute % 2 == 0 { 20 } else { 40 }));
+            history.note(Timestamp::ZERO + EVERY * minute as u32, sums.clone(), 7);
+        }
+        let json =
+            history.json(Timestamp::ZERO + EVERY * (ROWS as u32 + 10) + Duration::from_secs(5));
+        let of = |name: &str| json[name].as_array().unwrap().clone();
+        assert_eq!(
+            (of("prefetches").len(), &json["ago"], &json["every"]),
+            (ROWS, &json!(5), &json!(60))
+        );
+        assert_eq!(
+            (&of("prefetches")[0], of("prefetches").last()),
+            (&json!(11), Some(&json!(1450)))
+        );
+        // The times of one minute are not those of the one before.
+        let demand: Vec<f64> = of("demand").iter().map(|time| time.as_f64().unwrap()).collect();
+        assert!(demand.iter().step_by(2).all(|time| *time > 30.0), "{demand:?}");
+        assert!(demand.iter().skip(1).step_by(2).all(|time| *time < 30.0), "{demand:?}");
+    }
+}
