@@ -70,7 +70,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
 pub(crate) fn of_a_site(
     file: Option<&Path>,
     key: Option<&Path>,
-    logs: &[PathBuf],
+    (logs, how): (&[PathBuf], &input::LogArgs),
     sites: &[String],
     is_named_by_query: impl Fn(&str) -> bool + Send + 'static,
 ) -> anyhow::Result<Learn> {
@@ -89,7 +89,7 @@ pub(crate) fn of_a_site(
         }
     }
     let has_logs = !logs.is_empty();
-    let logs = input::Logs::named(logs)?.of_sites(sites);
+    let logs = input::Logs::named(logs, how)?.of_sites(sites);
     logs.check()?;
     let file = file.map(Path::to_owned);
     let learn: Learn = Box::new(move |tell: &dyn Fn(&Event), is_ending: &AtomicBool| {
@@ -322,7 +322,11 @@ mod tests {
         let learn = || {
             let told = std::cell::RefCell::new(Vec::new());
             let logs = std::slice::from_ref(&log);
-            let learn = of_a_site(Some(&file), Some(&key), logs, &[], |_| false).unwrap();
+            let learn =
+                of_a_site(Some(&file), Some(&key), (logs, &input::LogArgs::default()), &[], |_| {
+                    false
+                })
+                .unwrap();
             let tell = |event: &Event| match event {
                 Event::Learned { requests, unread } => {
                     told.borrow_mut().push((*requests, unread.clone()));

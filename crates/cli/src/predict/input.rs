@@ -43,6 +43,12 @@ pub(crate) struct LogArgs {
 }
 
 impl LogArgs {
+    /// Whether any of them is given.
+    pub(crate) fn are_given(&self) -> bool {
+        let LogArgs { format, client_field, trusted_proxy } = self;
+        format.is_some() || client_field.is_some() || !trusted_proxy.is_empty()
+    }
+
     fn options(&self) -> Options {
         let field = self.client_field.clone().unwrap_or_default();
         let trust = Trust { field, proxies: self.trusted_proxy.clone() };
@@ -107,15 +113,14 @@ impl Logs {
     /// # Errors
     /// As for [`named`](Logs::named) and [`in_order`](Logs::in_order).
     pub(crate) fn find(paths: &[PathBuf], how: &LogArgs) -> anyhow::Result<Self> {
-        let logs = Logs { options: how.options(), ..Logs::named(paths)? };
-        logs.in_order()
+        Logs::named(paths, how)?.in_order()
     }
 
     /// The logs of these names, of which nothing is read yet.
     ///
     /// # Errors
     /// If one can be none.
-    pub(crate) fn named(paths: &[PathBuf]) -> anyhow::Result<Self> {
+    pub(crate) fn named(paths: &[PathBuf], how: &LogArgs) -> anyhow::Result<Self> {
         let mut sources = Vec::new();
         for path in paths {
             let is_stream = path.as_os_str() == "-";
@@ -137,7 +142,7 @@ impl Logs {
         }
         let begins = vec![None; sources.len()];
         let (sites, bar) = (Vec::new(), ProgressBar::hidden());
-        Ok(Logs { sources, begins, sites, options: Options::default(), bar })
+        Ok(Logs { sources, begins, sites, options: how.options(), bar })
     }
 
     /// The same without lines of which the log says that they are of another site than these; if these are

@@ -19,6 +19,7 @@ use lull_web::proxy::Listen;
 
 use crate::durable::Replacement;
 use crate::predict;
+use crate::predict::input::LogArgs;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Prefetching")]
@@ -36,6 +37,8 @@ pub(super) struct PrefetchArgs {
     /// be repeated
     #[arg(long, value_name = "LOG", conflicts_with = "plain")]
     log: Vec<PathBuf>,
+    #[command(flatten)]
+    how: LogArgs,
     /// Keep what is learned in this file, every minute and at the end, what is barred for a day in
     /// FILE.bars, and how long the site's server usually takes in FILE.times
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
@@ -169,6 +172,10 @@ impl PrefetchArgs {
     /// # Errors
     /// If a log, the model or the key cannot be opened, or the token cannot be used.
     pub(super) fn nps(&self, trust_forwarded: Option<NonZeroUsize>) -> anyhow::Result<Option<Nps>> {
+        if self.how.are_given() && self.log.is_empty() {
+            let text = "--format, --client-field and --trusted-proxy say how to read a log: name it with --log LOG";
+            return Err(crate::Misuse(text.into()).into());
+        }
         if self.plain {
             return Ok(None);
         }
@@ -183,7 +190,7 @@ impl PrefetchArgs {
         let learn = predict::of_a_site(
             self.model.as_deref(),
             self.model_key.as_deref(),
-            &self.log,
+            (&self.log, &self.how),
             &sites,
             move |target| names.is_named_by_query(target),
         )?;

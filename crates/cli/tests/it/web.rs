@@ -348,6 +348,23 @@ fn what_was_learned_survives_a_kill() {
 }
 
 #[test]
+fn log_in_a_format_of_its_own_is_read_as_options_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let line = |visitor: u32, second: u32, page: &str| {
+        let time = format!("[01/Aug/2026:06:{visitor:02}:{second:02} +0000]");
+        format!("200 {time} seen=10.0.0.{visitor} \"GET {page} HTTP/1.1\"\n")
+    };
+    let visits = |visitor| line(visitor, 1, "/a") + &line(visitor, 9, "/b");
+    fs::write(&path, (1..25).map(visits).collect::<String>()).unwrap();
+    let format = "$status [$time_local] seen=$remote_addr \"$request\"";
+    let arguments = ["--log", path.to_str().unwrap(), "--format", format, "--hold-back", "0"];
+    let mut web = Web::start(&upstream(Duration::ZERO), &arguments);
+    assert_eq!(web.wait_for("learned")["requests"], 48);
+    until_hinted(&web, "/a", "/b");
+}
+
+#[test]
 fn the_site_is_served_while_the_log_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("log");
@@ -459,6 +476,11 @@ fn what_cannot_work_is_told_in_one_line() {
         (&["--upstream", there, "--listen", "127.0.0.1:0", "--model", "/dev/null"], 1, "/dev/null"),
         (&["--upstream", there, "--listen", "127.0.0.1:0", "--log", "/none"], 1, "/none"),
         (&["--upstream", there, "--listen", "127.0.0.1:0", "--token-file", "/none"], 1, "/none"),
+        (
+            &["--upstream", there, "--listen", "127.0.0.1:0", "--client-field", "client"],
+            2,
+            "--log LOG",
+        ),
         (&["--upstream", there, "--listen", "127.0.0.1:0", "--hold-back", "5"], 2, "0.05"),
         (
             &["--upstream", there, "--listen", "127.0.0.1:0", "--site", "https://a.example"],
