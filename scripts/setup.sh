@@ -151,6 +151,7 @@ if [ "${1:-}" = test ]; then
     # Debian's nodejs has no npm, others bring theirs.
     wish npm npm
     need python3 python3
+    wish sudo sudo
     # Only to install cargo-nextest.
     python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
     wish zstd zstd

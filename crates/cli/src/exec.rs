@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use lull_cc::Bytes;
-use lull_kernel::{Adopted, Choice, Dscp, Ending, Error, Outcome, Parameters, Summary, Traffic};
+use lull_kernel::{
+    Adopted, Choice, Dscp, Ending, Error, Outcome, Parameters, Summary, Traffic, User,
+};
 use serde_json::{Value, json};
 
 /// Exit codes of env(1), nice(1) and timeout(1) for what went wrong before the program ran.
@@ -26,10 +28,10 @@ lull exec [OPTIONS] -- PROGRAM [ARGS]...
 
 const EXAMPLES: &str = "\
 Examples:
-  sudo lull exec -- sudo -u \"$USER\" rsync -a /data host:/backup
-      rsync with your own files and keys; without the inner sudo it runs as root
-  sudo lull exec -- nginx -g 'daemon off;'
-      a server and what it asks of others; it gives up root by itself
+  sudo lull exec -- restic backup /data
+      a backup as yourself, with your environment: RESTIC_PASSWORD, SSH_AUTH_SOCK, http_proxy
+  sudo lull exec --user root -- nginx -g 'daemon off;'
+      a server that starts as root and gives up root by itself
   sudo lull exec --pid \"$(systemctl show -P MainPID backup.service)\" --children
       a service that runs already, inside its unit
   sudo lull exec --cc background --network-honours-le -- rsync -a /data host:/backup
@@ -41,7 +43,11 @@ Examples:
 /// Every connection that the program and its children open or accept uses TCP Nice and carries
 /// the DSCP for lower effort, whatever they ask for themselves. What they download is sent by the
 /// other side: run lull there. Exit code, signals, terminal and standard input are the program's;
-/// 125, 126 and 127 are lull's own, as env's. It needs root.
+/// 125, 126 and 127 are lull's own, as env's.
+///
+/// It needs root. After "sudo lull exec", the program does not run as root: it runs as the user who
+/// called sudo, with the environment from before sudo. Use --user for another user. In a root shell
+/// or a script of root, the program runs as root.
 ///
 /// In the foreground stays what they have others do (systemd-run, docker run, ssh through a
 /// ControlMaster that runs already), and what is moved elsewhere: su where it opens a session of
@@ -63,6 +69,10 @@ pub(crate) struct Args {
     /// Mark of the packets: le (lower effort, RFC 8622), or none (left to the program)
     #[arg(long, value_name = "DSCP", default_value = "le", value_parser = parse_dscp)]
     dscp: Dscp,
+    /// Run the program as this user (a name or a number) [default: the user who called sudo, or the
+    /// current user]
+    #[arg(long, value_name = "USER", conflicts_with = "pid")]
+    user: Option<String>,
     /// Move a running process into the background instead of starting one
     #[arg(long, value_name = "PID", conflicts_with = "program")]
     pid: Option<i32>,
@@ -155,12 +165,25 @@ fn choice(args: &Args) -> Choice {
     }
 }
 
+/// The user that the program runs as, if it is not the current one by default.
+fn user(args: &Args) -> Result<Option<User>, Error> {
+    match &args.user {
+        Some(name) => User::named(name).map(Some),
+        None => User::who_called_sudo(),
+    }
+}
+
 fn start(args: &Args) -> anyhow::Result<ExitCode> {
-    let outcome = lull_kernel::run(&args.program, &choice(args))?;
+    let user = user(args)?;
+    let outcome = lull_kernel::run(&args.program, &choice(args), user.as_ref())?;
     if !args.quiet {
         let text = match &args.json {
-            Some(_) => summary_json(args, &outcome).to_string(),
-            None => told(&outcome.summary),
+            Some(_) => summary_json(args, user.as_ref(), &outcome).to_string(),
+            None => {
+                let hint =
+                    user.filter(|_| args.user.is_none()).and_then(|user| hint(&user, &outcome));
+                told(&outcome.summary, hint)
+            }
         };
         say(args, &text, &mut io::stderr());
     }
@@ -204,10 +227,17 @@ fn share(traffic: &Traffic) -> Option<f64> {
     (lived > 0.0).then(|| (yielded.as_secs_f64() / lived).min(1.0))
 }
 
+/// A program that failed may have needed the rights of root.
+fn hint(user: &User, outcome: &Outcome) -> Option<String> {
+    let name = user.name();
+    (outcome.ending != Ending::Exited(0))
+        .then(|| format!("the program ran as {name}, who called sudo: --user root runs it as root"))
+}
+
 /// The sentence, and what is not as it was asked for on lines of its own.
-fn told(summary: &Summary) -> String {
+fn told(summary: &Summary, hint: Option<String>) -> String {
     let exceptions = exceptions(&summary.left_cgroup, &summary.foreground);
-    let lines = [sentence(summary)].into_iter().chain(exceptions);
+    let lines = [sentence(summary)].into_iter().chain(exceptions).chain(hint);
     lines.map(|line| format!("lull: {line}")).collect::<Vec<_>>().join("\n")
 }
 
@@ -253,7 +283,7 @@ fn sent(traffic: &Traffic) -> String {
 }
 
 /// Null stands for what is not known.
-fn summary_json(args: &Args, outcome: &Outcome) -> Value {
+fn summary_json(args: &Args, user: Option<&User>, outcome: &Outcome) -> Value {
     let summary = &outcome.summary;
     let traffic = summary.traffic.as_ref().ok();
     let (code, signal) = match outcome.ending {
@@ -262,6 +292,7 @@ fn summary_json(args: &Args, outcome: &Outcome) -> Value {
     };
     json!({
         "program": args.program.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>(),
+        "user": user.map(User::name),
         "exit_code": code,
         "signal": signal,
         "congestion": args.cc,
@@ -375,9 +406,9 @@ mod tests {
 
     #[test]
     fn exceptions_have_lines_of_their_own() {
-        assert_eq!(told(&summary()), format!("lull: {}", sentence(&summary())));
+        assert_eq!(told(&summary(), None), format!("lull: {}", sentence(&summary())));
         let foreground = vec!["a".into(), "b".into()];
-        let text = told(&Summary { foreground, left_cgroup: Some("c".into()), ..summary() });
+        let text = told(&Summary { foreground, left_cgroup: Some("c".into()), ..summary() }, None);
         let lines: Vec<_> = text.lines().skip(1).collect();
         let stays = "lull: in the foreground stays:";
         assert_eq!(lines, ["lull: c".to_owned(), format!("{stays} a"), format!("{stays} b")]);

@@ -18,8 +18,8 @@ use clap::{CommandFactory, Parser};
 
 const EXAMPLES: &str = "\
 Examples:
-  sudo lull exec -- sudo -u \"$USER\" rsync -a /data host:/backup
-      a backup that nobody notices
+  sudo lull exec -- rsync -a /data host:/backup
+      a backup that nobody notices, as yourself
   sudo lull exec --pid 1234
       the same for a process that runs already
   lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:80

@@ -196,6 +196,20 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// No such user.
+    #[error("there is no user '{user}': 'getent passwd' lists the users")]
+    NoUser {
+        /// As it was given.
+        user: String,
+    },
+    /// This process may not run a program as another user.
+    #[error("cannot run a program as '{user}' ({source}): leave out --user, or run lull with sudo")]
+    CannotBecome {
+        /// Their name.
+        user: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The program to run does not exist.
     #[error("cannot find '{program}': No such file or directory")]
     ProgramNotFound {

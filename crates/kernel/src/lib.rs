@@ -26,6 +26,7 @@ mod skeletons;
 mod state;
 mod status;
 mod sys;
+mod user;
 mod witness;
 
 pub use adopt::{Adopted, adopt};
@@ -40,3 +41,4 @@ pub use parameters::{Algorithm, MinWindow, Parameters};
 pub use run::{Ending, Outcome, Summary, Traffic, run};
 pub use signals::die_by;
 pub use status::{Owner, Socket, Status, Yielding, status};
+pub use user::User;

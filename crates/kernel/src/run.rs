@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::hooks::Requests;
 use crate::process::{cgroup_of, descends};
 use crate::signals::{Received, Signals};
+use crate::user::{self, User};
 use crate::witness::{PATIENCE, Witness};
 use crate::{cgroup, mend, sys, witness};
 
@@ -78,9 +79,9 @@ pub struct Outcome {
 
 /// Runs a program whose TCP connections, its children's included, get what is chosen.
 ///
-/// Standard input and output, the terminal and the process group are ours, and so is the
-/// environment; what there names this process by its number, as systemd's `LISTEN_PID` does, names
-/// the program instead. Signals to this process go on to the program; those to the whole process
+/// The program runs as `user`, or as the user of this process. Standard input and output, the terminal
+/// and the process group are ours. So is the environment, but for variables that name the user, and
+/// variables such as systemd's `LISTEN_PID`, which name the program by its number instead of us. Signals to this process go on to the program; those to the whole process
 /// group, or to all processes of a service, it gets itself, once. What cannot be told from them is
 /// a signal by name to all that are called `lull` or have its command line (`pkill -f`). Children
 /// of the program that outlive it stay what they are.
@@ -91,11 +92,13 @@ pub struct Outcome {
 ///
 /// # Panics
 /// If `program` is empty.
-pub fn run(program: &[OsString], choice: &Choice) -> Result<Outcome> {
+pub fn run(program: &[OsString], choice: &Choice, user: Option<&User>) -> Result<Outcome> {
+    user::check(user)?;
     let signals = Signals::block()?;
     let mut storage = MaybeUninit::uninit();
     let background = Background::set_up(choice, &mut storage)?;
-    let result = run_in(&background, program, choice, &signals);
+    let program = Program { words: program, user };
+    let result = run_in(&background, &program, choice, &signals);
     background.tear_down();
     if result.is_ok() {
         // To die of one now would say that the program had.
@@ -104,9 +107,15 @@ pub fn run(program: &[OsString], choice: &Choice) -> Result<Outcome> {
     result
 }
 
+/// What is run, and as whom.
+struct Program<'run> {
+    words: &'run [OsString],
+    user: Option<&'run User>,
+}
+
 fn run_in(
     background: &Background<'_>,
-    program: &[OsString],
+    program: &Program<'_>,
     choice: &Choice,
     signals: &Signals,
 ) -> Result<Outcome> {
@@ -173,14 +182,22 @@ fn traffic(background: &Background<'_>) -> Result<Traffic> {
     })
 }
 
-fn spawn(background: &Background<'_>, program: &[OsString], signals: &Signals) -> Result<Child> {
-    let (name, arguments) = program.split_first().expect("a program has a name");
+fn spawn(background: &Background<'_>, program: &Program<'_>, signals: &Signals) -> Result<Child> {
+    let (name, arguments) = program.words.split_first().expect("a program has a name");
     let mut command = Command::new(name);
     command.args(arguments);
     let procs = background.cgroup.procs()?;
-    let environment = environment::in_place_of(process::id(), env::vars_os());
-    let environment = environment.map(sys::Environment::new);
-    sys::enter_before_exec(&mut command, procs, signals.mask, signals.child, environment);
+    let ours = env::vars_os().collect();
+    let variables = program.user.map_or_else(|| env::vars_os().collect(), |u| u.environment(ours));
+    let environment = environment::in_place_of(process::id(), variables);
+    let entry = sys::Entry {
+        procs,
+        mask: signals.mask,
+        child: signals.child,
+        environment: sys::Environment::new(environment),
+        user: program.user.cloned(),
+    };
+    sys::enter_before_exec(&mut command, entry);
     command.spawn().map_err(|source| {
         let program = name.to_string_lossy().into_owned();
         if let Some(source) = sys::setup_error(&source) {

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libbpf_rs::{ProgramAttachType, libbpf_sys};
 use nix::sys::signal::{SigSet, SigmaskHow};
 
+use crate::user::User;
+
 /// Errno values are small; the child adds this to those of its own set-up, so that the parent
 /// can tell them from those of `execve`.
 const SETUP_FAILED: i32 = 1 << 20;
@@ -286,34 +288,46 @@ impl Environment {
     }
 }
 
-/// Has the child enter a cgroup before it becomes the program.
-///
-/// `procs` is the cgroup's `cgroup.procs`, open for writing; `mask` and `child` are the signal
-/// mask and the action of SIGCHLD that the program shall find. SIGPIPE is as this process found it,
-/// and so is the environment, unless there is another one; the command must have none of its own.
-pub(crate) fn enter_before_exec(
-    command: &mut Command,
-    procs: OwnedFd,
-    mask: SigSet,
-    child: Disposition,
-    mut environment: Option<Environment>,
-) {
-    let enter = move || {
-        nix::unistd::write(&procs, c"0".to_bytes())
-            .map_err(|errno| io::Error::from_raw_os_error(errno as i32 + SETUP_FAILED))?;
+/// What a child does before it becomes the program.
+pub(crate) struct Entry {
+    /// The `cgroup.procs` of the cgroup that it enters, open for writing.
+    pub(crate) procs: OwnedFd,
+    /// The signal mask that the program finds.
+    pub(crate) mask: SigSet,
+    /// The action of SIGCHLD that the program finds.
+    pub(crate) child: Disposition,
+    /// The environment of the program.
+    pub(crate) environment: Environment,
+    /// The user that the program runs as, if it is not the current one.
+    pub(crate) user: Option<User>,
+}
+
+impl Entry {
+    /// Does it, in the child of a fork. Allocates nothing.
+    fn take(&mut self) -> nix::Result<()> {
+        // Only root may enter, so the rights go afterwards.
+        nix::unistd::write(&self.procs, c"0".to_bytes())?;
         // SAFETY: restores actions that this process was started with.
         unsafe {
-            libc::signal(libc::SIGCHLD, child.0);
+            libc::signal(libc::SIGCHLD, self.child.0);
             if IGNORES_BROKEN_PIPES.load(Ordering::Relaxed) {
                 libc::signal(libc::SIGPIPE, libc::SIG_IGN);
             }
         }
-        nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)
-            .map_err(|errno| io::Error::from_raw_os_error(errno as i32 + SETUP_FAILED))?;
-        if let Some(environment) = &mut environment {
-            environment.take_effect();
+        nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.mask), None)?;
+        if let Some(user) = &self.user {
+            user.become_it()?;
         }
+        self.environment.take_effect();
         Ok(())
+    }
+}
+
+/// Has the child of a command do that before it becomes the program. SIGPIPE is as this process found
+/// it. The command must have no environment and no user of its own.
+pub(crate) fn enter_before_exec(command: &mut Command, mut entry: Entry) {
+    let enter = move || {
+        entry.take().map_err(|errno| io::Error::from_raw_os_error(errno as i32 + SETUP_FAILED))
     };
     // SAFETY: between fork and exec the closure makes some system calls and allocates nothing.
     unsafe { command.pre_exec(enter) };

@@ -11,6 +11,7 @@ mod exec_service;
 mod exec_signals;
 mod exec_sockets;
 mod exec_together;
+mod exec_user;
 mod kernel;
 mod lab;
 mod mount;

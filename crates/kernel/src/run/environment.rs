@@ -18,40 +18,34 @@ const NUMBERS: [&str; 3] = [LISTENS, "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
 /// A variable with its value; None stands for the number of the program.
 pub(super) type Variable = (OsString, Option<OsString>);
 
-/// The environment of the program in the place of process `own`, which has these variables; None if
-/// the program can have the same.
-pub(super) fn in_place_of(
-    own: u32,
-    variables: impl Iterator<Item = (OsString, OsString)>,
-) -> Option<Vec<Variable>> {
+/// The environment of a program that takes the place of process `own`, which has these variables.
+pub(super) fn in_place_of(own: u32, variables: Vec<(OsString, OsString)>) -> Vec<Variable> {
     let own = own.to_string();
     let is_own = |name: &OsString, value: &OsString| {
         NUMBERS.iter().any(|number| name == number) && value == own.as_str()
     };
     let mut variables: Vec<Variable> = variables
+        .into_iter()
         .map(|(name, value)| {
             let value = (!is_own(&name, &value)).then_some(value);
             (name, value)
         })
         .collect();
-    if variables.iter().all(|(_, value)| value.is_some()) {
-        return None;
-    }
     if variables.iter().any(|(name, value)| name == LISTENS && value.is_none()) {
         variables.retain(|(name, _)| name != LISTENS_UNIQUELY);
     }
-    Some(variables)
+    variables
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn in_place_of_12(variables: &[(&str, &str)]) -> Option<Vec<(String, Option<String>)>> {
+    fn in_place_of_12(variables: &[(&str, &str)]) -> Vec<(String, Option<String>)> {
         let variables = variables.iter().map(|&(name, value)| (name.into(), value.into()));
         let text = |text: OsString| text.into_string().unwrap();
-        let found = in_place_of(12, variables)?;
-        Some(found.into_iter().map(|(name, value)| (text(name), value.map(text))).collect())
+        let found = in_place_of(12, variables.collect());
+        found.into_iter().map(|(name, value)| (text(name), value.map(text))).collect()
     }
 
     #[test]
@@ -72,15 +66,16 @@ mod tests {
             ("SYSTEMD_EXEC_PID", Some("1")),
         ];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
-        assert_eq!(in_place_of_12(&variables), Some(expected.to_vec()));
+        assert_eq!(in_place_of_12(&variables), expected);
     }
 
     #[test]
     fn what_is_meant_for_others_stays_as_it_is() {
         let others = [("LISTEN_PID", "1"), ("LISTEN_PIDFDID", "34"), ("WATCHDOG_PID", "012")];
-        assert_eq!(in_place_of_12(&others), None);
-        assert_eq!(in_place_of_12(&[]), None);
-        let found = in_place_of_12(&[("WATCHDOG_PID", "12"), ("LISTEN_PIDFDID", "34")]).unwrap();
+        let same = others.map(|(name, value)| (name.to_owned(), Some(value.to_owned())));
+        assert_eq!(in_place_of_12(&others), same);
+        assert_eq!(in_place_of_12(&[]), []);
+        let found = in_place_of_12(&[("WATCHDOG_PID", "12"), ("LISTEN_PIDFDID", "34")]);
         assert_eq!(found[1], ("LISTEN_PIDFDID".to_owned(), Some("34".to_owned())));
     }
 }
