@@ -62,6 +62,15 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A program of a cgroup around ours would no longer run.
+    #[error(
+        "cannot keep a program of the cgroup around this one running, such as a firewall: {source}; \
+         'bpftool cgroup tree' shows it; attach it with the flag 'multi', or run lull in another cgroup"
+    )]
+    OuterProgram {
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The BPF file system, which keeps what is loaded, is out of reach.
     #[error(
         "the BPF file system is mounted nowhere and cannot be mounted ({source}): \
@@ -282,6 +291,11 @@ impl Error {
             Some(libc::EPERM) => Error::ExclusiveProgram { source },
             _ => Error::io("attach a program to the cgroup")(source),
         }
+    }
+
+    /// Why a program of a cgroup around ours cannot be kept running.
+    pub(crate) fn outer_program(source: io::Error) -> Error {
+        Error::OuterProgram { source }
     }
 
     /// What libbpf said, on one line; a lack of privilege gets its own words.

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use libbpf_rs::libbpf_sys::bpf_attach_type;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{
     Iter, MapCore, MapFlags, MapHandle, OpenObject, ProgramAttachType, RingBuffer,
@@ -109,7 +110,7 @@ impl<'obj> Hooks<'obj> {
             (programs.lull_setsockopt.as_fd(), ProgramAttachType::CgroupSetsockopt),
             (programs.lull_egress.as_fd(), ProgramAttachType::CgroupInetEgress),
         ] {
-            sys::attach_to_cgroup(program, cgroup, kind).map_err(Error::attach)?;
+            attach_beside_others(program, cgroup, kind as bpf_attach_type)?;
         }
         Ok(())
     }
@@ -171,6 +172,26 @@ impl<'obj> Hooks<'obj> {
         let ring = builder.build().map_err(Error::bpf("listen to the programs"))?;
         Ok(Requests { ring, asked })
     }
+}
+
+/// Attaches a program to a cgroup, and lets all programs of the cgroups around it run as before.
+///
+/// A program that was attached with BPF_F_ALLOW_OVERRIDE stops to run for a cgroup that gets one of
+/// its own (compute_effective_progs of the kernel). It may be a firewall, so it is attached here, too.
+fn attach_beside_others(
+    program: BorrowedFd<'_>,
+    cgroup: BorrowedFd<'_>,
+    kind: bpf_attach_type,
+) -> Result<()> {
+    let others = sys::effective_programs(cgroup, kind).map_err(Error::outer_program)?;
+    sys::attach_to_cgroup(program, cgroup, kind).map_err(Error::attach)?;
+    let running = sys::effective_programs(cgroup, kind).map_err(Error::outer_program)?;
+    for overridden in others.into_iter().filter(|number| !running.contains(number)) {
+        sys::program(overridden)
+            .and_then(|program| sys::attach_to_cgroup(program.as_fd(), cgroup, kind))
+            .map_err(Error::outer_program)?;
+    }
+    Ok(())
 }
 
 /// Requests of the hooks to mend what they cannot.

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use libbpf_rs::{ProgramAttachType, libbpf_sys};
+use libbpf_rs::libbpf_sys::{self, bpf_attach_type};
 use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::user::User;
@@ -67,19 +67,50 @@ pub(crate) fn detached_cgroup2() -> io::Result<OwnedFd> {
 pub(crate) fn attach_to_cgroup(
     program: BorrowedFd<'_>,
     cgroup: BorrowedFd<'_>,
-    kind: ProgramAttachType,
+    kind: bpf_attach_type,
 ) -> io::Result<()> {
     // SAFETY: takes integers; both descriptors are open for the length of the call.
     let result = unsafe {
         libbpf_sys::bpf_prog_attach(
             program.as_raw_fd(),
             cgroup.as_raw_fd(),
-            kind as libbpf_sys::bpf_attach_type,
+            kind,
             libbpf_sys::BPF_F_ALLOW_MULTI,
         )
     };
     // libbpf returns the negative errno and sets it, too.
     check(result).map(drop)
+}
+
+/// The numbers of the programs that run for a cgroup: its own and those of the cgroups around it.
+pub(crate) fn effective_programs(
+    cgroup: BorrowedFd<'_>,
+    kind: bpf_attach_type,
+) -> io::Result<Vec<u32>> {
+    /// As many as the kernel lets a cgroup have (BPF_CGROUP_MAX_PROGS).
+    const MOST: usize = 64;
+    let mut numbers = vec![0u32; MOST];
+    let mut count = MOST as u32;
+    // SAFETY: `numbers` has room for `count` of them, and both live through the call.
+    let result = unsafe {
+        libbpf_sys::bpf_prog_query(
+            cgroup.as_raw_fd(),
+            kind,
+            libbpf_sys::BPF_F_QUERY_EFFECTIVE,
+            std::ptr::null_mut(),
+            numbers.as_mut_ptr(),
+            &raw mut count,
+        )
+    };
+    check(result)?;
+    numbers.truncate(count as usize);
+    Ok(numbers)
+}
+
+/// A descriptor of a program by its number.
+pub(crate) fn program(number: u32) -> io::Result<OwnedFd> {
+    // SAFETY: takes an integer and touches no memory of ours.
+    owned(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(number) }.into())
 }
 
 /// Reads an integer option of a socket.

@@ -492,3 +492,30 @@ sys.stdin.readline()";
     let waiting = "in the foreground stays: 1 connection that a listener has not accepted yet\n";
     assert!(said.contains(waiting), "{said}");
 }
+
+/// BPF_F_ALLOW_OVERRIDE: the kernel no longer runs it in a cgroup that has a program of its own.
+#[test]
+fn overridable_firewall_of_outer_cgroup_still_drops() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let (cgroup_skb, override_flag, drop) = (8, 1, 0);
+    let connect = "import socket
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.socket()
+client.settimeout(0.5)
+try:
+    client.connect(listener.getsockname())
+    print('connected')
+except OSError:
+    print('dropped')";
+    for direction in [0, 1] {
+        let service = Service::make();
+        service.attach(cgroup_skb, direction, override_flag, drop);
+        let folder = service.0.to_str().unwrap();
+        for around in ["", "\"$LULL\" exec --quiet --cc reno --"] {
+            let script =
+                format!("echo $$ >$1/cgroup.procs; exec {around} python3 -c \"$2\"");
+            let said = finish(&mut shell(&script, &[folder, connect]));
+            assert_eq!(said.out, "dropped\n", "{direction} {around}: {said:?}");
+        }
+    }
+}

@@ -156,21 +156,9 @@ print(outside)";
 #[test]
 fn children_that_cannot_be_moved_keep_no_others_from_it() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
-    let script = "import ctypes, os, platform, struct, sys
-def bpf(command, attributes):
-    number = {'x86_64': 321, 'aarch64': 280}[platform.machine()]
-    result = ctypes.CDLL(None).syscall(number, command, attributes.ljust(128, bytes(1)), 128)
-    assert result >= 0
-    return result
-LOAD, ATTACH, SOCK_OPS, CGROUP_SOCK_OPS = 5, 8, 13, 3
-code = struct.pack('BBhiBBhi', 0xb7, 0, 0, 1, 0x95, 0, 0, 0)
-code, licence = (ctypes.create_string_buffer(data) for data in (code, b'GPL'))
-program = bpf(LOAD, struct.pack('IIPP', SOCK_OPS, 2, *map(ctypes.addressof, (code, licence))))
-folder = os.open(sys.argv[1], os.O_RDONLY)
-bpf(ATTACH, struct.pack('IIII', folder, program, CGROUP_SOCK_OPS, 0))";
     let service = Service::make();
-    let mut attach = Command::new("python3");
-    finish(attach.args(["-c", script]).arg(&service.0)).ok();
+    let (sock_ops, cgroup_sock_ops, exclusive) = (13, 3, 0);
+    service.attach(sock_ops, cgroup_sock_ops, exclusive, 1);
     let mut command = shell("for i in 1 2; do sleep 30 & echo $!; done; wait", &[]);
     let mut kept = Kept::spawn(command.stdout(Stdio::piped()));
     let lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();

@@ -203,6 +203,14 @@ impl Service {
         format!("/{}", self.0.file_name().unwrap().to_str().unwrap())
     }
 
+    /// Attaches a BPF program that returns a value; see `attach.py`.
+    pub(crate) fn attach(&self, kind: u32, attachment: u32, flags: u32, value: u32) {
+        let mut command = Command::new("python3");
+        command.arg(program("attach.py")).arg(&self.0);
+        let numbers = [kind, attachment, flags, value].map(|number| number.to_string());
+        finish(command.args(numbers)).ok();
+    }
+
     pub(crate) fn take(&self, pid: &str) {
         fs::write(self.0.join("cgroup.procs"), pid).unwrap();
     }
