@@ -47,6 +47,15 @@ struct {
 	__type(value, u64);
 } opened SEC(".maps");
 
+/* The sockets that `lull exec --pid` has moved out of this background since. What a listener of them
+ * accepts goes with it. crates/kernel/src/release.rs finds the map by its name. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, u32);
+} lull_released SEC(".maps");
+
 /* Nice's state of each socket: the loader puts the map of the congestion control here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -87,6 +96,11 @@ static INLINE void add(u64 *counter, u64 amount)
 static INLINE u64 now_us(void)
 {
 	return bpf_ktime_get_ns() / 1000;
+}
+
+static INLINE bool is_released(struct bpf_sock *sk)
+{
+	return sk && bpf_sk_storage_get(&lull_released, sk, 0, 0);
 }
 
 /*
@@ -214,6 +228,9 @@ static INLINE void close_connection(struct bpf_sock_ops *ops)
 SEC("sockops")
 int lull_sock_ops(struct bpf_sock_ops *ops)
 {
+	/* It is still counted. */
+	if (ops->op != BPF_SOCK_OPS_STATE_CB && is_released(ops->sk))
+		return 1;
 	switch (ops->op) {
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
 		choose(ops);
@@ -277,6 +294,8 @@ int lull_setsockopt(struct bpf_sockopt *ctx)
 	struct bpf_sock *sk = ctx->sk;
 
 	if (!sk || (sk->protocol != PROTOCOL_TCP && sk->protocol != PROTOCOL_MPTCP))
+		return 1;
+	if (is_released(sk))
 		return 1;
 	if (ctx->level == LEVEL_TCP && ctx->optname == OPTION_CONGESTION) {
 		/* Chosen here, it needs no privilege of the program; the call itself is skipped.

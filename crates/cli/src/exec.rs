@@ -24,7 +24,8 @@ const BACKGROUND: &str = "background";
 
 const USAGES: &str = "\
 lull exec [OPTIONS] -- PROGRAM [ARGS]...
-       lull exec [OPTIONS] --pid PID [--children]";
+       lull exec [OPTIONS] --pid PID [--children]
+       lull exec --pid PID --foreground [--children]";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,6 +35,8 @@ Examples:
       a server that starts as root and gives up root by itself
   sudo lull exec --pid \"$(systemctl show -P MainPID backup.service)\" --children
       a service that runs already, inside its unit
+  sudo lull exec --pid \"$(systemctl show -P MainPID backup.service)\" --children --foreground
+      moves it back
   sudo lull exec --cc background --network-honours-le -- rsync -a /data host:/backup
       on a network of your own that serves lower effort after everything else: uses what is left
       sooner than nice, and does not yield by itself";
@@ -79,6 +82,13 @@ pub(crate) struct Args {
     /// With --pid: its descendants, too
     #[arg(long, requires = "pid", conflicts_with = "program")]
     children: bool,
+    /// With --pid: move the process and its open connections out of the background
+    #[arg(
+        long,
+        requires = "pid",
+        conflicts_with_all = ["program", "cc", "dscp", "network_honours_le"]
+    )]
+    foreground: bool,
     /// Say what was sent, or moved, as a line of JSON in FILE, or on standard error; with --pid on
     /// standard output, which is no program's then
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
@@ -236,16 +246,17 @@ fn hint(user: &User, outcome: &Outcome) -> Option<String> {
 
 /// The sentence, and what is not as it was asked for on lines of its own.
 fn told(summary: &Summary, hint: Option<String>) -> String {
-    let exceptions = exceptions(&summary.left_cgroup, &summary.foreground);
+    let exceptions = exceptions(&summary.left_cgroup, "foreground", &summary.foreground);
     let lines = [sentence(summary)].into_iter().chain(exceptions).chain(hint);
     lines.map(|line| format!("lull: {line}")).collect::<Vec<_>>().join("\n")
 }
 
 fn exceptions<'a>(
     left_cgroup: impl IntoIterator<Item = &'a String>,
-    foreground: &[String],
+    rest: &str,
+    unchanged: &[String],
 ) -> impl Iterator<Item = String> {
-    let stays = foreground.iter().map(|what| format!("in the foreground stays: {what}"));
+    let stays = unchanged.iter().map(move |what| format!("in the {rest} stays: {what}"));
     left_cgroup.into_iter().cloned().chain(stays)
 }
 
@@ -313,7 +324,11 @@ fn summary_json(args: &Args, user: Option<&User>, outcome: &Outcome) -> Value {
 }
 
 fn adopt(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
-    let adopted = lull_kernel::adopt(pid, args.children, &choice(args))?;
+    let adopted = if args.foreground {
+        lull_kernel::foreground(pid, args.children)?
+    } else {
+        lull_kernel::adopt(pid, args.children, &choice(args))?
+    };
     if args.quiet {
         return Ok(ExitCode::SUCCESS);
     }
@@ -326,17 +341,21 @@ fn adopt(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
         1 => format!("process {} is", adopted.process),
         more => format!("process {} and {} of its descendants are", adopted.process, more - 1),
     };
+    let (place, rest) = match args.foreground {
+        true => ("foreground", "background"),
+        false => ("background", "foreground"),
+    };
     writeln!(
         out,
-        "{processes} in the background now, with {} and {}",
+        "{processes} in the {place} now, with {} and {}",
         count(adopted.connections as u64, "open connection"),
         count(adopted.listeners as u64, "listener"),
     )
     .context("cannot write")?;
-    for line in exceptions(&adopted.left_cgroup, &adopted.foreground) {
+    for line in exceptions(&adopted.left_cgroup, rest, &adopted.foreground) {
         writeln!(out, "{line}").context("cannot write")?;
     }
-    if adopted.connections + adopted.listeners > 0 {
+    if !args.foreground && adopted.connections + adopted.listeners > 0 {
         let note = "sockets from before can still be changed by the process itself";
         writeln!(out, "{note}").context("cannot write")?;
     }
@@ -344,6 +363,14 @@ fn adopt(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn adopted_json(args: &Args, adopted: &Adopted) -> Value {
+    if args.foreground {
+        return json!({
+            "processes": adopted.processes,
+            "connections": adopted.connections,
+            "listeners": adopted.listeners,
+            "background": adopted.foreground,
+        });
+    }
     json!({
         "processes": adopted.processes,
         "congestion": args.cc,

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::mend::{self, Mended};
 use crate::process::parent;
+use crate::release::Releases;
 use crate::signals::Signals;
 
 /// PF_KTHREAD of the kernel, in the flags of `/proc/PID/stat`.
@@ -20,7 +21,7 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 /// whatever forks meanwhile another; what is faster than that is told of.
 const PASSES: usize = 64;
 
-/// What [`adopt`] did.
+/// What [`adopt`] or [`foreground`](crate::foreground()) did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopted {
     /// The process that was asked for. If a thread was named, the process that it is of.
@@ -31,7 +32,7 @@ pub struct Adopted {
     pub connections: usize,
     /// Listeners that were changed; what they accept from now on is in the background.
     pub listeners: usize,
-    /// What stays in the foreground, one line each.
+    /// What stays where it was, in the foreground or in the background, one line each.
     pub foreground: Vec<String>,
     /// Processes that had to leave their cgroup for the background, one line each.
     pub left_cgroup: Vec<String>,
@@ -87,7 +88,7 @@ fn read(pid: i32, file: &str) -> String {
 }
 
 /// The process that a number stands for: itself, or that of a thread.
-fn process_of(number: i32) -> Option<i32> {
+pub(crate) fn process_of(number: i32) -> Option<i32> {
     process_in(&read(number, "status"))
 }
 
@@ -201,8 +202,9 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
         }
     }
     let (mut mended, mut done) = (Mended::default(), BTreeSet::new());
+    let releases = Releases::find();
     for &process in &moved {
-        match mend::mend_process(process, &choice.congestion, choice.dscp, &mut done) {
+        match mend::mend_process(process, choice.wanted(Some(&releases)), &mut done) {
             Ok(of_process) => mended.add(of_process),
             Err(error) if mend::has_ended(&error) => {}
             Err(error) => {
@@ -225,7 +227,7 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
 }
 
 /// The children of processes that are not among them.
-fn children_of(processes: &BTreeSet<i32>) -> impl Iterator<Item = i32> {
+pub(crate) fn children_of(processes: &BTreeSet<i32>) -> impl Iterator<Item = i32> {
     fs::read_dir("/proc")
         .into_iter()
         .flatten()

@@ -10,8 +10,10 @@ use crate::error::{Error, Result};
 use crate::hooks::{Dscp, Hooks};
 use crate::load::{load_automatically, unload_unused};
 use crate::machine;
+use crate::mend::Wanted;
 use crate::mounts::Bpffs;
 use crate::parameters::{Algorithm, Parameters};
+use crate::release::Releases;
 use crate::state::{Place, State};
 
 /// What the connections of a background cgroup get.
@@ -32,6 +34,12 @@ pub struct Choice {
 }
 
 impl Choice {
+    /// What the sockets of this process, or of one that is moved, get by system calls.
+    pub(crate) fn wanted<'a>(&'a self, releases: Option<&'a Releases>) -> Wanted<'a> {
+        let class = self.dscp.traffic_class();
+        Wanted { congestion: &self.congestion, class, releases, leaving: None }
+    }
+
     /// §4.2 and table 8 of the filler paper: without priorities TCP-Background is as obtrusive as any
     /// TCP, and its authors advise against it.
     fn check(&self, algorithm: Option<Algorithm>) -> Result<()> {
@@ -137,6 +145,13 @@ impl<'obj> Background<'obj> {
         self.cgroup.remove();
         tidy(&self.hierarchy, state, &self.hierarchy.reap());
     }
+}
+
+/// Removes cgroups of ours without processes, and what they alone needed.
+pub(crate) fn clean_up(hierarchy: &Hierarchy) {
+    let bpffs = Bpffs::find();
+    let state = existing(bpffs.as_ref()).ok().flatten();
+    tidy(hierarchy, state, &hierarchy.reap());
 }
 
 fn existing(bpffs: Option<&Bpffs>) -> Result<Option<State<'_>>> {

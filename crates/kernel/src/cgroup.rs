@@ -112,6 +112,16 @@ impl Hierarchy {
         Ok(without_ours(&cgroup_of(pid)?).to_owned())
     }
 
+    /// Moves a process back to a cgroup, as `/proc/PID/cgroup` calls it.
+    pub(crate) fn send_home(&self, pid: i32, home: &Path) -> Result<()> {
+        let below = home.strip_prefix(&self.top).ok().filter(|_| !leads_out(home));
+        let Some(below) = below else {
+            let source = io::Error::other("its cgroup lies outside what is visible here");
+            return Err(Error::CannotMove { pid, source });
+        };
+        move_to(&self.path().join(below), pid)
+    }
+
     /// The cgroup of this process, as `/proc/PID/cgroup` calls it.
     pub(crate) fn own(&self) -> PathBuf {
         self.top.join(&self.own)
@@ -202,6 +212,11 @@ fn without_ours(path: &Path) -> &Path {
         path.file_name().and_then(|name| name.to_str()).and_then(congestion_of).is_some()
     };
     path.ancestors().find(|path| !is_ours(path)).unwrap_or(path)
+}
+
+/// The congestion controls of the backgrounds that a process is in, from the path of its cgroup.
+pub(crate) fn congestions_in(cgroup: &Path) -> impl Iterator<Item = &str> {
+    cgroup.iter().filter_map(|name| congestion_of(name.to_str()?))
 }
 
 /// The congestion control in the name of a cgroup of ours.
@@ -331,13 +346,7 @@ impl Cgroup {
 
     /// Moves a process with all its threads.
     pub(crate) fn admit(&self, pid: i32) -> Result<()> {
-        match fs::write(self.path.join("cgroup.procs"), pid.to_string()) {
-            Ok(()) => Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
-                Err(Error::NoProcess { pid })
-            }
-            Err(source) => Err(Error::CannotMove { pid, source }),
-        }
+        move_to(&self.path, pid)
     }
 
     /// Whether a process is in the cgroup or in one inside it.
@@ -368,6 +377,14 @@ impl Cgroup {
             thread::sleep(Duration::from_millis(1));
         }
         false
+    }
+}
+
+fn move_to(cgroup: &Path, pid: i32) -> Result<()> {
+    match fs::write(cgroup.join("cgroup.procs"), pid.to_string()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Err(Error::NoProcess { pid }),
+        Err(source) => Err(Error::CannotMove { pid, source }),
     }
 }
 

@@ -20,6 +20,9 @@ use crate::error::{Error, Result};
 use crate::skeletons::exec::{ExecSkel, ExecSkelBuilder};
 use crate::sys;
 
+/// The traffic class of lower effort (RFC 8622): the code point 000001, and no ECN.
+pub(crate) const LOWER_EFFORT: u8 = 1 << 2;
+
 /// The differentiated services code point that packets carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -35,7 +38,7 @@ impl Dscp {
     /// The TOS byte of IPv4 or traffic class of IPv6, if it is ours to choose.
     pub fn traffic_class(self) -> Option<u8> {
         match self {
-            Dscp::Le => Some(1 << 2),
+            Dscp::Le => Some(LOWER_EFFORT),
             Dscp::None => None,
         }
     }

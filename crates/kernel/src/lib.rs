@@ -5,13 +5,14 @@
 //!   BPF file system so that it outlives the command.
 //! - [`hold`]: a variant of it with any constants, for as long as the process lives.
 //! - [`run`]: a program whose TCP connections, its children's included, are background ones.
-//! - [`adopt`]: the same for a process that runs already.
+//! - [`adopt`]: the same for a process that runs already; [`foreground`](fn@foreground) takes it back.
 
 mod adopt;
 mod background;
 mod cgroup;
 mod control;
 mod error;
+mod foreground;
 mod hold;
 mod hooks;
 mod load;
@@ -20,6 +21,7 @@ mod mend;
 mod mounts;
 mod parameters;
 mod process;
+mod release;
 mod run;
 mod signals;
 mod skeletons;
@@ -33,6 +35,7 @@ pub use adopt::{Adopted, adopt};
 pub use background::Choice;
 pub use control::Constants;
 pub use error::{Error, Result};
+pub use foreground::foreground;
 pub use hold::{Held, hold};
 pub use hooks::Dscp;
 pub use load::{Loaded, Unloaded, load, unload};

@@ -10,7 +10,8 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::hooks::Dscp;
+use crate::hooks::LOWER_EFFORT;
+use crate::release::Releases;
 use crate::status::socket_inode;
 use crate::sys;
 
@@ -18,6 +19,19 @@ const PROTOCOL_MPTCP: i32 = 262;
 
 /// How many sockets are told by their addresses where the same holds for more of them.
 const TOLD: usize = 3;
+
+/// What the sockets of a process get.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    /// The congestion control.
+    pub(crate) congestion: &'a str,
+    /// The class of their packets; None leaves it as it is.
+    pub(crate) class: Option<u8>,
+    /// What makes another background let go of them.
+    pub(crate) releases: Option<&'a Releases>,
+    /// Only the sockets that run one of these are changed, and lose the mark of a background.
+    pub(crate) leaving: Option<&'a BTreeSet<String>>,
+}
 
 /// What was mended of processes, and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -142,12 +156,11 @@ pub(crate) fn has_ended(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// Makes every TCP and MPTCP socket of a process a background one, but those whose numbers are in
+/// Gives every TCP and MPTCP socket of a process what is wanted, but those whose numbers are in
 /// `done`: several processes may have one, as a server's workers have its listener.
 pub(crate) fn mend_process(
     pid: i32,
-    congestion: &str,
-    dscp: Dscp,
+    wanted: Wanted<'_>,
     done: &mut BTreeSet<u64>,
 ) -> io::Result<Mended> {
     let mut mended = Mended::default();
@@ -170,7 +183,12 @@ pub(crate) fn mend_process(
         }
         let Some(family) = tcp_family(socket.as_fd()) else { continue };
         let socket = TcpStream::from(socket);
-        match mend(socket.as_fd(), family, congestion, dscp) {
+        if let Some(leaving) = wanted.leaving
+            && !sys::congestion(socket.as_fd()).is_ok_and(|name| leaving.contains(&name))
+        {
+            continue;
+        }
+        match mend(socket.as_fd(), family, wanted) {
             Ok(None) => {}
             Ok(Some(unmarked)) => {
                 mended.except(Exception::Unmarked(unmarked), pid, address(&socket));
@@ -232,11 +250,50 @@ fn tcp_family(socket: BorrowedFd<'_>) -> Option<i32> {
 fn mend(
     socket: BorrowedFd<'_>,
     family: i32,
-    congestion: &str,
-    dscp: Dscp,
+    wanted: Wanted<'_>,
 ) -> io::Result<Option<&'static str>> {
+    let mut class = wanted.class;
+    if let (Some(releases), Some(_)) = (wanted.releases, wanted.leaving) {
+        releases.release(socket);
+    }
+    if !takes(socket, wanted.congestion)? {
+        // The hooks of another background had it run theirs, and the call succeed.
+        if let Some(releases) = wanted.releases {
+            releases.release(socket);
+            class = class.or(Some(0));
+        }
+        if !takes(socket, wanted.congestion)? {
+            let runs = sys::congestion(socket)?;
+            let why = format!("another 'lull exec' has it run '{runs}'");
+            return Err(io::Error::other(why));
+        }
+    }
+    match class {
+        // Only the mark of a background goes: another one is the program's own.
+        Some(0) if class_of(socket, family)? != LOWER_EFFORT => Ok(None),
+        Some(class) => mark(socket, family, class),
+        None => Ok(None),
+    }
+}
+
+/// Chooses a congestion control for a socket. Says whether the socket runs it then.
+fn takes(socket: BorrowedFd<'_>, congestion: &str) -> io::Result<bool> {
     sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, congestion.as_bytes())?;
-    let Some(class) = dscp.traffic_class() else { return Ok(None) };
+    Ok(sys::congestion(socket)? == congestion)
+}
+
+/// The class of a socket's packets, without the bits for ECN.
+fn class_of(socket: BorrowedFd<'_>, family: i32) -> io::Result<u8> {
+    let class = match family {
+        libc::AF_INET6 => sys::int_option(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+            .or_else(|_| sys::int_option(socket, libc::IPPROTO_IP, libc::IP_TOS))?,
+        _ => sys::int_option(socket, libc::IPPROTO_IP, libc::IP_TOS)?,
+    };
+    Ok(class as u8 & 0xfc)
+}
+
+/// Marks a socket's packets. Says what of it stays as it was.
+fn mark(socket: BorrowedFd<'_>, family: i32, class: u8) -> io::Result<Option<&'static str>> {
     // For an IPv6 socket it is what its IPv4 traffic carries.
     set_int(socket, libc::IPPROTO_IP, libc::IP_TOS, class)?;
     if family == libc::AF_INET6 {

@@ -121,7 +121,7 @@ fn run_in(
 ) -> Result<Outcome> {
     // Sockets that the program inherits, from inetd or systemd, were made outside.
     let own = own_id();
-    let inherited = mend::mend_process(own, &choice.congestion, choice.dscp, &mut BTreeSet::new())
+    let inherited = mend::mend_process(own, choice.wanted(None), &mut BTreeSet::new())
         .map_err(Error::io("look through inherited sockets"))?;
     let requests = background.hooks.requests()?;
     let early = signals.early()?;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libbpf_rs::libbpf_sys::{self, bpf_attach_type};
 use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::socket::{getsockopt, sockopt};
 
 use crate::user::User;
 
@@ -122,6 +123,13 @@ pub(crate) fn int_option(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> i
         libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
     })?;
     Ok(value)
+}
+
+/// The congestion control that a socket runs.
+pub(crate) fn congestion(socket: BorrowedFd<'_>) -> io::Result<String> {
+    getsockopt(&socket, sockopt::TcpCongestion)
+        .map(|name| name.to_string_lossy().trim_end_matches('\0').to_owned())
+        .map_err(io::Error::from)
 }
 
 /// Sets an option of a socket.

@@ -512,8 +512,7 @@ except OSError:
         service.attach(cgroup_skb, direction, override_flag, drop);
         let folder = service.0.to_str().unwrap();
         for around in ["", "\"$LULL\" exec --quiet --cc reno --"] {
-            let script =
-                format!("echo $$ >$1/cgroup.procs; exec {around} python3 -c \"$2\"");
+            let script = format!("echo $$ >$1/cgroup.procs; exec {around} python3 -c \"$2\"");
             let said = finish(&mut shell(&script, &[folder, connect]));
             assert_eq!(said.out, "dropped\n", "{direction} {around}: {said:?}");
         }

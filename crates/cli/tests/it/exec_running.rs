@@ -182,3 +182,82 @@ fn children_that_cannot_be_moved_keep_no_others_from_it() {
     assert!(places[1].contains("/lull."), "{places:?}");
     assert!(!fs::read_dir(&service.0).unwrap().flatten().any(|inside| inside.path().is_dir()));
 }
+
+/// The program `peer.py` under `lull exec`, with its own number.
+struct Background {
+    kept: Kept,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    pid: String,
+}
+
+impl Background {
+    fn start(congestion: &str) -> Self {
+        let mut command = lull(&["exec", "--cc", congestion, "--", "python3"]);
+        command.arg(program("peer.py")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut kept = Kept::spawn(command.stderr(Stdio::piped()));
+        let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        let cgroups = support::cgroups(&format!("lull.{congestion}.{}.", kept.pid()));
+        let pid = fs::read_to_string(cgroups[0].join("cgroup.procs")).unwrap().trim().to_owned();
+        Background { kept, lines, pid }
+    }
+
+    fn ask(&mut self, question: &str) -> String {
+        writeln!(self.kept.0.stdin.as_mut().unwrap(), "{question}").unwrap();
+        self.lines.next().unwrap().unwrap()
+    }
+}
+
+#[test]
+fn foreground_option_takes_process_and_sockets_back() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let nice = Variant::load(&[]);
+    let mut background = Background::start(&nice.0);
+    assert_eq!(background.ask("state"), format!("{0}/4 {0}/4", nice.0));
+    let service = cgroup_of(&background.kept.pid());
+    let said = finish(&mut lull(&["exec", "--pid", &background.pid, "--foreground"])).ok();
+    let expected = format!(
+        "process {} is in the foreground now, with 2 open connections and 1 listener\n",
+        background.pid
+    );
+    assert_eq!(said, expected);
+    assert_eq!(cgroup_of(&background.pid), service);
+    let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    let default = format!("{}/0", default.trim());
+    assert_eq!(background.ask("state"), [&*default; 2].join(" "));
+    // Also what the listener accepts, which was made in the background.
+    assert_eq!(background.ask("new"), [&*default; 4].join(" "));
+    let said = finish(&mut lull(&["exec", "--cc", &nice.0, "--pid", &background.pid])).ok();
+    assert!(said.contains("is in the background now, with 4 open connections"), "{said}");
+    assert_eq!(background.ask("state"), vec![format!("{}/4", nice.0); 4].join(" "));
+}
+
+/// The hooks of the first background let the call succeed and set theirs.
+#[test]
+fn background_process_takes_another_congestion_control() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let nice = Variant::load(&[]);
+    let mut background = Background::start(&nice.0);
+    let exec = ["exec", "--cc", "reno", "--dscp", "none", "--pid", &background.pid];
+    let said = finish(&mut lull(&exec)).ok();
+    assert!(said.contains("with 2 open connections and 1 listener\n"), "{said}");
+    assert_eq!(background.ask("new"), ["reno/0"; 4].join(" "));
+}
+
+#[test]
+fn foreground_option_leaves_choices_of_programs_alone() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let script = "import socket, sys
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+client.setsockopt(6, 13, b'reno')
+client.setsockopt(0, 1, 0x48)
+print('ready', flush=True)
+sys.stdin.readline()
+print(client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), client.getsockopt(0, 1))";
+    let (mut kept, mut lines) = Kept::ready(script);
+    let said = finish(&mut lull(&["exec", "--pid", &kept.pid(), "--foreground"])).ok();
+    assert!(said.contains("with 0 open connections and 0 listeners\n"), "{said}");
+    writeln!(kept.0.stdin.as_mut().unwrap()).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "reno 72");
+}

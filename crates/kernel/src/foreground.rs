@@ -1,0 +1,122 @@
+//! Moves a process out of the background again.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::Path;
+use std::{io, thread};
+
+use nix::sched::CloneFlags;
+
+use crate::adopt::{Adopted, children_of, process_of};
+use crate::background::clean_up;
+use crate::cgroup::{Hierarchy, congestions_in};
+use crate::error::{Error, Result};
+use crate::machine;
+use crate::mend::{self, Mended, Wanted};
+use crate::mounts::Bpffs;
+use crate::process::cgroup_of;
+use crate::release::Releases;
+use crate::signals::Signals;
+use crate::state::State;
+
+/// Moves a process, and its descendants if `children`, back to the cgroup around its background, and
+/// its background sockets back to the congestion control of the system, without a mark. What they
+/// accept and open from then on is in the foreground.
+///
+/// Sockets that run a congestion control that is no background's stay as they are.
+///
+/// # Errors
+/// [`Error::NoProcess`], [`Error::CannotMove`], or what keeps this process from looking.
+pub fn foreground(pid: i32, children: bool) -> Result<Adopted> {
+    let Some(pid) = process_of(pid) else { return Err(Error::NoProcess { pid }) };
+    machine::check_privilege("lull exec")?;
+    let _signals = Signals::block()?;
+    let hierarchy = Hierarchy::open()?;
+    let mut backgrounds = loaded()?;
+    let mut processes = BTreeSet::from([pid]);
+    let mut foreground = Vec::new();
+    send_home(&hierarchy, pid, &mut backgrounds)?;
+    // Each generation takes a pass. What a process starts from now on is in the foreground already.
+    while children {
+        let news: Vec<i32> = children_of(&processes).collect();
+        if news.is_empty() {
+            break;
+        }
+        for child in news {
+            processes.insert(child);
+            match send_home(&hierarchy, child, &mut backgrounds) {
+                Ok(()) | Err(Error::NoProcess { .. }) => {}
+                Err(error) => foreground.push(error.to_string()),
+            }
+        }
+    }
+    let (mended, unchanged) = release(&processes, &backgrounds);
+    foreground.extend(unchanged);
+    foreground.extend(mended.foreground());
+    clean_up(&hierarchy);
+    Ok(Adopted {
+        process: pid,
+        processes: processes.into_iter().collect(),
+        connections: mended.connections,
+        listeners: mended.listeners,
+        foreground,
+        left_cgroup: Vec::new(),
+    })
+}
+
+/// The names of what Lull has loaded.
+fn loaded() -> Result<BTreeSet<String>> {
+    let Some(bpffs) = Bpffs::find() else { return Ok(BTreeSet::new()) };
+    let state = State::open_existing(&bpffs)?;
+    Ok(state.map(|state| state.names().into_iter().collect()).unwrap_or_default())
+}
+
+/// Moves one process, and notes what its background runs.
+fn send_home(hierarchy: &Hierarchy, pid: i32, backgrounds: &mut BTreeSet<String>) -> Result<()> {
+    let cgroup = cgroup_of(pid).ok_or(Error::NoProcess { pid })?;
+    backgrounds.extend(congestions_in(Path::new(&cgroup)).map(str::to_owned));
+    let home = hierarchy.home_of(pid).map_err(|_| Error::NoProcess { pid })?;
+    if home == Path::new(&cgroup) { Ok(()) } else { hierarchy.send_home(pid, &home) }
+}
+
+/// Changes the sockets of processes; says of which processes none could be.
+fn release(processes: &BTreeSet<i32>, backgrounds: &BTreeSet<String>) -> (Mended, Vec<String>) {
+    let releases = Releases::find();
+    let (mut mended, mut done, mut unchanged) = (Mended::default(), BTreeSet::new(), Vec::new());
+    for &process in processes {
+        let result = default_congestion(process).and_then(|congestion| {
+            let wanted = Wanted {
+                congestion: &congestion,
+                class: Some(0),
+                releases: Some(&releases),
+                leaving: Some(backgrounds),
+            };
+            mend::mend_process(process, wanted, &mut done)
+        });
+        match result {
+            Ok(of_process) => mended.add(of_process),
+            Err(error) if mend::has_ended(&error) => {}
+            Err(error) => {
+                unchanged.push(format!("all open connections of process {process}: {error}"));
+            }
+        }
+    }
+    (mended, unchanged)
+}
+
+/// The congestion control of new connections in the network namespace of a process.
+fn default_congestion(pid: i32) -> io::Result<String> {
+    let namespace = match File::open(format!("/proc/{pid}/ns/net")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        other => other?,
+    };
+    // A thread of its own, for it stays in that namespace.
+    let reader = thread::spawn(move || {
+        nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET)?;
+        fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
+    });
+    let name = reader.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
+    Ok(name.trim().to_owned())
+}
