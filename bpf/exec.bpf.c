@@ -16,7 +16,7 @@
 #define INLINE inline __attribute__((always_inline))
 
 /* crates/kernel/src/hooks.rs reads as many words (COUNTERS), in the order of the structure. */
-_Static_assert(sizeof(struct exec_counters) == 8 * sizeof(u64),
+_Static_assert(sizeof(struct exec_counters) == 10 * sizeof(u64),
 	       "change COUNTERS in crates/kernel/src/hooks.rs, too");
 
 /* Set before loading. */
@@ -39,13 +39,30 @@ struct {
 	__uint(max_entries, 4096);
 } requests SEC(".maps");
 
-/* When each connection was opened. */
+struct connection {
+	u64 opened_us; /* 0: it is not counted */
+	u32 is_unmarked;
+	u32 unused;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, u64);
+	__type(value, struct connection);
 } opened SEC(".maps");
+
+struct destination {
+	u32 address[4]; /* IPv4 as an IPv6 address that maps it */
+};
+
+/* Where packets with the mark got no answer. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct destination);
+	__type(value, u32);
+} silent_if_marked SEC(".maps");
 
 /* The sockets that `lull exec --pid` has moved out of this background since. What a listener of them
  * accepts goes with it. crates/kernel/src/release.rs finds the map by its name. */
@@ -78,6 +95,7 @@ enum {
 	PROTOCOL_TCP = 6,
 	PROTOCOL_UDP = 17,
 	PROTOCOL_MPTCP = 262,
+	STATE_SYN_SENT = 2,
 	STATE_CLOSE = 7,
 };
 
@@ -123,12 +141,8 @@ static INLINE bool is_mapped(struct bpf_sock_ops *ops)
 	       ops->remote_ip6[2] == bpf_htonl(0xffff);
 }
 
-static INLINE void mark(struct bpf_sock_ops *ops, bool listens)
+static INLINE void set_class(struct bpf_sock_ops *ops, bool listens, int class)
 {
-	int class = traffic_class;
-
-	if (!class)
-		return;
 	if (ops->family == FAMILY_INET) {
 		bpf_setsockopt(ops, LEVEL_IP, OPTION_TOS, &class, sizeof(class));
 		return;
@@ -139,6 +153,31 @@ static INLINE void mark(struct bpf_sock_ops *ops, bool listens)
 	    (mapped_by_parent ||
 	     bpf_setsockopt(ops, LEVEL_IP, OPTION_TOS, &class, sizeof(class))))
 		ask_parent();
+}
+
+static INLINE void mark(struct bpf_sock_ops *ops, bool listens)
+{
+	if (traffic_class)
+		set_class(ops, listens, traffic_class);
+}
+
+static INLINE struct destination destination_of(struct bpf_sock_ops *ops)
+{
+	struct destination to = { { 0, 0, bpf_htonl(0xffff), 0 } };
+	u32 v4 = ops->remote_ip4, v6 = ops->remote_ip6[3];
+
+	/* The verifier accepts no load from one of two offsets, which the compiler would make of it. */
+	barrier_var(v4);
+	barrier_var(v6);
+	if (ops->family == FAMILY_INET) {
+		to.address[3] = v4;
+		return to;
+	}
+	to.address[0] = ops->remote_ip6[0];
+	to.address[1] = ops->remote_ip6[1];
+	to.address[2] = ops->remote_ip6[2];
+	to.address[3] = v6;
+	return to;
 }
 
 static INLINE bool choose(void *socket)
@@ -183,43 +222,90 @@ static INLINE void settle(struct bpf_sock_ops *ops)
 		bpf_sk_storage_delete(&sockets, sk);
 }
 
-static INLINE void open_connection(struct bpf_sock_ops *ops)
+static INLINE void open_connection(struct bpf_sock_ops *ops, bool unmarked)
 {
 	struct exec_counters *c = counted();
 	struct bpf_sock *sk = ops->sk;
-	u64 *when;
+	struct connection *connection;
 
 	if (!c || !sk)
 		return;
-	when = bpf_sk_storage_get(&opened, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	connection = bpf_sk_storage_get(&opened, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	/* The second time for the same connection: it was seen when it began to connect. */
-	if (!when || *when)
+	if (!connection || connection->opened_us)
 		return;
-	*when = now_us();
+	connection->opened_us = now_us();
+	connection->is_unmarked = unmarked;
 	add(&c->connections, 1);
 }
 
-static INLINE void begin_connection(struct bpf_sock_ops *ops)
+static INLINE void watch(struct bpf_sock_ops *ops, int flags)
 {
-	mark(ops, false);
-	open_connection(ops);
-	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
+	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | flags);
+}
+
+static INLINE void begin_to_connect(struct bpf_sock_ops *ops)
+{
+	struct destination to = destination_of(ops);
+	bool unmarked = traffic_class && bpf_map_lookup_elem(&silent_if_marked, &to);
+
+	if (traffic_class)
+		set_class(ops, false, unmarked ? 0 : traffic_class);
+	open_connection(ops, unmarked);
+	watch(ops, BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG);
+}
+
+/*
+ * Some routers drop packets whose DSCP they do not know. The first SYN and its first
+ * retransmission had the mark, and got no answer: the next one is sent without.
+ */
+static INLINE void unmark_unanswered(struct bpf_sock_ops *ops)
+{
+	struct connection *connection;
+	struct bpf_sock *sk = ops->sk;
+
+	if (!traffic_class || ops->state != STATE_SYN_SENT || ops->args[0] < 1 || !sk)
+		return;
+	connection = bpf_sk_storage_get(&opened, sk, 0, 0);
+	if (!connection || connection->is_unmarked)
+		return;
+	connection->is_unmarked = true;
+	set_class(ops, false, 0);
+}
+
+static INLINE void note_if_unmarked(struct bpf_sock_ops *ops)
+{
+	struct exec_counters *c = counted();
+	struct destination to = destination_of(ops);
+	struct connection *connection;
+	struct bpf_sock *sk = ops->sk;
+	u32 one = 1;
+
+	if (!c || !sk)
+		return;
+	/* What times out from now on is no SYN. */
+	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_RTO_CB_FLAG);
+	connection = bpf_sk_storage_get(&opened, sk, 0, 0);
+	if (!connection || !connection->is_unmarked)
+		return;
+	add(&c->unmarked, 1);
+	bpf_map_update_elem(&silent_if_marked, &to, &one, BPF_ANY);
 }
 
 static INLINE void close_connection(struct bpf_sock_ops *ops)
 {
 	struct exec_counters *c = counted();
 	struct bpf_sock *sk = ops->sk;
+	struct connection *connection;
 	struct nice *state;
-	u64 *when;
 
 	if (!c || !sk)
 		return;
-	when = bpf_sk_storage_get(&opened, sk, 0, 0);
-	if (!when || !*when)
+	connection = bpf_sk_storage_get(&opened, sk, 0, 0);
+	if (!connection || !connection->opened_us)
 		return;
-	add(&c->lived_us, now_us() - *when);
-	*when = 0;
+	add(&c->lived_us, now_us() - connection->opened_us);
+	connection->opened_us = 0;
 	state = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (state)
 		add(&c->yielded_us, state->yielded_us);
@@ -241,14 +327,20 @@ int lull_sock_ops(struct bpf_sock_ops *ops)
 		 * (ip-route(8), congctl) puts that in its place (tcp_connect_init), so that only the
 		 * established connection tells what became of it. */
 		choose(ops);
-		begin_connection(ops);
+		begin_to_connect(ops);
+		break;
+	case BPF_SOCK_OPS_RTO_CB:
+		unmark_unanswered(ops);
 		break;
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
 		settle(ops);
-		begin_connection(ops);
+		mark(ops, false);
+		open_connection(ops, false);
+		watch(ops, BPF_SOCK_OPS_STATE_CB_FLAG);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 		settle(ops);
+		note_if_unmarked(ops);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
 		if (ops->args[1] == STATE_CLOSE)
@@ -259,13 +351,14 @@ int lull_sock_ops(struct bpf_sock_ops *ops)
 }
 
 /* Puts our class in the place of the program's; a single byte is a valid TOS, too. */
-static INLINE void rewrite_class(struct bpf_sockopt *ctx)
+static INLINE void rewrite_class(struct bpf_sockopt *ctx, struct bpf_sock *sk)
 {
+	struct connection *connection = bpf_sk_storage_get(&opened, sk, 0, 0);
 	u8 *value = ctx->optval;
 
 	if (value + sizeof(int) > (u8 *)ctx->optval_end)
 		return;
-	value[0] = traffic_class;
+	value[0] = connection && connection->is_unmarked ? 0 : traffic_class;
 	value[1] = 0;
 	value[2] = 0;
 	value[3] = 0;
@@ -307,9 +400,42 @@ int lull_setsockopt(struct bpf_sockopt *ctx)
 			rewrite_congestion(ctx);
 	} else if (traffic_class && ((ctx->level == LEVEL_IP && ctx->optname == OPTION_TOS) ||
 				     (ctx->level == LEVEL_IPV6 && ctx->optname == OPTION_TCLASS))) {
-		rewrite_class(ctx);
+		rewrite_class(ctx, sk);
 	}
 	return 1;
+}
+
+/* The payload of a packet over TCP or UDP, and which of both; 0 of any other. */
+static INLINE u32 payload(struct __sk_buff *skb, u8 *protocol)
+{
+	u32 header;
+	u8 byte = 0;
+
+	*protocol = 0;
+	if (skb->protocol == bpf_htons(ETHERNET_IP)) {
+		if (bpf_skb_load_bytes(skb, 0, &byte, 1))
+			return 0;
+		header = (byte & 0xf) * 4;
+		if (bpf_skb_load_bytes(skb, 9, protocol, 1))
+			return 0;
+	} else if (skb->protocol == bpf_htons(ETHERNET_IPV6)) {
+		/* What hides behind extension headers is not counted. */
+		header = 40;
+		if (bpf_skb_load_bytes(skb, 6, protocol, 1))
+			return 0;
+	} else {
+		return 0;
+	}
+	if (*protocol == PROTOCOL_UDP) {
+		header += 8;
+	} else if (*protocol == PROTOCOL_TCP) {
+		if (bpf_skb_load_bytes(skb, header + 12, &byte, 1))
+			return 0;
+		header += (byte >> 4) * 4;
+	} else {
+		return 0;
+	}
+	return skb->len > header ? skb->len - header : 0;
 }
 
 /* Counts what leaves the sockets of the cgroup, and lets it pass. */
@@ -317,37 +443,24 @@ SEC("cgroup_skb/egress")
 int lull_egress(struct __sk_buff *skb)
 {
 	struct exec_counters *c = counted();
-	u32 header, protocol;
-	u8 byte = 0;
+	u8 protocol;
+	u32 length = payload(skb, &protocol);
 
-	if (!c)
-		return 1;
-	if (skb->protocol == bpf_htons(ETHERNET_IP)) {
-		if (bpf_skb_load_bytes(skb, 0, &byte, 1))
-			return 1;
-		header = (byte & 0xf) * 4;
-		if (bpf_skb_load_bytes(skb, 9, &byte, 1))
-			return 1;
-	} else if (skb->protocol == bpf_htons(ETHERNET_IPV6)) {
-		/* What hides behind extension headers is not counted. */
-		header = 40;
-		if (bpf_skb_load_bytes(skb, 6, &byte, 1))
-			return 1;
-	} else {
-		return 1;
-	}
-	protocol = byte;
-	if (protocol == PROTOCOL_UDP) {
-		header += 8;
-		if (skb->len > header)
-			add(&c->udp_bytes, skb->len - header);
-	} else if (protocol == PROTOCOL_TCP) {
-		if (bpf_skb_load_bytes(skb, header + 12, &byte, 1))
-			return 1;
-		header += (byte >> 4) * 4;
-		if (skb->len > header)
-			add(&c->tcp_bytes, skb->len - header);
-	}
+	if (c && length)
+		add(protocol == PROTOCOL_TCP ? &c->tcp_bytes : &c->udp_bytes, length);
+	return 1;
+}
+
+/* Counts what arrives: the other side sends it, so it is not slowed. */
+SEC("cgroup_skb/ingress")
+int lull_ingress(struct __sk_buff *skb)
+{
+	struct exec_counters *c = counted();
+	u8 protocol;
+	u32 length = payload(skb, &protocol);
+
+	if (c && length && protocol == PROTOCOL_TCP)
+		add(&c->tcp_received, length);
 	return 1;
 }
 
@@ -357,12 +470,12 @@ int lull_open(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct exec_counters *c = counted();
 	struct sock *sk = ctx->sk;
-	u64 *when = ctx->value;
+	struct connection *connection = ctx->value;
 	struct nice *state;
 
-	if (!c || !sk || !when || !*when)
+	if (!c || !sk || !connection || !connection->opened_us)
 		return 0;
-	add(&c->open_lived_us, now_us() - *when);
+	add(&c->open_lived_us, now_us() - connection->opened_us);
 	state = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (state)
 		add(&c->open_yielded_us, state->yielded_us);

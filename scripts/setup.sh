@@ -146,6 +146,7 @@ if [ "${1:-}" = test ]; then
     wish golang-go go
     wish haproxy haproxy
     wish iperf3 iperf3
+    wish nftables nft
     wish nginx-light nginx
     wish nodejs node
     # Debian's nodejs has no npm, others bring theirs.

@@ -247,7 +247,8 @@ fn hint(user: &User, outcome: &Outcome) -> Option<String> {
 /// The sentence, and what is not as it was asked for on lines of its own.
 fn told(summary: &Summary, hint: Option<String>) -> String {
     let exceptions = exceptions(&summary.left_cgroup, "foreground", &summary.foreground);
-    let lines = [sentence(summary)].into_iter().chain(exceptions).chain(hint);
+    let notes = summary.traffic.iter().flat_map(notes);
+    let lines = [sentence(summary)].into_iter().chain(notes).chain(exceptions).chain(hint);
     lines.map(|line| format!("lull: {line}")).collect::<Vec<_>>().join("\n")
 }
 
@@ -258,6 +259,28 @@ fn exceptions<'a>(
 ) -> impl Iterator<Item = String> {
     let stays = unchanged.iter().map(move |what| format!("in the {rest} stays: {what}"));
     left_cgroup.into_iter().cloned().chain(stays)
+}
+
+/// Less than this is received by what only sends, too: acknowledgements of an application, directories.
+const DOWNLOAD: u64 = 100_000;
+
+/// What the program did that is not slowed, or not marked.
+fn notes(traffic: &Traffic) -> Vec<String> {
+    let mut notes = Vec::new();
+    if traffic.tcp_received >= DOWNLOAD && traffic.tcp_received > traffic.tcp_bytes {
+        notes.push(format!(
+            "received {}, which lull does not slow down: run lull at the sender",
+            Bytes(traffic.tcp_received)
+        ));
+    }
+    if traffic.unmarked > 0 {
+        notes.push(format!(
+            "{} without the DSCP mark: marked packets got no answer, unmarked ones did, so a router on \
+             the path may drop them; --dscp none disables the mark",
+            count(traffic.unmarked, "connection")
+        ));
+    }
+    notes
 }
 
 fn sentence(summary: &Summary) -> String {
@@ -312,6 +335,8 @@ fn summary_json(args: &Args, user: Option<&User>, outcome: &Outcome) -> Value {
         "connections": traffic.map(|traffic| traffic.connections),
         "connections_in_the_foreground": traffic.map(|traffic| traffic.refused),
         "tcp_bytes": traffic.map(|traffic| traffic.tcp_bytes),
+        "connections_without_mark": traffic.map(|traffic| traffic.unmarked),
+        "tcp_bytes_received": traffic.map(|traffic| traffic.tcp_received),
         "udp_bytes": traffic.map(|traffic| traffic.udp_bytes),
         "connection_seconds": traffic.map(|traffic| traffic.lived.as_secs_f64()),
         "yielding_seconds": traffic.and_then(|traffic| traffic.yielded).map(|t| t.as_secs_f64()),
@@ -396,6 +421,8 @@ mod tests {
             connections: 2,
             refused: 0,
             tcp_bytes: 1_500_000,
+            tcp_received: 900_000,
+            unmarked: 0,
             udp_bytes: 0,
             lived: Duration::from_secs(8),
             yielded: Some(Duration::from_secs(2)),
@@ -439,6 +466,18 @@ mod tests {
         let lines: Vec<_> = text.lines().skip(1).collect();
         let stays = "lull: in the foreground stays:";
         assert_eq!(lines, ["lull: c".to_owned(), format!("{stays} a"), format!("{stays} b")]);
+    }
+
+    #[test]
+    fn notes_report_downloads_and_missing_marks() {
+        assert_eq!(notes(&traffic()), Vec::<String>::new());
+        let other = Traffic { tcp_received: 2_000_000, unmarked: 1, ..traffic() };
+        let [download, mark] = &notes(&other)[..] else { panic!("{other:?}") };
+        let expected = "received 2.0 MB, which lull does not slow down: run lull at the sender";
+        assert_eq!(download, expected);
+        assert!(mark.starts_with("1 connection without the DSCP mark"), "{mark}");
+        let small = Traffic { tcp_received: 90_000, tcp_bytes: 0, ..traffic() };
+        assert_eq!(notes(&small), Vec::<String>::new());
     }
 
     #[derive(clap::Parser)]

@@ -45,12 +45,13 @@ impl Dscp {
 }
 
 /// The words of `struct exec_counters`, which bpf/exec.bpf.c asserts.
-const COUNTERS: usize = 8;
+const COUNTERS: usize = 10;
 
 /// What the hooks counted; the mirror of `struct exec_counters`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) tcp_bytes: u64,
+    pub(crate) tcp_received: u64,
     pub(crate) udp_bytes: u64,
     pub(crate) connections: u64,
     /// Connections that did not take the congestion control.
@@ -59,6 +60,8 @@ pub(crate) struct Counters {
     pub(crate) lived: Duration,
     /// The part of it that was spent yielding.
     pub(crate) yielded: Duration,
+    /// Connections that were established only without the mark.
+    pub(crate) unmarked: u64,
 }
 
 /// The loaded programs.
@@ -112,6 +115,7 @@ impl<'obj> Hooks<'obj> {
             (programs.lull_sock_ops.as_fd(), ProgramAttachType::CgroupSockOps),
             (programs.lull_setsockopt.as_fd(), ProgramAttachType::CgroupSetsockopt),
             (programs.lull_egress.as_fd(), ProgramAttachType::CgroupInetEgress),
+            (programs.lull_ingress.as_fd(), ProgramAttachType::CgroupInetIngress),
         ] {
             attach_beside_others(program, cgroup, kind as bpf_attach_type)?;
         }
@@ -135,14 +139,18 @@ impl<'obj> Hooks<'obj> {
             .map_err(Error::io("list open connections"))?;
         let after = self.read()?;
         let micros = Duration::from_micros;
-        let [tcp_bytes, udp_bytes, connections, refused, lived, yielded, ..] = after;
+        let [tcp_bytes, tcp_received, udp_bytes, connections, refused, lived, yielded, unmarked, ..] =
+            after;
+        let open = |index: usize| after[index] - before[index];
         Ok(Counters {
             tcp_bytes,
+            tcp_received,
             udp_bytes,
             connections,
             refused,
-            lived: micros(lived + (after[6] - before[6])),
-            yielded: micros(yielded + (after[7] - before[7])),
+            lived: micros(lived + open(8)),
+            yielded: micros(yielded + open(9)),
+            unmarked,
         })
     }
 

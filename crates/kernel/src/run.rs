@@ -44,6 +44,10 @@ pub struct Traffic {
     pub refused: u64,
     /// Payload sent over TCP, retransmissions included.
     pub tcp_bytes: u64,
+    /// Payload received over TCP, which the other side sends and nothing here slows.
+    pub tcp_received: u64,
+    /// Connections that were established only without the mark, since their SYN with it got no answer.
+    pub unmarked: u64,
     /// Payload sent over UDP, which was not slowed.
     pub udp_bytes: u64,
     /// How long the connections lived, all together.
@@ -176,6 +180,8 @@ fn traffic(background: &Background<'_>) -> Result<Traffic> {
         connections: counters.connections,
         refused: counters.refused,
         tcp_bytes: counters.tcp_bytes,
+        tcp_received: counters.tcp_received,
+        unmarked: counters.unmarked,
         udp_bytes: counters.udp_bytes,
         lived: counters.lived,
         yielded: background.hooks.knows_yielding.then_some(counters.yielded),

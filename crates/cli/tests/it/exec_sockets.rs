@@ -305,3 +305,52 @@ print(found.count('ESTAB'), found.count('\\t reno '), found.count('tos:0x4'))";
     command.args(["--net", LULL, "exec", "--cc", "reno", "--", "python3", "-c", script]);
     assert_eq!(finish(command.stdin(Stdio::null())).ok().trim(), "6 6 6");
 }
+
+/// The other side sends, outside of the background.
+#[test]
+fn download_is_reported_as_not_slowed() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let script = "import socket, subprocess, sys
+listener = socket.create_server(('127.0.0.1', 0))
+client = 'import socket, sys; c = socket.socket(); c.connect((sys.argv[1], int(sys.argv[2])))\\n'
+client += 'while c.recv(1 << 16): pass'
+listener.settimeout(20)
+address = [str(part) for part in listener.getsockname()]
+child = subprocess.Popen([*sys.argv[1:], '--', sys.executable, '-c', client, *address])
+connection, _ = listener.accept()
+connection.sendall(bytes(3_000_000))
+connection.close()
+sys.exit(child.wait())";
+    let run = |how: &[&str]| {
+        let mut command = Command::new("python3");
+        command.args(["-c", script, LULL, "exec", "--cc", "reno"]).args(how);
+        finish(command.stdin(Stdio::null()))
+    };
+    let said = run(&[]);
+    let note = "lull: received 3.0 MB, which lull does not slow down: run lull at the sender";
+    assert_eq!(said.err.lines().nth(1), Some(note), "{said:?}");
+    let summary: Value = serde_json::from_str(&run(&["--json"]).err).unwrap();
+    assert!(summary["tcp_bytes_received"].as_u64().unwrap() >= 3_000_000, "{summary}");
+}
+
+/// As some routers do. The second connection to a destination does not wait for that again.
+#[test]
+fn connection_goes_unmarked_where_marked_packets_are_dropped() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("nft"));
+    let run = |how: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "python3", "-B"]).arg(program("unmarked.py"));
+        command.args([LULL, "exec", "--cc", "reno"]).args(how).arg("--");
+        finish(command.stdin(Stdio::null()))
+    };
+    let said = run(&["--json"]);
+    assert_eq!(said.out, "0 0 0 0 0 0 0 0 0 0 ", "{said:?}");
+    let summary: Value = serde_json::from_str(&said.err).unwrap();
+    assert_eq!(summary["connections_without_mark"], 6, "{summary}");
+    let said = run(&[]);
+    let note = "lull: 6 connections without the DSCP mark: marked packets got no answer";
+    assert!(said.err.lines().any(|line| line.starts_with(note)), "{said:?}");
+    // Without a mark of ours, the program's own one passes.
+    let said = run(&["--dscp", "none", "--json"]);
+    assert_eq!(said.out, "72 72 72 72 72 72 72 72 72 72 ", "{said:?}");
+}
