@@ -118,9 +118,12 @@ struct inet_sock {
 
 enum { PACING_NONE = 0, PACING_NEEDED = 1, PACING_FQ = 2 };
 
+struct tcp_congestion_ops;
+
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	u32 icsk_rto;
+	const struct tcp_congestion_ops *icsk_ca_ops;
 } RELOCATED;
 
 struct tcp_sock {

@@ -13,7 +13,7 @@
 enum { FAMILY_INET = 2 };
 
 /* crates/kernel/src/status.rs reads records of this size (RECORD_SIZE), field by field (parse). */
-_Static_assert(sizeof(struct status_record) == 120 &&
+_Static_assert(sizeof(struct status_record) == 136 &&
 		       __builtin_offsetof(struct status_record, netns) == 48 &&
 		       __builtin_offsetof(struct status_record, local_port) == 80 &&
 		       __builtin_offsetof(struct status_record, local) == 88,
@@ -27,13 +27,14 @@ struct {
 	__type(value, struct nice);
 } sockets SEC(".maps");
 
-/* Set before loading: the states are nice's. The verifier sees only the branch that fits. */
-const volatile bool is_nice = true;
+/* Set before loading: what the states are. The verifier sees only the branch that fits. */
+enum { STATE_UNKNOWN = 0, STATE_NICE = 1, STATE_BACKGROUND = 2 };
+const volatile u32 state_kind = STATE_NICE;
 
 static inline __attribute__((always_inline)) void tell_state(struct status_record *record,
 							     const void *state)
 {
-	if (is_nice) {
+	if (state_kind == STATE_NICE) {
 		const struct nice *n = state;
 
 		record->window = n->window;
@@ -42,7 +43,7 @@ static inline __attribute__((always_inline)) void tell_state(struct status_recor
 		record->max_rtt_us = n->max_rtt;
 		record->rounds = n->rounds;
 		record->rounds_congested = n->rounds_congested;
-	} else {
+	} else if (state_kind == STATE_BACKGROUND) {
 		const struct background *b = state;
 
 		record->window = b->window;
@@ -55,6 +56,7 @@ int lull_status(struct bpf_iter__bpf_sk_storage_map *ctx)
 	struct status_record record = {};
 	struct sock *sk = ctx->sk;
 	void *state = ctx->value;
+	const struct tcp_congestion_ops *name;
 	struct tcp_sock *tp;
 
 	if (!sk || !state)
@@ -80,18 +82,25 @@ int lull_status(struct bpf_iter__bpf_sk_storage_map *ctx)
 	record.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
 	record.inode = BPF_CORE_READ(sk, sk_socket, file, f_inode, i_ino);
 	record.cgroup = BPF_CORE_READ(sk, sk_cgrp_data.cgroup, kn, id);
+	name = BPF_CORE_READ(tp, inet_conn.icsk_ca_ops);
+	if (name)
+		bpf_core_read_str(record.congestion, sizeof(record.congestion), &name->name);
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;
 }
 
-/* A byte for each socket that has a state, which may be another version's: it is not looked at. */
+/* A byte for each socket that has a state, which may be another version's: it is not looked at. It
+ * is 1 while a program holds the socket. */
 SEC("iter/bpf_sk_storage_map")
 int lull_count(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
-	u8 one = 1;
+	struct sock *sk = ctx->sk;
+	u8 is_open;
 
-	if (ctx->sk && ctx->value)
-		bpf_seq_write(ctx->meta->seq, &one, sizeof(one));
+	if (!sk || !ctx->value)
+		return 0;
+	is_open = !!sk->sk_socket;
+	bpf_seq_write(ctx->meta->seq, &is_open, sizeof(is_open));
 	return 0;
 }
 

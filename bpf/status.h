@@ -23,6 +23,7 @@ struct status_record {
 	u32 reserved;
 	u8 local[16]; /* IPv4 addresses in the first four bytes */
 	u8 remote[16];
+	char congestion[16];
 };
 
 #endif

@@ -204,15 +204,20 @@ fn load(args: &Load) -> anyhow::Result<()> {
 fn unload(args: &Unload) -> anyhow::Result<()> {
     let unloaded = lull_kernel::unload(&args.name, args.force)?;
     if args.json {
-        let value = json!({ "name": args.name, "sockets_that_keep_it": unloaded.sockets });
+        let value = json!({
+            "name": args.name,
+            "sockets_that_keep_it": unloaded.open + unloaded.closed,
+            "closed_sockets_that_keep_it": unloaded.closed,
+        });
         return say(&value.to_string());
     }
-    let kept = match unloaded.sockets {
+    let kept = |count: usize, what: &str| match count {
         0 => String::new(),
-        1 => "; 1 open connection keeps it".to_owned(),
-        more => format!("; {more} open connections keep it"),
+        1 => format!("; 1 {what} connection keeps it"),
+        more => format!("; {more} {what} connections keep it"),
     };
-    say(&format!("unloaded '{}'{kept}", args.name))
+    let (open, closed) = (kept(unloaded.open, "open"), kept(unloaded.closed, "closed"));
+    say(&format!("unloaded '{}'{open}{closed}", args.name))
 }
 
 fn status(as_json: bool) -> anyhow::Result<()> {
@@ -231,6 +236,13 @@ fn status(as_json: bool) -> anyhow::Result<()> {
 }
 
 fn headline(status: &Status) -> String {
+    if !status.is_loaded {
+        let keep = match status.sockets.len() {
+            1 => "1 socket keeps it until it is closed".to_owned(),
+            more => format!("{more} sockets keep it until they are closed"),
+        };
+        return format!("{}: unloaded; {keep}", status.name);
+    }
     let parameters =
         status.parameters.map_or("loaded by another version of Lull".to_owned(), |parameters| {
             parameters.to_string()
@@ -270,7 +282,7 @@ fn table(sockets: &[Socket]) -> anyhow::Result<()> {
             socket.local.to_string(),
             socket.remote.to_string(),
             socket.state.to_owned(),
-            socket.window.to_string(),
+            of_nice(socket.window.map(|window| window.to_string())),
             of_nice(socket.yielding.map(|yielding| milliseconds(yielding.min_rtt))),
             of_nice(socket.yielding.map(|yielding| milliseconds(yielding.max_rtt))),
             milliseconds(socket.srtt),
@@ -314,8 +326,8 @@ fn status_json(status: &Status) -> Value {
     json!({
         "name": status.name,
         "parameters": status.parameters.as_ref().map(parameters_json),
-        "loaded_by": if status.automatic { "exec" } else { "load" },
-        "since": utc(status.since),
+        "loaded_by": status.is_loaded.then_some(if status.automatic { "exec" } else { "load" }),
+        "since": status.is_loaded.then(|| utc(status.since)),
         "sockets": status.sockets.iter().map(socket_json).collect::<Vec<_>>(),
     })
 }
@@ -329,7 +341,7 @@ fn socket_json(socket: &Socket) -> Value {
         "network_namespace": socket.network_namespace,
         "inode": socket.inode,
         "cgroup": socket.cgroup,
-        "window_packets": socket.window.as_f64(),
+        "window_packets": socket.window.map(|window| window.as_f64()),
         "min_rtt_us": yielding.map(|yielding| yielding.min_rtt.as_micros() as u64),
         "max_rtt_us": yielding.map(|yielding| yielding.max_rtt.as_micros() as u64),
         "srtt_us": socket.srtt.as_micros() as u64,

@@ -107,6 +107,9 @@ enum Lab {
 /// The exit code for arguments that make no sense.
 const USAGE: u8 = 2;
 
+/// What ends a program whose output nobody reads (signal(7)). It has this number on all of Linux.
+const SIGPIPE: i32 = 13;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -155,8 +158,19 @@ impl std::fmt::Display for Misuse {
     }
 }
 
+/// Whether nobody reads standard output any more, as in `lull kernel status | head -1`.
+fn is_broken_output(error: &anyhow::Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<std::io::Error>();
+    error.to_string() == "cannot write"
+        && cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
 /// Says what went wrong on one line.
 fn complain(error: &anyhow::Error) {
+    if is_broken_output(error) {
+        // As other programs end there, without a word.
+        lull_kernel::die_by(SIGPIPE);
+    }
     // Some messages quote their cause: it is said once.
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

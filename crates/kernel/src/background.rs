@@ -82,7 +82,8 @@ impl<'obj> Background<'obj> {
         // automatically loaded congestion control alive.
         let bpffs = match choice.automatic {
             Some(_) => Some(Bpffs::mount()?),
-            None => Bpffs::find(),
+            // Whoever may not look into it has loaded nothing there.
+            None => Bpffs::find().ok().flatten(),
         };
         let state = match (choice.automatic, &bpffs) {
             (Some(parameters), Some(bpffs)) => {
@@ -149,7 +150,7 @@ impl<'obj> Background<'obj> {
 
 /// Removes cgroups of ours without processes, and what they alone needed.
 pub(crate) fn clean_up(hierarchy: &Hierarchy) {
-    let bpffs = Bpffs::find();
+    let bpffs = Bpffs::find().ok().flatten();
     let state = existing(bpffs.as_ref()).ok().flatten();
     tidy(hierarchy, state, &hierarchy.reap());
 }

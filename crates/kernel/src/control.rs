@@ -1,10 +1,12 @@
 //! The congestion controls of `bpf/`, loaded into the kernel with their constants.
 
+use std::collections::BTreeSet;
 use std::mem::{MaybeUninit, offset_of};
 use std::path::Path;
 
+use libbpf_rs::query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, OpenObject};
+use libbpf_rs::{Link, MapType, OpenObject, ProgramType};
 use lull_cc::filler::{Decrease, Limit, Protocol, Timeout};
 use lull_cc::{Base, NiceParameters, Reaction};
 
@@ -127,6 +129,21 @@ impl<'obj> Control<'obj> {
         };
         link.map_err(Error::bpf("register the congestion control"))
     }
+}
+
+/// The kernel's numbers of the maps with the state of each socket, of all our congestion controls that are
+/// registered or that a socket still runs.
+pub(crate) fn maps_of_sockets() -> BTreeSet<u32> {
+    /// `socket_cong_control` of `bpf/socket.h`, as far as the kernel keeps the name of a program.
+    const PROGRAM: &[u8] = b"socket_cong_con";
+    let options = ProgInfoQueryOptions::default().include_map_ids(true);
+    let maps: BTreeSet<u32> = ProgInfoIter::with_query_opts(options)
+        .filter(|program| program.ty == ProgramType::StructOps)
+        .filter(|program| program.name.as_encoded_bytes() == PROGRAM)
+        .flat_map(|program| program.map_ids)
+        .collect();
+    let storages = MapInfoIter::default().filter(|map| map.ty == MapType::SkStorage);
+    storages.map(|map| map.id).filter(|id| maps.contains(id)).collect()
 }
 
 fn set_nice(to: &mut nice::nice_params, from: &NiceParameters) {

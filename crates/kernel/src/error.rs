@@ -1,5 +1,6 @@
 //! What can go wrong, each told in one line with the way out.
 
+use std::path::PathBuf;
 use std::{fs, io};
 
 use nix::unistd::Uid;
@@ -80,6 +81,16 @@ pub enum Error {
         /// Why it could not be mounted.
         source: io::Error,
     },
+    /// The BPF file system is there, for others.
+    #[error(
+        "the BPF file system at {} is closed to this user: run it as root, or grant CAP_DAC_OVERRIDE \
+         as well",
+        point.display()
+    )]
+    BpffsDenied {
+        /// Where it is mounted.
+        point: PathBuf,
+    },
     /// The congestion control exists neither in the kernel nor in its modules.
     #[error(
         "there is no congestion control '{name}': this kernel has {available}{way_out}",
@@ -138,15 +149,14 @@ pub enum Error {
         range: &'static str,
     },
     /// We have loaded this name before.
-    #[error(
-        "'{name}' is loaded already ({parameters}): \
-         unload it with 'lull kernel unload --name {name}', or take another --name"
-    )]
+    #[error("'{name}' is loaded already ({parameters}): {remedy}, or take another --name")]
     AlreadyLoaded {
         /// The name.
         name: String,
         /// The parameters it was loaded with.
         parameters: String,
+        /// What makes room for another one of this name.
+        remedy: String,
     },
     /// The kernel has a congestion control of this name that is not ours.
     #[error("the kernel has a congestion control '{name}' that is not Lull's: take another --name")]

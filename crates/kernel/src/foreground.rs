@@ -66,7 +66,7 @@ pub fn foreground(pid: i32, children: bool) -> Result<Adopted> {
 
 /// The names of what Lull has loaded.
 fn loaded() -> Result<BTreeSet<String>> {
-    let Some(bpffs) = Bpffs::find() else { return Ok(BTreeSet::new()) };
+    let Some(bpffs) = Bpffs::find()? else { return Ok(BTreeSet::new()) };
     let state = State::open_existing(&bpffs)?;
     Ok(state.map(|state| state.names().into_iter().collect()).unwrap_or_default())
 }

@@ -139,8 +139,17 @@ impl<'obj> Hooks<'obj> {
             .map_err(Error::io("list open connections"))?;
         let after = self.read()?;
         let micros = Duration::from_micros;
-        let [tcp_bytes, tcp_received, udp_bytes, connections, refused, lived, yielded, unmarked, ..] =
-            after;
+        let [
+            tcp_bytes,
+            tcp_received,
+            udp_bytes,
+            connections,
+            refused,
+            lived,
+            yielded,
+            unmarked,
+            ..,
+        ] = after;
         let open = |index: usize| after[index] - before[index];
         Ok(Counters {
             tcp_bytes,

@@ -13,7 +13,7 @@ use crate::mounts::Bpffs;
 use crate::parameters::Parameters;
 use crate::signals::Signals;
 use crate::state::{Place, Record, State};
-use crate::status;
+use crate::status::{self, Users};
 
 /// What [`load`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +55,20 @@ fn load_locked(state: &State<'_>, name: &str, parameters: Parameters) -> Result<
         Record { parameters, automatic: false }.replace(&place.record())?;
         return Ok(Loaded::Kept);
     }
-    Err(Error::AlreadyLoaded {
-        name: name.to_owned(),
-        parameters: old.filter(|_| place.knows_sockets()).map_or(
-            "by another version of Lull".to_owned(),
-            |record| {
-                let how = if record.automatic { ", by lull exec" } else { "" };
-                format!("{}{how}", record.parameters)
-            },
-        ),
-    })
+    let known = old.filter(|_| place.knows_sockets());
+    let parameters = match known {
+        Some(record) if record.automatic => format!("{}, by lull exec", record.parameters),
+        Some(record) => record.parameters.to_string(),
+        None => "by another version of Lull".to_owned(),
+    };
+    let remedy = match known {
+        // It cannot be unloaded before, and goes by itself then.
+        Some(record) if record.automatic => {
+            "wait until the programs of lull exec have ended".into()
+        }
+        _ => format!("unload it with 'lull kernel unload --name {name}'"),
+    };
+    Err(Error::AlreadyLoaded { name: name.to_owned(), parameters, remedy })
 }
 
 /// Registers a congestion control for as long as `lull exec` needs it, unless it is there.
@@ -99,8 +103,10 @@ pub(crate) fn unload_unused(state: &State<'_>, alive: &[String]) {
 /// What [`unload`] left running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unloaded {
-    /// Sockets that keep the congestion control until they are closed.
-    pub sockets: usize,
+    /// Sockets that keep the congestion control until a program closes them.
+    pub open: usize,
+    /// Sockets that a program has closed; they keep it until the other side has received everything.
+    pub closed: usize,
 }
 
 /// Takes a congestion control of ours out of the kernel.
@@ -114,8 +120,11 @@ pub struct Unloaded {
 pub fn unload(name: &str, force: bool) -> Result<Unloaded> {
     machine::check_name(name)?;
     machine::check_privilege("unloading a congestion control")?;
+    if !force {
+        machine::check_btf()?;
+    }
     let missing = |loaded: String| Error::NotLoaded { name: name.to_owned(), loaded };
-    let bpffs = Bpffs::find().ok_or_else(|| missing("nothing is".to_owned()))?;
+    let bpffs = Bpffs::find()?.ok_or_else(|| missing("nothing is".to_owned()))?;
     let Some(state) = State::open_existing(&bpffs)? else {
         return Err(missing("nothing is".to_owned()));
     };
@@ -144,9 +153,13 @@ fn unload_locked(state: &State<'_>, name: &str, force: bool) -> Result<Unloaded>
     };
     let or_none = |count: Result<usize>| if force { Ok(count.unwrap_or(0)) } else { count };
     let programs = or_none(programs)?;
-    let sockets = or_none(status::count_sockets(&place))?;
-    if !force && (sockets > 0 || programs > 0) {
-        let users = format!("{}, {}", plural(sockets, "socket"), plural(programs, "program"));
+    let sockets = match status::count_sockets(&place) {
+        Err(_) if force => Users::default(),
+        other => other?,
+    };
+    // Nobody sends anything more over what is closed, and it may take minutes to go.
+    if !force && (sockets.open > 0 || programs > 0) {
+        let users = format!("{}, {}", plural(sockets.open, "socket"), plural(programs, "program"));
         return Err(Error::InUse { name: name.to_owned(), users });
     }
     if !force && !sees_all {
@@ -154,7 +167,7 @@ fn unload_locked(state: &State<'_>, name: &str, force: bool) -> Result<Unloaded>
     }
     place.remove();
     wait_until_gone(name);
-    Ok(Unloaded { sockets })
+    Ok(Unloaded { open: sockets.open, closed: sockets.closed })
 }
 
 fn plural(count: usize, what: &str) -> String {

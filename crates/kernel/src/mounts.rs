@@ -17,6 +17,9 @@ use crate::process::parent;
 /// Where everybody mounts the BPF file system.
 const BPFFS: &str = "/sys/fs/bpf";
 
+/// The source of the mounts that Lull makes. Others are called after the file system, or "none".
+const SOURCE: &str = "lull";
+
 /// One line of a `mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
@@ -24,6 +27,8 @@ pub(crate) struct Mount {
     pub(crate) root: PathBuf,
     pub(crate) point: PathBuf,
     pub(crate) kind: OsString,
+    /// The device, or for file systems without one a name that the mounter chose.
+    pub(crate) source: OsString,
 }
 
 /// Reads the lines of a `mountinfo` (proc_pid_mountinfo(5)).
@@ -39,6 +44,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         root: unescape(fields.get(3)?),
         point: unescape(fields.get(4)?),
         kind: OsString::from_vec(fields.get(hyphen + 1)?.to_vec()),
+        source: OsString::from_vec(fields.get(hyphen + 2)?.to_vec()),
     })
 }
 
@@ -79,11 +85,19 @@ pub(crate) fn of_kind(process: &str, kind: &str) -> Vec<Mount> {
 /// Inside `ip netns exec` the one in sight, if any, goes with the command, so that of the oldest
 /// ancestor which we may look at comes before ours.
 #[derive(Debug)]
-pub(crate) struct Bpffs(File);
+pub(crate) struct Bpffs {
+    /// Open until it is dropped.
+    root: Option<File>,
+    /// Lull has mounted it, and unmounts it when nothing is pinned in it.
+    is_ours: bool,
+}
 
 impl Bpffs {
     /// Finds it if it is mounted.
-    pub(crate) fn find() -> Option<Self> {
+    ///
+    /// # Errors
+    /// [`Error::BpffsDenied`] if it is mounted and this process may not look into it.
+    pub(crate) fn find() -> Result<Option<Self>> {
         let elder = oldest_ancestor();
         let root = match &elder {
             Some(pid) => PathBuf::from(format!("/proc/{pid}/root")),
@@ -92,28 +106,65 @@ impl Bpffs {
         let mut mounts = of_kind(elder.as_deref().unwrap_or("self"), "bpf");
         mounts.retain(|mount| mount.root == Path::new("/"));
         mounts.sort_by_key(|mount| mount.point != Path::new(BPFFS));
-        mounts
-            .iter()
-            .filter_map(|mount| mount.point.strip_prefix("/").ok())
-            .filter_map(|point| File::open(root.join(point)).ok())
-            // Another mount may lie on top.
-            .find(|root| fstatfs(root).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC))
-            .map(Bpffs)
+        let mut denied = None;
+        for mount in &mounts {
+            let Ok(point) = mount.point.strip_prefix("/") else { continue };
+            match File::open(root.join(point)) {
+                // Another mount may lie on top.
+                Ok(root) if is_bpffs(&root) => {
+                    let is_ours = mount.source == SOURCE && mount.point == Path::new(BPFFS);
+                    return Ok(Some(Bpffs { root: Some(root), is_ours }));
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    denied.get_or_insert(&mount.point);
+                }
+                _ => {}
+            }
+        }
+        match denied {
+            Some(point) => Err(Error::BpffsDenied { point: point.clone() }),
+            None => Ok(None),
+        }
     }
 
     /// Finds it, and mounts it if need be.
     pub(crate) fn mount() -> Result<Self> {
-        if let Some(found) = Self::find() {
+        if let Some(found) = Self::find()? {
             return Ok(found);
         }
-        mount_bpffs().map_err(|source| Error::NoBpffs { source })?;
-        Self::find().ok_or_else(|| Error::NoBpffs { source: io::ErrorKind::NotFound.into() })
+        in_namespace_of_elder(mount_bpffs).map_err(|source| Error::NoBpffs { source })?;
+        Self::find()?.ok_or_else(|| Error::NoBpffs { source: io::ErrorKind::NotFound.into() })
     }
 
     /// A path that leads there from any namespace, for as long as this lives.
     pub(crate) fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+        let root = self.root.as_ref().expect("it is open until it is dropped");
+        PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()))
     }
+}
+
+impl Drop for Bpffs {
+    fn drop(&mut self) {
+        if self.is_ours && is_empty(&self.path()) {
+            self.root = None;
+            // Fails while another `lull` has it open, which does the same afterwards.
+            let _ = in_namespace_of_elder(|| Ok(nix::mount::umount(BPFFS)?));
+        }
+    }
+}
+
+/// Whether nothing is pinned there.
+fn is_empty(root: &Path) -> bool {
+    /// A kernel with CONFIG_BPF_PRELOAD pins these itself.
+    const PRELOADED: [&str; 2] = ["maps.debug", "progs.debug"];
+    let is_preloaded = |name: OsString| PRELOADED.iter().any(|preloaded| name == *preloaded);
+    fs::read_dir(root).is_ok_and(|mut pins| {
+        pins.all(|pin| pin.is_ok_and(|pin| is_preloaded(pin.file_name())))
+    })
+}
+
+fn is_bpffs(root: &File) -> bool {
+    fstatfs(root).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC)
 }
 
 /// The oldest ancestor whose mounts we may look at, if they are not ours.
@@ -128,24 +179,25 @@ fn oldest_ancestor() -> Option<String> {
     (namespace(&elder) != namespace("self")).then_some(elder)
 }
 
-/// Mounts it where bpftool and systemd do, for the oldest ancestor if we may.
-fn mount_bpffs() -> io::Result<()> {
-    let Some(elder) = oldest_ancestor() else { return mount_bpffs_here() };
+/// Does something to the mounts of the oldest ancestor that we may look at.
+fn in_namespace_of_elder(what: fn() -> io::Result<()>) -> io::Result<()> {
+    let Some(elder) = oldest_ancestor() else { return what() };
     // A thread of its own, since the whole thread changes its namespace and ends with it.
     thread::spawn(move || -> io::Result<()> {
         let namespace = File::open(format!("/proc/{elder}/ns/mnt"))?;
         nix::sched::unshare(CloneFlags::CLONE_FS)?;
         nix::sched::setns(namespace, CloneFlags::CLONE_NEWNS)?;
-        mount_bpffs_here()
+        what()
     })
     .join()
     .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
 }
 
-fn mount_bpffs_here() -> io::Result<()> {
+/// Mounts it where bpftool and systemd do.
+fn mount_bpffs() -> io::Result<()> {
     // As they do. By itself the kernel lets everybody write to it.
     let mode = Some("mode=0700");
-    Ok(nix::mount::mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), mode)?)
+    Ok(nix::mount::mount(Some(SOURCE), BPFFS, Some("bpf"), MsFlags::empty(), mode)?)
 }
 
 #[cfg(test)]
@@ -163,9 +215,15 @@ mod tests {
                 Mount {
                     root: "/".into(),
                     point: "/sys/fs/cgroup/unified".into(),
-                    kind: "cgroup2".into()
+                    kind: "cgroup2".into(),
+                    source: "cgroup2".into()
                 },
-                Mount { root: "/a b".into(), point: "/mnt/with space".into(), kind: "bpf".into() },
+                Mount {
+                    root: "/a b".into(),
+                    point: "/mnt/with space".into(),
+                    kind: "bpf".into(),
+                    source: "none".into()
+                },
             ]
         );
     }

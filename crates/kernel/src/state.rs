@@ -118,6 +118,12 @@ impl Place {
         self.0.join(SOCKETS)
     }
 
+    /// The kernel's number of the map with the state of each socket.
+    pub(crate) fn sockets_id(&self) -> Option<u32> {
+        let map = MapHandle::from_pinned_path(self.sockets()).ok()?;
+        Some(map.info().ok()?.info.id)
+    }
+
     pub(crate) fn record(&self) -> PathBuf {
         self.0.join(RECORD)
     }

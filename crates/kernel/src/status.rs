@@ -1,6 +1,6 @@
 //! What is loaded, and the sockets that run it in every network namespace.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::Read;
 use std::mem::MaybeUninit;
@@ -13,17 +13,19 @@ use libbpf_rs::{Iter, MapHandle};
 use lull_cc::Window;
 
 use crate::error::{Error, Result};
-use crate::machine;
 use crate::mounts::Bpffs;
 use crate::parameters::Parameters;
 use crate::skeletons::status::StatusSkelBuilder;
 use crate::state::{Place, Record, State};
+use crate::{control, machine};
 
 /// A congestion control that is loaded.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// Its name.
     pub name: String,
+    /// Whether it is loaded still. If not, these sockets keep what had that name until they are closed.
+    pub is_loaded: bool,
     /// What it was loaded with; None if another version of Lull loaded it.
     pub parameters: Option<Parameters>,
     /// Loaded by `lull exec`, and unloaded when its last program ends.
@@ -49,8 +51,8 @@ pub struct Socket {
     pub inode: u64,
     /// Identity of its cgroup: the inode of the directory.
     pub cgroup: u64,
-    /// The window W.
-    pub window: Window,
+    /// The window W; None of a socket that runs what is no longer loaded.
+    pub window: Option<Window>,
     /// Smoothed round-trip time.
     pub srtt: Duration,
     /// How it yields; None if it does not by itself, as TCP-Background.
@@ -95,24 +97,17 @@ pub struct Owner {
 /// If the process may not ask.
 pub fn status() -> Result<Vec<Status>> {
     machine::check_privilege("reading what is loaded")?;
-    let Some(bpffs) = Bpffs::find() else { return Ok(Vec::new()) };
-    let Some(state) = State::open_existing(&bpffs)? else { return Ok(Vec::new()) };
-    let mut all = Vec::new();
-    for name in state.names() {
-        let Some(place) = state.find(&name) else { continue };
-        let sockets = sockets(&place)?;
-        let record = Record::read(&place.record())?;
-        let since =
-            place.since().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-        all.push(Status {
-            name,
-            // Another version's are not to be told by ours.
-            parameters: record.map(|record| record.parameters).filter(|_| sockets.is_some()),
-            automatic: record.is_some_and(|record| record.automatic),
-            since,
-            sockets: sockets.unwrap_or_default(),
-        });
-    }
+    machine::check_btf()?;
+    let bpffs = Bpffs::find()?;
+    let state = match &bpffs {
+        Some(bpffs) => State::open_existing(bpffs)?,
+        None => None,
+    };
+    let mut all = match &state {
+        Some(state) => loaded(state)?,
+        None => Vec::new(),
+    };
+    all.extend(unloaded(state.as_ref())?);
     drop(state);
     if all.iter().any(|status| !status.sockets.is_empty()) {
         let owners = owners();
@@ -123,37 +118,117 @@ pub fn status() -> Result<Vec<Status>> {
     Ok(all)
 }
 
+/// What is loaded, with its sockets.
+fn loaded(state: &State<'_>) -> Result<Vec<Status>> {
+    let mut all = Vec::new();
+    for name in state.names() {
+        let Some(place) = state.find(&name) else { continue };
+        let sockets = sockets(&place)?;
+        let record = Record::read(&place.record())?;
+        let since =
+            place.since().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        all.push(Status {
+            name,
+            is_loaded: true,
+            // Another version's are not to be told by ours.
+            parameters: record.map(|record| record.parameters).filter(|_| sockets.is_some()),
+            automatic: record.is_some_and(|record| record.automatic),
+            since,
+            sockets: sockets.unwrap_or_default(),
+        });
+    }
+    Ok(all)
+}
+
+/// The sockets that chose what was unloaded since, by its name.
+///
+/// Their maps are those of the programs of ours that are pinned nowhere. What another process of Lull
+/// holds registered for itself is none of them.
+fn unloaded(state: Option<&State<'_>>) -> Result<Vec<Status>> {
+    let places = |state: &State<'_>| {
+        let names = state.names().into_iter();
+        names.filter_map(|name| state.find(&name)).collect::<Vec<_>>()
+    };
+    let pinned: Vec<u32> =
+        state.map(places).unwrap_or_default().iter().filter_map(Place::sockets_id).collect();
+    let mut by_name = BTreeMap::<String, Vec<Socket>>::new();
+    for id in control::maps_of_sockets() {
+        let Some(map) = Some(id).filter(|id| !pinned.contains(id)).and_then(open_map) else {
+            continue;
+        };
+        for record in ask(&map, Question::Records(Kind::Unknown))?.chunks_exact(RECORD_SIZE) {
+            by_name.entry(name_in(record)).or_default().push(parse(record, Kind::Unknown));
+        }
+    }
+    let is_pinned = |name: &str| state.is_some_and(|state| state.find(name).is_some());
+    by_name.retain(|name, _| is_pinned(name) || !machine::is_registered(name));
+    let status = |(name, sockets)| Status {
+        name,
+        is_loaded: false,
+        parameters: None,
+        automatic: false,
+        since: Duration::ZERO,
+        sockets,
+    };
+    Ok(by_name.into_iter().map(status).collect())
+}
+
+fn open_map(id: u32) -> Option<MapHandle> {
+    MapHandle::from_map_id(id).ok()
+}
+
 /// The size of `struct status_record`, which bpf/status.bpf.c asserts.
-const RECORD_SIZE: usize = 120;
+const RECORD_SIZE: usize = 136;
 
 /// None if another version of Lull keeps another state of them.
 fn sockets(place: &Place) -> Result<Option<Vec<Socket>>> {
     let Some(algorithm) = place.algorithm().filter(|_| place.knows_sockets()) else {
         return Ok(None);
     };
-    let yields = algorithm.yields();
-    let bytes = ask(place, Question::Records { is_nice: yields })?;
+    let kind = if algorithm.yields() { Kind::Nice } else { Kind::Background };
+    let bytes = ask(&open_sockets(place)?, Question::Records(kind))?;
     let records = bytes.chunks_exact(RECORD_SIZE);
-    Ok(Some(records.map(|record| parse(record, yields)).collect()))
+    Ok(Some(records.map(|record| parse(record, kind)).collect()))
+}
+
+/// How many sockets run something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Users {
+    /// Those that a program holds.
+    pub(crate) open: usize,
+    /// Those that are closed, and live until the other side has everything.
+    pub(crate) closed: usize,
 }
 
 /// How many sockets run what is loaded at a place, by whatever version of Lull.
-pub(crate) fn count_sockets(place: &Place) -> Result<usize> {
-    Ok(ask(place, Question::Count)?.len())
+pub(crate) fn count_sockets(place: &Place) -> Result<Users> {
+    let bytes = ask(&open_sockets(place)?, Question::Count)?;
+    let open = bytes.iter().filter(|&&byte| byte == 1).count();
+    Ok(Users { open, closed: bytes.len() - open })
+}
+
+fn open_sockets(place: &Place) -> Result<MapHandle> {
+    MapHandle::from_pinned_path(place.sockets()).map_err(Error::bpf("open the map of sockets"))
+}
+
+/// What the state of a socket is; the order of the enumeration in `bpf/status.bpf.c`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Possibly another version's: it is not looked at.
+    Unknown,
+    Nice,
+    Background,
 }
 
 /// What a program of `bpf/status.bpf.c` answers for each socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
-    /// A record, out of a state that this version knows.
-    Records { is_nice: bool },
+    Records(Kind),
     /// A byte.
     Count,
 }
 
-fn ask(place: &Place, question: Question) -> Result<Vec<u8>> {
-    let map = MapHandle::from_pinned_path(place.sockets())
-        .map_err(Error::bpf("open the map of sockets"))?;
+fn ask(map: &MapHandle, question: Question) -> Result<Vec<u8>> {
     let mut object = MaybeUninit::uninit();
     let mut open = StatusSkelBuilder::default()
         .open(&mut object)
@@ -163,10 +238,13 @@ fn ask(place: &Place, question: Question) -> Result<Vec<u8>> {
         .set_autocreate(false)
         .map_err(Error::bpf("open the program that lists sockets"))?;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
-    rodata.is_nice = question != Question::Records { is_nice: false };
+    rodata.state_kind = match question {
+        Question::Records(kind) => kind as u32,
+        Question::Count => Kind::Unknown as u32,
+    };
     let loaded = open.load().map_err(Error::bpf("load the program that lists sockets"))?;
     let program = match question {
-        Question::Records { .. } => &loaded.progs.lull_status,
+        Question::Records(_) => &loaded.progs.lull_status,
         Question::Count => &loaded.progs.lull_count,
     };
     let link = program.attach_iter(map.as_fd()).map_err(Error::bpf("list sockets"))?;
@@ -206,7 +284,7 @@ impl Fields<'_> {
 }
 
 /// The mirror of `struct status_record` in bpf/status.h, in its order.
-fn parse(record: &[u8], yields: bool) -> Socket {
+fn parse(record: &[u8], kind: Kind) -> Socket {
     let mut fields = Fields(record);
     let window = Window::from_raw(fields.long());
     let yielded = Duration::from_micros(fields.long());
@@ -234,9 +312,9 @@ fn parse(record: &[u8], yields: bool) -> Socket {
         network_namespace,
         inode,
         cgroup,
-        window,
+        window: (kind != Kind::Unknown).then_some(window),
         srtt,
-        yielding: yields.then_some(Yielding {
+        yielding: (kind == Kind::Nice).then_some(Yielding {
             min_rtt,
             max_rtt,
             rounds,
@@ -247,6 +325,12 @@ fn parse(record: &[u8], yields: bool) -> Socket {
         bytes_sent,
         owner: None,
     }
+}
+
+/// The congestion control that the socket of a record runs.
+fn name_in(record: &[u8]) -> String {
+    let name = &record[RECORD_SIZE - 16..];
+    String::from_utf8_lossy(name.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned()
 }
 
 fn address(family: i32, bytes: [u8; 16]) -> IpAddr {
@@ -327,16 +411,18 @@ mod tests {
         bytes.extend(0u32.to_ne_bytes());
         bytes.extend([127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         bytes.extend([10, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        // The compiler rounds the C structure up to a multiple of eight.
-        assert_eq!(bytes.len().next_multiple_of(8), RECORD_SIZE);
-        let socket = parse(&bytes, true);
+        bytes.extend(*b"nice\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(bytes.len(), RECORD_SIZE);
+        assert_eq!(name_in(&bytes), "nice");
+        let socket = parse(&bytes, Kind::Nice);
         assert_eq!(socket.local, "127.0.0.1:80".parse().unwrap());
         assert_eq!(socket.remote, "10.0.0.2:443".parse().unwrap());
         assert_eq!(socket.state, "ESTAB");
-        assert_eq!(socket.window, Window::ONE);
+        assert_eq!(socket.window, Some(Window::ONE));
         assert_eq!(socket.yielding.unwrap().rounds_congested, 12);
         assert_eq!(socket.srtt, Duration::from_micros(10));
-        assert_eq!(parse(&bytes, false).yielding, None);
+        assert_eq!(parse(&bytes, Kind::Background).yielding, None);
+        assert_eq!(parse(&bytes, Kind::Unknown).window, None);
     }
 
     #[test]

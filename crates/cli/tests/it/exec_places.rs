@@ -406,7 +406,9 @@ fn a_bpf_file_system_is_mounted_or_its_absence_told() {
     let script = format!(
         "{unmount}; \"$LULL\" kernel load --name $1 && \"$LULL\" kernel status &&
         ls /sys/fs/bpf/lull && \"$LULL\" kernel unload --name $1 &&
-        ! ls -d /sys/fs/bpf/lull 2>/dev/null"
+        ! ls -d /sys/fs/bpf/lull 2>/dev/null &&
+        \"$LULL\" exec --quiet --cc $1 --automatic -- grep -c ' bpf ' /proc/mounts | grep -qx 1 &&
+        ! grep ' bpf ' /proc/mounts"
     );
     let said = finish(&mut private_shell(&script, &[&nice.0])).ok();
     assert!(said.ends_with(&format!("\n{0}\nunloaded '{0}'\n", nice.0)), "{said}");

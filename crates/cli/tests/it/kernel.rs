@@ -76,7 +76,10 @@ fn json_tells_what_was_done() {
     assert_eq!((&value["name"], &value["algorithm"]), (&json!(nice.0), &json!("vegas")));
     assert_eq!(value["threshold"], Value::Null);
     let value: Value = serde_json::from_str(&unload(&nice.0, &["--json"]).ok()).unwrap();
-    assert_eq!(value, json!({ "name": nice.0, "sockets_that_keep_it": 0 }));
+    let none = json!({
+        "name": nice.0, "sockets_that_keep_it": 0, "closed_sockets_that_keep_it": 0
+    });
+    assert_eq!(value, none);
 }
 
 #[test]
@@ -271,6 +274,10 @@ fn a_kernel_without_type_information_is_told() {
     finish(&mut private_shell(script, &[&nice.0])).fails(1, "/sys/kernel/btf/vmlinux is missing");
     let script = "mount -t tmpfs none /sys/kernel/btf; \"$LULL\" exec --cc reno true";
     finish(&mut private_shell(script, &[])).fails(125, "/sys/kernel/btf/vmlinux is missing");
+    for command in ["status", "unload"] {
+        let script = format!("mount -t tmpfs none /sys/kernel/btf; \"$LULL\" kernel {command}");
+        finish(&mut private_shell(&script, &[])).fails(1, "/sys/kernel/btf/vmlinux is missing");
+    }
     eventually("it is unloaded", || !nice.is_loaded());
 }
 
@@ -295,8 +302,8 @@ fn a_missing_capability_is_told() {
 fn unloaded_with_pins() -> (Variant, String) {
     // With it, the BPF file system is mounted if nobody had.
     let nice = Variant::load(&[]);
-    unload(&nice.0, &[]).ok();
     let folder = finish(&mut shell("grep -m1 ' bpf ' /proc/self/mounts | cut -d' ' -f2", &[])).ok();
+    unload(&nice.0, &[]).ok();
     assert_ne!(folder.trim(), "");
     let pins = format!("{}/lull/{}", folder.trim(), nice.0);
     (nice, pins)
@@ -350,4 +357,123 @@ fn a_load_that_is_killed_leaves_no_half() {
         assert!(!fs::exists(&pins).unwrap());
     }
     assert!(halves > 0, "no kill came while its pins were made");
+}
+
+/// Sockets that chose a name keep what had it.
+#[test]
+fn status_shows_sockets_of_what_is_unloaded() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let nice = Variant::load(&[]);
+    let mut command = lull(&["exec", "--quiet", "--cc", &nice.0, "--", "python3"]);
+    command.arg(program("peer.py")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut kept = Kept::spawn(&mut command);
+    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    assert_eq!(nice.status().unwrap()["sockets"].as_array().unwrap().len(), 2);
+    unload(&nice.0, &["--force"]).ok();
+    eventually("it is unloaded", || !nice.is_loaded());
+
+    let status = nice.status().unwrap();
+    assert_eq!((&status["loaded_by"], &status["since"]), (&Value::Null, &Value::Null), "{status}");
+    let sockets = status["sockets"].as_array().unwrap();
+    assert_eq!(sockets.len(), 2, "{status}");
+    assert!(sockets.iter().all(|socket| socket["command"] == "python3"), "{status}");
+    let table = finish(&mut lull(&["kernel", "status"])).ok();
+    let line = format!("{}: unloaded; 2 sockets keep it until they are closed\n", nice.0);
+    assert!(table.contains(&line), "{table}");
+    // Another one of that name is not theirs.
+    finish(&mut lull(&["kernel", "load", "--name", &nice.0])).ok();
+    let text = finish(&mut lull(&["kernel", "status", "--json"])).ok();
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let counts: Vec<_> = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|status| status["name"] == nice.0.as_str())
+        .map(|status| (status["loaded_by"].clone(), status["sockets"].as_array().unwrap().len()))
+        .collect();
+    assert_eq!(counts, [(json!("load"), 0), (Value::Null, 2)]);
+    drop(kept.0.stdin.take());
+    assert!(kept.0.wait().unwrap().success());
+    unload(&nice.0, &[]).ok();
+    eventually("no socket keeps it", || nice.status().is_none());
+}
+
+/// Their program has ended; the other side takes nothing, so they stay for minutes.
+#[test]
+fn closed_sockets_do_not_block_unload() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let nice = Variant::load(&[]);
+    let script = "import os, socket, sys
+listener = socket.create_server(('127.0.0.1', 0))
+if not os.fork():
+    client = socket.socket()
+    client.setsockopt(6, 13, sys.argv[1].encode())
+    client.connect(listener.getsockname())
+    client.setblocking(False)
+    try:
+        while True:
+            client.send(bytes(1 << 16))
+    except BlockingIOError:
+        os._exit(0)
+os.wait()
+print('ready', flush=True)
+sys.stdin.readline()";
+    let mut command = Command::new("python3");
+    command.args(["-c", script, &nice.0]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut kept = Kept::spawn(&mut command);
+    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let sockets = nice.status().unwrap()["sockets"].clone();
+    assert_eq!((&sockets[0]["state"], &sockets[0]["inode"]), (&json!("FIN-WAIT-1"), &json!(0)));
+    let said = unload(&nice.0, &[]).ok();
+    assert_eq!(said, format!("unloaded '{}'; 1 closed connection keeps it\n", nice.0));
+}
+
+#[test]
+fn broken_output_ends_like_other_programs() {
+    needs!(lull_testing::bpf());
+    let nice = Variant::load(&[]);
+    // The reader is gone before anything is written.
+    let script = "exec 3>&1; { sleep 0.3; \"$LULL\" kernel status; echo $? >&3; } | true";
+    let said = finish(&mut shell(script, &[]));
+    assert_eq!((said.out.as_str(), said.err.as_str()), ("141\n", ""), "{said:?}");
+    drop(nice);
+}
+
+/// With capabilities of the file, as by setcap(8), and /sys/fs/bpf for root alone.
+#[test]
+fn closed_bpf_file_system_is_reported() {
+    needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
+    let nice = Variant::load(&[]);
+    let public = lull_testing::PublicCopy::of(support::LULL.as_ref());
+    let script =
+        "mount -t bpf -o mode=0700 bpf /sys/fs/bpf; capabilities=+net_admin,+cap_38,+cap_39
+        setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=$capabilities \
+            --ambient-caps=$capabilities \"$1/lull\" kernel $2";
+    for command in ["status", "load", "unload"] {
+        let arguments = [public.folder().to_str().unwrap(), command];
+        let said = finish(&mut private_shell(script, &arguments));
+        said.fails(1, "the BPF file system at /sys/fs/bpf is closed to this user: run it as root");
+    }
+    drop(nice);
+}
+
+#[test]
+fn load_over_automatic_one_says_when_it_goes() {
+    needs!(lull_testing::bpf());
+    let nice = Variant::unloaded();
+    let exec = ["exec", "--quiet", "--cc", &nice.0, "--automatic", "--"];
+    let mut command = lull(&exec);
+    let mut kept = Kept::spawn(
+        command.args(["sh", "-c", "echo; read line"]).stdin(Stdio::piped()).stdout(Stdio::piped()),
+    );
+    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "");
+    let words = "by lull exec): wait until the programs of lull exec have ended, or take another";
+    load(&nice.0, &["--threshold", "0.1"]).fails(1, words);
+    drop(kept.0.stdin.take());
+    kept.0.wait().unwrap();
+    eventually("it is unloaded", || !nice.is_loaded());
+    load(&nice.0, &["--threshold", "0.1"]).ok();
 }
