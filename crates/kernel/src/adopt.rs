@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::background::{Background, Choice};
 use crate::cgroup::{self, Cgroup};
 use crate::error::{Error, Result};
-use crate::machine;
+use crate::{machine, reaper};
 use crate::mend::{self, Mended};
 use crate::process::parent;
 use crate::release::Releases;
@@ -63,22 +63,27 @@ pub fn adopt(pid: i32, children: bool, choice: &Choice) -> Result<Adopted> {
         return Err(Error::NotToBeMoved { pid, why });
     }
     // Nobody shall interrupt us between the cgroup and its first process.
-    let _signals = Signals::block()?;
+    let signals = Signals::block()?;
     let mut storage = MaybeUninit::uninit();
     let background = Background::set_up(choice, &mut storage)?;
     let mut shelters = Shelters { background: &background, choice, inside: Vec::new() };
     let result = move_all(&mut shelters, pid, children);
     let Shelters { inside, .. } = shelters;
-    // Where nobody needed them.
-    for shelter in inside {
-        shelter.cgroup.map(Cgroup::remove);
-    }
+    let mut left: Vec<PathBuf> =
+        inside.into_iter().filter_map(|shelter| removed_or_left(shelter.cgroup?)).collect();
     if result.is_err() {
         background.tear_down();
     } else {
-        background.cgroup.remove();
+        left.extend(removed_or_left(background.cgroup));
+        reaper::leave_behind(left, &signals);
     }
     result
+}
+
+/// Removes a cgroup that nobody needed; the path of one with processes.
+fn removed_or_left(cgroup: Cgroup) -> Option<PathBuf> {
+    let path = cgroup.called().to_owned();
+    (!cgroup.remove()).then_some(path)
 }
 
 /// A file of `/proc`. Names of programs need not be UTF-8.

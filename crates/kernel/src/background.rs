@@ -138,13 +138,15 @@ impl<'obj> Background<'obj> {
         }
     }
 
-    /// Removes the cgroup unless processes are left in it, and what nobody needs any more.
-    pub(crate) fn tear_down(self) {
+    /// Removes the cgroup unless processes are left in it, and what nobody needs any more. Says whether
+    /// the cgroup is gone.
+    pub(crate) fn tear_down(self) -> bool {
         // The lock first: whoever sets up meanwhile must not find the congestion control loaded
         // and then lose it.
         let state = existing(self.bpffs.as_ref()).ok().flatten();
-        self.cgroup.remove();
+        let is_gone = self.cgroup.remove();
         tidy(&self.hierarchy, state, &self.hierarchy.reap());
+        is_gone
     }
 }
 

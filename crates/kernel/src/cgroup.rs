@@ -122,6 +122,12 @@ impl Hierarchy {
         move_to(&self.path().join(below), pid)
     }
 
+    /// The file that says whether a cgroup has processes, if there is such a cgroup.
+    pub(crate) fn events_of(&self, cgroup: &Path) -> Option<File> {
+        let below = cgroup.strip_prefix(&self.top).ok()?;
+        File::open(self.path().join(below).join("cgroup.events")).ok()
+    }
+
     /// The cgroup of this process, as `/proc/PID/cgroup` calls it.
     pub(crate) fn own(&self) -> PathBuf {
         self.top.join(&self.own)
@@ -355,6 +361,11 @@ impl Cgroup {
     /// If there is no such process.
     pub(crate) fn holds(&self, pid: i32) -> io::Result<bool> {
         Ok(cgroup_of(pid)?.starts_with(&self.called))
+    }
+
+    /// As `/proc/PID/cgroup` calls it.
+    pub(crate) fn called(&self) -> &Path {
+        &self.called
     }
 
     /// The processes of the cgroup and of those inside it.

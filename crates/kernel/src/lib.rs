@@ -21,6 +21,7 @@ mod mend;
 mod mounts;
 mod parameters;
 mod process;
+mod reaper;
 mod release;
 mod run;
 mod signals;

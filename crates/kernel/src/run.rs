@@ -24,7 +24,7 @@ use crate::process::{cgroup_of, descends};
 use crate::signals::{Received, Signals};
 use crate::user::{self, User};
 use crate::witness::{PATIENCE, Witness};
-use crate::{cgroup, mend, sys, witness};
+use crate::{cgroup, mend, reaper, sys, witness};
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,11 @@ pub fn run(program: &[OsString], choice: &Choice, user: Option<&User>) -> Result
     let background = Background::set_up(choice, &mut storage)?;
     let program = Program { words: program, user };
     let result = run_in(&background, &program, choice, &signals);
-    background.tear_down();
+    let cgroup = background.cgroup.called().to_owned();
+    let is_gone = background.tear_down();
+    if !is_gone {
+        reaper::leave_behind(vec![cgroup], &signals);
+    }
     if result.is_ok() {
         // To die of one now would say that the program had.
         signals.discard();

@@ -200,6 +200,34 @@ pub(crate) fn fork_idle(name: &'static CStr) -> io::Result<c_int> {
     Ok(pid)
 }
 
+/// Forks a process of some name that does something and ends. It outlives the caller, who need not wait
+/// for it, and has no descriptor, terminal or folder of the caller.
+pub(crate) fn fork_detached(name: &'static CStr, what: impl FnOnce()) -> io::Result<()> {
+    // SAFETY: this process has one thread, so the child may do all that it may.
+    let pid = check(unsafe { libc::fork() })?;
+    if pid != 0 {
+        // The child between the two ends at once.
+        // SAFETY: takes integers, and a null pointer that means that nothing is to be written.
+        return check(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }).map(drop);
+    }
+    // SAFETY: `name` and the paths live for ever; all else are integers. Whatever owns a descriptor
+    // is never dropped here: `_exit` runs no destructors of the caller.
+    unsafe {
+        libc::setsid();
+        if libc::fork() != 0 {
+            libc::_exit(0);
+        }
+        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+        libc::syscall(libc::SYS_close_range, 0, c_uint::MAX, 0);
+        for _ in 0..3 {
+            libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+        }
+        libc::chdir(c"/".as_ptr());
+        what();
+        libc::_exit(0);
+    }
+}
+
 /// The process group that a terminal listens to.
 pub(crate) fn foreground_group(terminal: BorrowedFd<'_>) -> io::Result<i32> {
     // SAFETY: takes an integer and touches no memory of ours.

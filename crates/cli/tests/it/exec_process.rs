@@ -288,8 +288,32 @@ fn children_that_outlive_the_program_are_told_of() {
     let cgroup = cgroups_of(&kept.pid()).pop().expect("the cgroup stays");
     finish(&mut shell("kill $1", &[&sleeper])).ok();
     eventually("the child ends", || !runs(&sleeper));
-    finish(&mut lull(&["exec", "--cc", "reno", "--", "true"])).ok();
-    assert!(!cgroup.exists());
+    eventually("the cgroup is removed", || !cgroup.exists());
+}
+
+/// Without another run of `lull`: a process stays behind for that. The pipes of `lull` are closed
+/// meanwhile.
+#[test]
+fn background_of_ended_daemon_is_removed() {
+    needs!(lull_testing::bpf());
+    let nice = Variant::unloaded();
+    let mut command = lull(&["exec", "--quiet", "--cc", &nice.0, "--automatic", "--", "sh", "-c"]);
+    command.arg("sleep 30 </dev/null >/dev/null 2>&1 & echo $!");
+    let sleeper = finish(&mut command).ok().trim().to_owned();
+    assert!(nice.is_loaded() && nice.cgroups().len() == 1);
+    finish(&mut shell("kill $1", &[&sleeper])).ok();
+    eventually("the cgroup is removed", || nice.cgroups().is_empty());
+    eventually("it is unloaded", || !nice.is_loaded());
+
+    // The same of a process that was moved.
+    let mut kept = Kept::spawn(&mut shell("exec sleep 30", &[]));
+    let exec = ["exec", "--quiet", "--cc", &nice.0, "--automatic", "--pid", &kept.pid()];
+    finish(&mut lull(&exec)).ok();
+    assert!(nice.is_loaded() && nice.cgroups().len() == 1);
+    kept.0.kill().unwrap();
+    kept.0.wait().unwrap();
+    eventually("the cgroup is removed", || nice.cgroups().is_empty());
+    eventually("it is unloaded", || !nice.is_loaded());
 }
 
 /// Kills at a different moment each time, from before the first system call to after the end.

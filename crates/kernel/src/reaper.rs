@@ -1,0 +1,54 @@
+//! Removes backgrounds when the processes in them have ended, after `lull` itself has.
+//!
+//! Nobody waits for a daemon that outlives its `lull`, or for a process that was moved. So a process
+//! stays behind that waits until their cgroups are empty. It is in the cgroup of `lull`, so whoever
+//! stops that one, such as systemd with a unit, ends it as well; then the next `lull` clears.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigmaskHow, sigprocmask};
+
+use crate::background::clean_up;
+use crate::cgroup::Hierarchy;
+use crate::signals::Signals;
+use crate::sys;
+
+/// Leaves a process behind that removes these cgroups, called as in `/proc/PID/cgroup`, when they are
+/// empty, and what they alone needed. Without another process the next `lull` does that.
+pub(crate) fn leave_behind(cgroups: Vec<PathBuf>, signals: &Signals) {
+    if cgroups.is_empty() {
+        return;
+    }
+    let mask = signals.mask;
+    let _ = sys::fork_detached(c"lull-reaper", || {
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None);
+        wait_and_clean_up(cgroups);
+    });
+}
+
+fn wait_and_clean_up(cgroups: Vec<PathBuf>) {
+    let Ok(hierarchy) = Hierarchy::open() else { return };
+    for cgroup in cgroups {
+        let Some(events) = hierarchy.events_of(&cgroup) else { continue };
+        wait_until_empty(events);
+        clean_up(&hierarchy);
+    }
+}
+
+/// Returns when no process is left in a cgroup, or it is gone.
+fn wait_until_empty(mut events: File) {
+    loop {
+        let mut text = String::new();
+        let is_read = events.rewind().and_then(|()| events.read_to_string(&mut text)).is_ok();
+        if !is_read || !text.lines().any(|line| line == "populated 1") {
+            return;
+        }
+        // The kernel reports each change of the file so.
+        let mut descriptors = [PollFd::new(events.as_fd(), PollFlags::POLLPRI)];
+        let _ = poll(&mut descriptors, PollTimeout::NONE);
+    }
+}
