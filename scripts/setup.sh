@@ -151,8 +151,11 @@ if [ "${1:-}" = test ]; then
     wish nodejs node
     # Debian's nodejs has no npm, others bring theirs.
     wish npm npm
+    wish openssh-sftp-server /usr/lib/openssh/sftp-server
     need python3 python3
+    wish sshfs sshfs
     wish sudo sudo
+    wish tmux tmux
     # Only to install cargo-nextest.
     python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
     wish zstd zstd

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use libbpf_cargo::SkeletonBuilder;
 
 /// Every program of `bpf/`; each becomes a module of the same name.
-const PROGRAMS: [&str; 4] = ["background", "exec", "nice", "status"];
+const PROGRAMS: [&str; 5] = ["background", "elsewhere", "exec", "nice", "status"];
 
 fn main() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");

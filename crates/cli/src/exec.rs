@@ -52,10 +52,9 @@ Examples:
 /// called sudo, with the environment from before sudo. Use --user for another user. In a root shell
 /// or a script of root, the program runs as root.
 ///
-/// In the foreground stays what they have others do (systemd-run, docker run, ssh through a
-/// ControlMaster that runs already), and what is moved elsewhere: su where it opens a session of
-/// systemd, snap run, systemd-run --scope, podman run. If that is the program itself, lull says so
-/// at the end; it does not see it of children.
+/// Work that other processes send stays in the foreground: containers, windows of a tmux that runs
+/// already, ssh through a ControlMaster, network file systems that are mounted already. At the end, lull
+/// reports it with what you can do.
 ///
 /// In a unit of systemd, the sockets that it hands over are the program's; with NotifyAccess=all
 /// the program can say that it is ready, and feed the watchdog.

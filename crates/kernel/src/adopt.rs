@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use crate::background::{Background, Choice};
 use crate::cgroup::{self, Cgroup};
 use crate::error::{Error, Result};
-use crate::{machine, reaper};
 use crate::mend::{self, Mended};
 use crate::process::parent;
 use crate::release::Releases;
 use crate::signals::Signals;
+use crate::{machine, reaper};
 
 /// PF_KTHREAD of the kernel, in the flags of `/proc/PID/stat`.
 const KERNEL_THREAD: u32 = 0x0020_0000;

@@ -37,7 +37,7 @@ impl Choice {
     /// What the sockets of this process, or of one that is moved, get by system calls.
     pub(crate) fn wanted<'a>(&'a self, releases: Option<&'a Releases>) -> Wanted<'a> {
         let class = self.dscp.traffic_class();
-        Wanted { congestion: &self.congestion, class, releases, leaving: None }
+        Wanted { congestion: &self.congestion, class, releases, leaving: None, only_others: false }
     }
 
     /// §4.2 and table 8 of the filler paper: without priorities TCP-Background is as obtrusive as any

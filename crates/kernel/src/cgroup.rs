@@ -341,6 +341,11 @@ impl Cgroup {
         self.directory.as_fd()
     }
 
+    /// The kernel's number of the cgroup.
+    pub(crate) fn id(&self) -> u64 {
+        self.directory.metadata().map_or(0, |metadata| metadata.ino())
+    }
+
     /// `cgroup.procs`, open for writing.
     pub(crate) fn procs(&self) -> Result<OwnedFd> {
         fs::OpenOptions::new()

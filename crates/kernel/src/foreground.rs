@@ -90,6 +90,7 @@ fn release(processes: &BTreeSet<i32>, backgrounds: &BTreeSet<String>) -> (Mended
                 class: Some(0),
                 releases: Some(&releases),
                 leaving: Some(backgrounds),
+                only_others: false,
             };
             mend::mend_process(process, wanted, &mut done)
         });

@@ -31,6 +31,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) releases: Option<&'a Releases>,
     /// Only the sockets that run one of these are changed, and lose the mark of a background.
     pub(crate) leaving: Option<&'a BTreeSet<String>>,
+    /// Sockets that run it already are left alone.
+    pub(crate) only_others: bool,
 }
 
 /// What was mended of processes, and what was not.
@@ -185,6 +187,11 @@ pub(crate) fn mend_process(
         let socket = TcpStream::from(socket);
         if let Some(leaving) = wanted.leaving
             && !sys::congestion(socket.as_fd()).is_ok_and(|name| leaving.contains(&name))
+        {
+            continue;
+        }
+        if wanted.only_others
+            && sys::congestion(socket.as_fd()).is_ok_and(|name| name == wanted.congestion)
         {
             continue;
         }

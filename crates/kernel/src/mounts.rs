@@ -29,6 +29,8 @@ pub(crate) struct Mount {
     pub(crate) kind: OsString,
     /// The device, or for file systems without one a name that the mounter chose.
     pub(crate) source: OsString,
+    /// As the kernel numbers it inside: the major number above 20 bits of the minor one.
+    pub(crate) device: u32,
 }
 
 /// Reads the lines of a `mountinfo` (proc_pid_mountinfo(5)).
@@ -40,7 +42,9 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     // Optional fields lie between the sixth and a lone hyphen.
     let hyphen = fields.iter().skip(6).position(|&field| field == b"-")? + 6;
+    let (major, minor) = std::str::from_utf8(fields.get(2)?).ok()?.split_once(':')?;
     Some(Mount {
+        device: major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?,
         root: unescape(fields.get(3)?),
         point: unescape(fields.get(4)?),
         kind: OsString::from_vec(fields.get(hyphen + 1)?.to_vec()),
@@ -78,6 +82,43 @@ pub(crate) fn of_kind(process: &str, kind: &str) -> Vec<Mount> {
     let mut mounts = parse(&text);
     mounts.retain(|mount| mount.kind == kind);
     mounts
+}
+
+/// The mounts of file systems that are written over the network by others than the writing program: by
+/// the kernel, or by a program in user space.
+pub(crate) fn networks() -> Vec<Mount> {
+    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mut mounts = parse(&text);
+    mounts.retain(|mount| mount.kind.to_str().is_some_and(is_network));
+    mounts
+}
+
+fn is_network(kind: &str) -> bool {
+    const OF_THE_KERNEL: [&str; 10] =
+        ["9p", "afs", "ceph", "cifs", "gfs2", "lustre", "nfs", "nfs4", "smb3", "smbfs"];
+    /// Those in user space that stay on this machine.
+    const LOCAL: [&str; 16] = [
+        "appimage",
+        "archivemount",
+        "bindfs",
+        "cryfs",
+        "encfs",
+        "fuse-overlayfs",
+        "gocryptfs",
+        "gvfsd-fuse",
+        "lxcfs",
+        "mergerfs",
+        "ntfs-3g",
+        "portal",
+        "snapfuse",
+        "squashfuse",
+        "unionfs",
+        "veracrypt",
+    ];
+    match kind.strip_prefix("fuse.") {
+        Some(server) => !LOCAL.contains(&server) && !server.ends_with(".AppImage"),
+        None => OF_THE_KERNEL.contains(&kind),
+    }
 }
 
 /// The BPF file system that outlives this process.
@@ -158,9 +199,8 @@ fn is_empty(root: &Path) -> bool {
     /// A kernel with CONFIG_BPF_PRELOAD pins these itself.
     const PRELOADED: [&str; 2] = ["maps.debug", "progs.debug"];
     let is_preloaded = |name: OsString| PRELOADED.iter().any(|preloaded| name == *preloaded);
-    fs::read_dir(root).is_ok_and(|mut pins| {
-        pins.all(|pin| pin.is_ok_and(|pin| is_preloaded(pin.file_name())))
-    })
+    fs::read_dir(root)
+        .is_ok_and(|mut pins| pins.all(|pin| pin.is_ok_and(|pin| is_preloaded(pin.file_name()))))
 }
 
 fn is_bpffs(root: &File) -> bool {
@@ -205,9 +245,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn network_file_systems_are_known_by_their_kind() {
+        for kind in ["nfs4", "cifs", "fuse.sshfs", "fuse.rclone"] {
+            assert!(is_network(kind), "{kind}");
+        }
+        for kind in ["ext4", "fuseblk", "fuse.portal", "fuse.lxcfs", "tmpfs"] {
+            assert!(!is_network(kind), "{kind}");
+        }
+    }
+
+    #[test]
     fn a_mountinfo_is_read_with_its_optional_fields_and_escapes() {
         let text = b"38 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n\
-            41 23 0:40 /a\\040b /mnt/with\\040space rw shared:1 master:2 - bpf none rw,mode=700\n\
+            41 23 8:40 /a\\040b /mnt/with\\040space rw shared:1 master:2 - bpf none rw,mode=700\n\
             broken line\n";
         assert_eq!(
             parse(text),
@@ -216,13 +266,15 @@ mod tests {
                     root: "/".into(),
                     point: "/sys/fs/cgroup/unified".into(),
                     kind: "cgroup2".into(),
-                    source: "cgroup2".into()
+                    source: "cgroup2".into(),
+                    device: 38
                 },
                 Mount {
                     root: "/a b".into(),
                     point: "/mnt/with space".into(),
                     kind: "bpf".into(),
-                    source: "none".into()
+                    source: "none".into(),
+                    device: 8 << 20 | 40
                 },
             ]
         );

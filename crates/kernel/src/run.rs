@@ -18,8 +18,11 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgid, getpgrp};
 
 use crate::background::{Background, Choice};
+use crate::cgroup::Cgroup;
+use crate::elsewhere::{Elsewhere, Reports};
 use crate::error::{Error, Result};
 use crate::hooks::Requests;
+use crate::mend::{Mended, Wanted};
 use crate::process::{cgroup_of, descends};
 use crate::signals::{Received, Signals};
 use crate::user::{self, User};
@@ -129,8 +132,12 @@ fn run_in(
 ) -> Result<Outcome> {
     // Sockets that the program inherits, from inetd or systemd, were made outside.
     let own = own_id();
-    let inherited = mend::mend_process(own, choice.wanted(None), &mut BTreeSet::new())
+    let mut done = BTreeSet::new();
+    let inherited = mend::mend_process(own, choice.wanted(None), &mut done)
         .map_err(Error::io("look through inherited sockets"))?;
+    let mut storage = [const { MaybeUninit::uninit() }; 2];
+    let cgroup = &background.cgroup;
+    let elsewhere = Elsewhere::watch(&mut storage, cgroup.as_fd(), cgroup.id());
     let requests = background.hooks.requests()?;
     let early = signals.early()?;
     // Before the program, so that it gets no signal that the witness has missed.
@@ -147,11 +154,14 @@ fn run_in(
                 requests,
                 process,
                 witness,
+                reports: elsewhere.as_ref().and_then(Elsewhere::reports),
+                done,
+                received: Mended::default(),
                 unmarked: BTreeMap::new(),
                 moved: None,
             };
             let ending = supervisor.attend(&mut child, early)?;
-            Ok((ending, supervisor.foreground()))
+            Ok((ending, supervisor.foreground(child.id() as i32)))
         });
     let (ending, foreground) = match supervised {
         Ok(supervised) => supervised,
@@ -239,6 +249,12 @@ struct Supervisor<'run, 'obj> {
     /// Readable when the program has ended.
     process: OwnedFd,
     witness: Option<Witness>,
+    /// What others send for the program, as far as the kernel reports it.
+    reports: Option<Reports<'run>>,
+    /// The sockets from outside that were changed.
+    done: BTreeSet<u64>,
+    /// Those that the program got from other processes.
+    received: Mended,
     /// The processes with sockets that could not be marked, and why.
     unmarked: BTreeMap<i32, io::Error>,
     /// The program and the cgroup that it is in, if others have moved it out of ours.
@@ -257,12 +273,14 @@ impl Supervisor<'_, '_> {
             // Its cgroup can be seen until it has been waited for.
             self.moved = self.moved_to(pid).map(|cgroup| (pid, cgroup));
             if let Some(status) = child.try_wait().map_err(Error::io("wait for the program"))? {
+                self.take_reports();
                 return Ok(match (status.code(), status.signal()) {
                     (Some(code), _) => Ending::Exited(code),
                     (None, signal) => Ending::Killed(signal.unwrap_or(libc::SIGKILL)),
                 });
             }
             stop_with(pid);
+            self.take_reports();
             let now = Instant::now();
             if now >= rest_until && self.requests.take() {
                 self.mark_mapped();
@@ -274,22 +292,32 @@ impl Supervisor<'_, '_> {
 
     /// The cgroup that the program is in, if its sockets are no background ones there.
     fn moved_to(&self, pid: i32) -> Option<String> {
-        if self.background.cgroup.holds(pid).unwrap_or(true) {
-            return None;
+        moved_to(&self.background.cgroup, pid)
+    }
+
+    /// Takes what the kernel reports of others that send for the program, and changes the sockets that
+    /// the program got from them.
+    fn take_reports(&mut self) {
+        let Some(reports) = &mut self.reports else { return };
+        reports.take(|pid| moved_to(&self.background.cgroup, pid));
+        let wanted = Wanted { only_others: true, ..self.choice.wanted(None) };
+        for pid in reports.look(Instant::now()) {
+            if let Ok(received) = mend::mend_process(pid, wanted, &mut self.done) {
+                self.received.add(received);
+            }
         }
-        // That of another `lull`, as after `lull exec --pid`, is in the background, too.
-        cgroup_of(pid).filter(|cgroup| !is_background(cgroup))
     }
 
     /// What has stayed in the foreground, one line each.
-    fn foreground(&self) -> Vec<String> {
+    fn foreground(&self, program: i32) -> Vec<String> {
         let unmarked = self.unmarked.iter().map(|(pid, error)| {
             format!("the DSCP of IPv4 connections of IPv6 sockets of process {pid}: {error}")
         });
         let moved = self.moved.iter().map(|(program, cgroup)| {
             format!("process {program}, which was moved to cgroup {cgroup}")
         });
-        unmarked.chain(moved).collect()
+        let reports = self.reports.iter().flat_map(|reports| reports.lines(program));
+        unmarked.chain(moved).chain(self.received.foreground()).chain(reports).collect()
     }
 
     /// Hands on what came before the program was there to get it. Of what came while it was being
@@ -315,21 +343,29 @@ impl Supervisor<'_, '_> {
         }
     }
 
-    /// Until there is a signal, the end, or a request.
+    /// Until there is a signal, the end, a request or a report, or it is time to look for others.
     fn wait(&self, rest_until: Instant) {
-        let rest = rest_until.saturating_duration_since(Instant::now());
+        let now = Instant::now();
+        let rest = rest_until.saturating_duration_since(now);
+        let look = self.reports.as_ref().map(|reports| reports.next_look());
+        let mut pause = look.map(|look| look.saturating_duration_since(now));
         let requests = sys::borrow(self.requests.raw_fd(), &self.requests);
         let mut descriptors = vec![
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.process.as_fd(), PollFlags::POLLIN),
         ];
-        let timeout = if rest.is_zero() {
+        if let Some(reports) = &self.reports {
+            let fd = sys::borrow(reports.raw_fd(), reports);
+            descriptors.push(PollFd::new(fd, PollFlags::POLLIN));
+        }
+        if rest.is_zero() {
             descriptors.push(PollFd::new(requests, PollFlags::POLLIN));
-            PollTimeout::NONE
         } else {
-            let milliseconds = rest.as_millis().clamp(1, 1000);
-            PollTimeout::from(milliseconds as u16)
-        };
+            pause = Some(pause.map_or(rest, |pause| pause.min(rest)));
+        }
+        let timeout = pause.map_or(PollTimeout::NONE, |pause| {
+            PollTimeout::from(pause.as_millis().clamp(1, 10_000) as u16)
+        });
         let _ = poll(&mut descriptors, timeout);
     }
 
@@ -342,6 +378,15 @@ impl Supervisor<'_, '_> {
             };
         }
     }
+}
+
+/// The cgroup that a process is in, if its sockets are no background ones there.
+fn moved_to(background: &Cgroup, pid: i32) -> Option<String> {
+    if background.holds(pid).unwrap_or(true) {
+        return None;
+    }
+    // That of another `lull`, as after `lull exec --pid`, is in the background, too.
+    cgroup_of(pid).filter(|cgroup| !is_background(cgroup))
 }
 
 /// Whether a cgroup is one of any `lull`, by its name, or lies inside one.

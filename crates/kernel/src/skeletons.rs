@@ -6,6 +6,10 @@ pub(crate) mod background {
     include!(concat!(env!("OUT_DIR"), "/background.skel.rs"));
 }
 
+pub(crate) mod elsewhere {
+    include!(concat!(env!("OUT_DIR"), "/elsewhere.skel.rs"));
+}
+
 pub(crate) mod exec {
     include!(concat!(env!("OUT_DIR"), "/exec.skel.rs"));
 }

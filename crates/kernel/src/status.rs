@@ -387,6 +387,11 @@ fn owners() -> HashMap<u64, Owner> {
     owners
 }
 
+/// A process that holds the socket with this inode, if one is found.
+pub(crate) fn process_with_socket(inode: u64) -> Option<i32> {
+    owners().get(&inode).map(|owner| owner.pid)
+}
+
 /// The inode in `socket:[123]`.
 pub(crate) fn socket_inode(link: &std::path::Path) -> Option<u64> {
     link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()

@@ -3,6 +3,7 @@
 mod controls;
 mod edits;
 mod emulate;
+mod exec_elsewhere;
 mod exec_places;
 mod exec_process;
 mod exec_routes;

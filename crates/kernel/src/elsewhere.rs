@@ -1,0 +1,252 @@
+//! What a program in the background has others send, and how to slow that as well.
+//!
+//! `bpf/elsewhere.bpf.c` reports it. An old kernel, or one that lacks a part of it, reports less; nothing
+//! of it keeps the program from running.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::libbpf_sys::BPF_CGROUP_UNIX_CONNECT;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
+
+use crate::mounts::{self, Mount};
+use crate::service::Service;
+use crate::skeletons::elsewhere::{ElsewhereSkel, ElsewhereSkelBuilder};
+use crate::sys;
+
+/// The sizes of `struct elsewhere_record` and `struct elsewhere_event`, which bpf/elsewhere.bpf.c asserts.
+const RECORD_SIZE: usize = 24;
+const EVENT_SIZE: usize = 116;
+
+/// `enum elsewhere_kind` of bpf/elsewhere.h.
+const SOCKET: u32 = 1;
+const CONNECTED: u32 = 3;
+const MOVED: u32 = 4;
+
+/// The pauses between two looks at all descriptors. A look takes a share of a processor of 1/20 at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const REST: u32 = 20;
+
+/// No more paths of Unix sockets are looked up, and no more moved processes are listed.
+const MOST: usize = 32;
+
+/// The loaded programs.
+pub(crate) struct Elsewhere<'obj> {
+    skeleton: ElsewhereSkel<'obj>,
+    _links: Vec<Link>,
+    /// The file systems that others write to the network, by their devices.
+    networks: BTreeMap<u32, Mount>,
+}
+
+impl<'obj> Elsewhere<'obj> {
+    /// Watches over a cgroup, as far as this kernel can.
+    pub(crate) fn watch(
+        storage: &'obj mut [MaybeUninit<OpenObject>; 2],
+        cgroup: BorrowedFd<'_>,
+        id: u64,
+    ) -> Option<Self> {
+        let [one, other] = storage;
+        // From Linux 6.7 on connections of Unix sockets are seen, too.
+        let skeleton = load(one, id, true).or_else(|| load(other, id, false))?;
+        let connect = &skeleton.progs.lull_connect_unix;
+        if connect.autoload() {
+            let _ = sys::attach_to_cgroup(connect.as_fd(), cgroup, BPF_CGROUP_UNIX_CONNECT);
+        }
+        let (fork, moved) = (&skeleton.progs.lull_fork, &skeleton.progs.lull_move);
+        let links = [fork.attach().ok(), moved.attach().ok()].into_iter().flatten().collect();
+        let networks: BTreeMap<u32, Mount> =
+            mounts::networks().into_iter().map(|mount| (mount.device, mount)).collect();
+        for device in networks.keys() {
+            let _ = skeleton.maps.devices.update(
+                &device.to_ne_bytes(),
+                &1u32.to_ne_bytes(),
+                MapFlags::ANY,
+            );
+        }
+        Some(Elsewhere { skeleton, _links: links, networks })
+    }
+
+    /// What is seen from now on.
+    pub(crate) fn reports(&self) -> Option<Reports<'_>> {
+        let events = Rc::new(RefCell::new(Vec::new()));
+        let heard = Rc::clone(&events);
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(&self.skeleton.maps.events, move |bytes| {
+                heard.borrow_mut().extend(Event::read(bytes));
+                0
+            })
+            .ok()?;
+        let looks = self.skeleton.progs.lull_descriptors.attach().ok()?;
+        Some(Reports {
+            ring: builder.build().ok()?,
+            events,
+            looks,
+            networks: &self.networks,
+            pause: FIRST_PAUSE,
+            next_look: Instant::now() + FIRST_PAUSE,
+            written: BTreeSet::new(),
+            paths: BTreeSet::new(),
+            services: BTreeSet::new(),
+            moved: BTreeMap::new(),
+        })
+    }
+}
+
+fn load<'obj>(
+    storage: &'obj mut MaybeUninit<OpenObject>,
+    id: u64,
+    sees_unix: bool,
+) -> Option<ElsewhereSkel<'obj>> {
+    let mut open = ElsewhereSkelBuilder::default().open(storage).ok()?;
+    open.maps.rodata_data.as_deref_mut()?.background_id = id;
+    open.progs.lull_connect_unix.set_autoload(sees_unix);
+    open.load().ok()
+}
+
+/// What a program of `bpf/elsewhere.bpf.c` reports at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Event {
+    Connected { path: String },
+    Moved { process: i32 },
+}
+
+impl Event {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let event = bytes.get(..EVENT_SIZE)?;
+        let path = event[8..].split(|&byte| byte == 0).next()?;
+        match word(event, 0) {
+            CONNECTED => {
+                Some(Event::Connected { path: String::from_utf8_lossy(path).into_owned() })
+            }
+            MOVED => Some(Event::Moved { process: word(event, 4) as i32 }),
+            _ => None,
+        }
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("a word has four bytes"))
+}
+
+/// What was seen so far.
+pub(crate) struct Reports<'run> {
+    ring: RingBuffer<'run>,
+    events: Rc<RefCell<Vec<Event>>>,
+    looks: Link,
+    networks: &'run BTreeMap<u32, Mount>,
+    pause: Duration,
+    next_look: Instant,
+    /// The devices that were written to.
+    written: BTreeSet<u32>,
+    /// The Unix sockets that were connected to.
+    paths: BTreeSet<String>,
+    services: BTreeSet<Service>,
+    /// Processes that have left, and the cgroup that they are in.
+    moved: BTreeMap<i32, String>,
+}
+
+impl Reports<'_> {
+    /// Readable when there is something to take.
+    pub(crate) fn raw_fd(&self) -> i32 {
+        self.ring.epoll_fd()
+    }
+
+    /// When the descriptors are to be looked at next.
+    pub(crate) fn next_look(&self) -> Instant {
+        self.next_look
+    }
+
+    /// Takes what was reported. `elsewhere` tells the cgroup of a process that is not in the background.
+    pub(crate) fn take(&mut self, elsewhere: impl Fn(i32) -> Option<String>) {
+        let _ = self.ring.consume();
+        for event in self.events.take() {
+            match event {
+                Event::Moved { process } if self.moved.len() < MOST => {
+                    self.moved.extend(elsewhere(process).map(|cgroup| (process, cgroup)));
+                }
+                Event::Connected { path } if self.paths.len() < MOST => {
+                    if self.paths.insert(path.clone()) {
+                        let service = Service::behind(&path);
+                        let outside = |service: &Service| {
+                            service.process().is_none_or(|process| elsewhere(process).is_some())
+                        };
+                        self.services.extend(service.filter(outside));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Looks at all descriptors of the background, if it is time. Returns the processes with TCP sockets
+    /// that were made outside.
+    pub(crate) fn look(&mut self, now: Instant) -> BTreeSet<i32> {
+        if now < self.next_look {
+            return BTreeSet::new();
+        }
+        let mut bytes = Vec::new();
+        let is_read =
+            Iter::new(&self.looks).is_ok_and(|mut iter| iter.read_to_end(&mut bytes).is_ok());
+        let mut processes = BTreeSet::new();
+        for record in bytes.chunks_exact(RECORD_SIZE).filter(|_| is_read) {
+            match word(record, 0) {
+                SOCKET => processes.extend([word(record, 4) as i32]),
+                _ => self.written.extend([word(record, 8)]),
+            }
+        }
+        self.pause = (2 * self.pause).min(LONGEST_PAUSE).max(REST * now.elapsed());
+        self.next_look = Instant::now() + self.pause;
+        processes
+    }
+
+    /// What others send, one line each, with the way out. The program itself is not listed.
+    pub(crate) fn lines(&self, program: i32) -> Vec<String> {
+        let written = self.written.iter().filter_map(|device| self.networks.get(device));
+        let written = written.map(|mount| {
+            let (point, kind) = (mount.point.display(), mount.kind.display());
+            let remedy = match mount.kind.to_str().and_then(|kind| kind.strip_prefix("fuse.")) {
+                Some(server) => {
+                    format!("move '{server}' with 'lull exec --pid', or mount it under lull exec")
+                }
+                None => "copy it to the server with rsync or scp instead".to_owned(),
+            };
+            format!("what is written to {point} ({kind}), which was mounted before: {remedy}")
+        });
+        let moved = self.moved.iter().filter(|&(&process, _)| process != program);
+        let moved = moved.map(|(process, cgroup)| {
+            format!(
+                "process {process}, which was moved to cgroup {cgroup}: if it is still running, move it \
+                 with 'lull exec --pid {process} --children'"
+            )
+        });
+        written.chain(self.services.iter().map(Service::told)).chain(moved).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_by_their_fields() {
+        let event = |kind: u32, process: u32, path: &[u8]| {
+            let mut bytes = [kind.to_ne_bytes(), process.to_ne_bytes()].concat();
+            bytes.extend(path);
+            bytes.resize(EVENT_SIZE, 0);
+            Event::read(&bytes)
+        };
+        assert_eq!(event(MOVED, 12, b""), Some(Event::Moved { process: 12 }));
+        let path = "/run/a".to_owned();
+        assert_eq!(event(CONNECTED, 12, b"/run/a\0b"), Some(Event::Connected { path }));
+        assert_eq!(event(99, 12, b""), None);
+        assert_eq!(Event::read(&[0; 8]), None);
+    }
+}
