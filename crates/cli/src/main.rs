@@ -1,5 +1,6 @@
 //! The `lull` command: parses arguments and prints, nothing else.
 
+mod doctor;
 mod durable;
 mod emulate;
 mod exec;
@@ -22,6 +23,8 @@ Examples:
       a backup that nobody notices, as yourself
   sudo lull exec --pid 1234
       the same for a process that runs already
+  sudo lull doctor
+      whether this machine can do that, and what to do if not
   lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:80
       stand in front of a web site
   lull publish public --origin /var/lib/lull/origin
@@ -56,6 +59,7 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Doctor(doctor::Args),
     Exec(exec::Args),
     Kernel(kernel::Args),
     /// Emulate links and run experiments
@@ -116,6 +120,7 @@ fn main() -> ExitCode {
         Err(error) => return explain(&error),
     };
     let result = match cli.command {
+        Command::Doctor(args) => doctor::run(&args),
         Command::Exec(args) => exec::run(args),
         Command::Kernel(args) => kernel::run(args),
         Command::Lab(Lab::Emulate(args)) => emulate::run(*args),

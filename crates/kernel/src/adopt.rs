@@ -19,7 +19,7 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 
 /// How often the processes are looked through for descendants. Each generation takes one, and
 /// whatever forks meanwhile another; what is faster than that is told of.
-const PASSES: usize = 64;
+pub(crate) const PASSES: usize = 64;
 
 /// What [`adopt`] or [`foreground`](crate::foreground()) did.
 #[derive(Clone, Debug, PartialEq, Eq)]

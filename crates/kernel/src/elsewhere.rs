@@ -172,18 +172,21 @@ impl Reports<'_> {
                 Event::Moved { process } if self.moved.len() < MOST => {
                     self.moved.extend(elsewhere(process).map(|cgroup| (process, cgroup)));
                 }
-                Event::Connected { path } if self.paths.len() < MOST => {
-                    if self.paths.insert(path.clone()) {
-                        let service = Service::behind(&path);
-                        let outside = |service: &Service| {
-                            service.process().is_none_or(|process| elsewhere(process).is_some())
-                        };
-                        self.services.extend(service.filter(outside));
-                    }
+                Event::Connected { path } if self.is_new(&path) => {
+                    let service = Service::behind(&path);
+                    let outside = |service: &Service| {
+                        service.process().is_none_or(|process| elsewhere(process).is_some())
+                    };
+                    self.services.extend(service.filter(outside));
                 }
                 _ => {}
             }
         }
+    }
+
+    /// Notes a path; says whether it is to be looked up.
+    fn is_new(&mut self, path: &str) -> bool {
+        self.paths.len() < MOST && self.paths.insert(path.to_owned())
     }
 
     /// Looks at all descriptors of the background, if it is time. Returns the processes with TCP sockets

@@ -7,7 +7,7 @@ use std::{io, thread};
 
 use nix::sched::CloneFlags;
 
-use crate::adopt::{Adopted, children_of, process_of};
+use crate::adopt::{Adopted, PASSES, children_of, process_of};
 use crate::background::clean_up;
 use crate::cgroup::{Hierarchy, congestions_in};
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ pub fn foreground(pid: i32, children: bool) -> Result<Adopted> {
     let mut foreground = Vec::new();
     send_home(&hierarchy, pid, &mut backgrounds)?;
     // Each generation takes a pass. What a process starts from now on is in the foreground already.
-    while children {
+    for _ in 0..if children { PASSES } else { 0 } {
         let news: Vec<i32> = children_of(&processes).collect();
         if news.is_empty() {
             break;

@@ -69,11 +69,20 @@ fn missing_capabilities(status: &str) -> Vec<&'static str> {
 /// # Errors
 /// [`Error::OldKernel`] or [`Error::NoBtf`].
 pub fn check_kernel() -> Result<()> {
+    check_version()?;
+    check_btf()
+}
+
+/// Checks that the kernel is young enough.
+///
+/// # Errors
+/// [`Error::OldKernel`].
+pub(crate) fn check_version() -> Result<()> {
     let release = release()?;
     if version(&release).is_none_or(|version| version < OLDEST_KERNEL) {
         return Err(Error::OldKernel { release });
     }
-    check_btf()
+    Ok(())
 }
 
 /// Checks that the kernel describes its types, which every program of ours is relocated against.

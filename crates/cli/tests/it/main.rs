@@ -1,6 +1,7 @@
 //! The integration tests of this crate, in one program so that it is linked once.
 
 mod controls;
+mod doctor;
 mod edits;
 mod emulate;
 mod exec_elsewhere;
