@@ -48,9 +48,10 @@ Examples:
 /// other side: run lull there. Exit code, signals, terminal and standard input are the program's;
 /// 125, 126 and 127 are lull's own, as env's.
 ///
-/// It needs root. After "sudo lull exec", the program does not run as root: it runs as the user who
-/// called sudo, with the environment from before sudo. Use --user for another user. In a root shell
-/// or a script of root, the program runs as root.
+/// It needs root, or a running "lull kernel serve" and membership in its group. After "sudo lull exec",
+/// the program does not run as root: it runs as the user who called sudo, with the environment from
+/// before sudo. Use --user for another user. In a root shell or a script of root, the program runs as
+/// root.
 ///
 /// Work that other processes send stays in the foreground: containers, windows of a tmux that runs
 /// already, ssh through a ControlMaster, network file systems that are mounted already. At the end, lull

@@ -1,6 +1,7 @@
 //! `lull kernel`: the congestion control that the kernel runs for us.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ enum Command {
     Load(Load),
     /// Unload it
     Unload(Unload),
+    Serve(Serve),
     /// Show what is loaded, and the sockets that run it in every network namespace
     #[command(after_help = STATUS_EXAMPLES)]
     Status {
@@ -148,6 +150,33 @@ enum Kind {
     Background,
 }
 
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  sudo groupadd lull; sudo usermod -aG lull \"$USER\"
+      once; the membership begins with the next login
+  sudo lull kernel serve
+      from now on, 'lull exec -- rsync -a /data host:/backup' works without sudo
+  sudo lull kernel serve --group users --socket /run/other.sock
+      for another group; its members set LULL_SOCKET=/run/other.sock";
+
+/// Let members of a group use 'lull exec' without sudo
+///
+/// It listens at a Unix socket, and moves a process that connects into a background with TCP Nice. The process
+/// is the one that the kernel names, of the user who runs it, and it stays inside its cgroup, so its limits hold.
+/// Nobody can move the process of another user, or choose what runs in the background. It runs until it is
+/// killed; programs in the background stay there. A socket that systemd hands over is used instead of --socket.
+/// It needs Linux 6.5.
+#[derive(Debug, clap::Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+struct Serve {
+    /// Where to listen
+    #[arg(long, value_name = "PATH", default_value = lull_kernel::SOCKET)]
+    socket: PathBuf,
+    /// Who may connect
+    #[arg(long, value_name = "GROUP", default_value = "lull")]
+    group: String,
+}
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = UNLOAD_EXAMPLES)]
 struct Unload {
@@ -166,6 +195,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let result = match args.command {
         Command::Load(args) => load(&args),
         Command::Unload(args) => unload(&args),
+        Command::Serve(args) => lull_kernel::serve(&args.socket, &args.group).map_err(Into::into),
         Command::Status { json } => status(json),
     };
     match result {

@@ -73,6 +73,23 @@ impl<'obj> Background<'obj> {
         choice: &Choice,
         storage: &'obj mut MaybeUninit<OpenObject>,
     ) -> Result<Self> {
+        Self::set_up_in(choice, storage, None)
+    }
+
+    /// The same inside the cgroup of a process, so that its limits hold.
+    pub(crate) fn set_up_around(
+        choice: &Choice,
+        storage: &'obj mut MaybeUninit<OpenObject>,
+        pid: i32,
+    ) -> Result<Self> {
+        Self::set_up_in(choice, storage, Some(pid))
+    }
+
+    fn set_up_in(
+        choice: &Choice,
+        storage: &'obj mut MaybeUninit<OpenObject>,
+        around: Option<i32>,
+    ) -> Result<Self> {
         machine::check_congestion_name(&choice.congestion)?;
         choice.check(choice.automatic.map(|parameters| parameters.algorithm()))?;
         machine::check_privilege("lull exec")?;
@@ -98,7 +115,15 @@ impl<'obj> Background<'obj> {
                 state
             }
         };
-        let result = Self::attach(choice, storage, &hierarchy, state.as_ref());
+        let make = || match around {
+            None => hierarchy.create(&choice.congestion),
+            Some(pid) => {
+                let home = hierarchy.home_of(pid).map_err(|_| Error::NoProcess { pid })?;
+                let made = hierarchy.create_inside(&home, &choice.congestion);
+                made.map(|cgroup| (cgroup, None)).map_err(|why| Error::NoRoom { pid, why })
+            }
+        };
+        let result = Self::attach(choice, storage, make, state.as_ref());
         let mut alive = hierarchy.reap();
         if result.is_ok() {
             alive.push(choice.congestion.clone());
@@ -111,7 +136,7 @@ impl<'obj> Background<'obj> {
     fn attach(
         choice: &Choice,
         storage: &'obj mut MaybeUninit<OpenObject>,
-        hierarchy: &Hierarchy,
+        make: impl FnOnce() -> Result<(Cgroup, Option<String>)>,
         state: Option<&State<'_>>,
     ) -> Result<(Cgroup, Option<String>, Hooks<'obj>)> {
         let place = state.and_then(|state| state.find(&choice.congestion));
@@ -128,7 +153,7 @@ impl<'obj> Background<'obj> {
             sockets.as_deref(),
             choice.mapped_by_parent,
         )?;
-        let (cgroup, why_outside) = hierarchy.create(&choice.congestion)?;
+        let (cgroup, why_outside) = make()?;
         match hooks.attach(cgroup.as_fd()) {
             Ok(()) => Ok((cgroup, why_outside, hooks)),
             Err(error) => {

@@ -122,6 +122,15 @@ impl Hierarchy {
         move_to(&self.path().join(below), pid)
     }
 
+    /// The processes of a cgroup and of those inside it, called as in `/proc/PID/cgroup`.
+    pub(crate) fn processes_of(&self, cgroup: &Path) -> Vec<i32> {
+        let mut processes = Vec::new();
+        if let Ok(below) = cgroup.strip_prefix(&self.top) {
+            list_processes(&self.path().join(below), DEEPEST, &mut processes);
+        }
+        processes
+    }
+
     /// The file that says whether a cgroup has processes, if there is such a cgroup.
     pub(crate) fn events_of(&self, cgroup: &Path) -> Option<File> {
         let below = cgroup.strip_prefix(&self.top).ok()?;

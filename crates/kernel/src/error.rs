@@ -215,6 +215,40 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// No background can be made inside the cgroup of a process.
+    #[error("no background can be made inside the cgroup of process {pid}: {why}")]
+    NoRoom {
+        /// The process.
+        pid: i32,
+        /// The reason.
+        why: String,
+    },
+    /// The server that makes backgrounds for plain users did not make one.
+    #[error("the server at {} refused: {why}", socket.display())]
+    Refused {
+        /// Its socket.
+        socket: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The server is for other users.
+    #[error(
+        "this user may not use the server at {}: have an administrator add the user to the group of \
+         that socket, or run it as root",
+        socket.display()
+    )]
+    NotInGroup {
+        /// Its socket.
+        socket: PathBuf,
+    },
+    /// No such group.
+    #[error(
+        "there is no group '{group}': create it with 'groupadd {group}', or name another with --group"
+    )]
+    NoGroup {
+        /// As it was given.
+        group: String,
+    },
     /// No such user.
     #[error("there is no user '{user}': 'getent passwd' lists the users")]
     NoUser {

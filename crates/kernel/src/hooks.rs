@@ -64,6 +64,39 @@ pub(crate) struct Counters {
     pub(crate) unmarked: u64,
 }
 
+impl Counters {
+    /// As one line of numbers.
+    pub(crate) fn to_words(self) -> [u64; 8] {
+        let micros = |time: Duration| time.as_micros() as u64;
+        [
+            self.tcp_bytes,
+            self.tcp_received,
+            self.udp_bytes,
+            self.connections,
+            self.refused,
+            micros(self.lived),
+            micros(self.yielded),
+            self.unmarked,
+        ]
+    }
+
+    pub(crate) fn from_words(words: [u64; 8]) -> Self {
+        let [tcp_bytes, tcp_received, udp_bytes, connections, refused, lived, yielded, unmarked] =
+            words;
+        let (lived, yielded) = (Duration::from_micros(lived), Duration::from_micros(yielded));
+        Counters {
+            tcp_bytes,
+            tcp_received,
+            udp_bytes,
+            connections,
+            refused,
+            lived,
+            yielded,
+            unmarked,
+        }
+    }
+}
+
 /// The loaded programs.
 pub(crate) struct Hooks<'obj> {
     skeleton: ExecSkel<'obj>,

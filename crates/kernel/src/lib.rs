@@ -5,6 +5,7 @@
 //!   BPF file system so that it outlives the command.
 //! - [`hold`]: a variant of it with any constants, for as long as the process lives.
 //! - [`run`]: a program whose TCP connections, its children's included, are background ones.
+//! - [`serve`](fn@serve): makes that possible for users without the rights of root.
 //! - [`adopt`]: the same for a process that runs already; [`foreground`](fn@foreground) takes it back.
 
 mod adopt;
@@ -26,6 +27,7 @@ mod process;
 mod reaper;
 mod release;
 mod run;
+mod serve;
 mod service;
 mod signals;
 mod skeletons;
@@ -47,6 +49,7 @@ pub use load::{Loaded, Unloaded, load, unload};
 pub use machine::{check_congestion, check_kernel, check_name, check_privilege};
 pub use parameters::{Algorithm, MinWindow, Parameters};
 pub use run::{Ending, Outcome, Summary, Traffic, run};
+pub use serve::{SOCKET, serve};
 pub use signals::die_by;
 pub use status::{Owner, Socket, Status, Yielding, status};
 pub use user::User;

@@ -40,7 +40,7 @@ fn wait_and_clean_up(cgroups: Vec<PathBuf>) {
 }
 
 /// Returns when no process is left in a cgroup, or it is gone.
-fn wait_until_empty(mut events: File) {
+pub(crate) fn wait_until_empty(mut events: File) {
     loop {
         let mut text = String::new();
         let is_read = events.rewind().and_then(|()| events.read_to_string(&mut text)).is_ok();

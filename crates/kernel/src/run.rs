@@ -1,6 +1,7 @@
 //! Runs a program in the background, in the place of this process.
 
 mod environment;
+mod ground;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -8,26 +9,28 @@ use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use std::{env, io, process, thread};
 
+use ground::Ground;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgid, getpgrp};
 
 use crate::background::{Background, Choice};
-use crate::cgroup::Cgroup;
 use crate::elsewhere::{Elsewhere, Reports};
 use crate::error::{Error, Result};
 use crate::hooks::Requests;
 use crate::mend::{Mended, Wanted};
 use crate::process::{cgroup_of, descends};
+use crate::serve::Served;
 use crate::signals::{Received, Signals};
 use crate::user::{self, User};
 use crate::witness::{PATIENCE, Witness};
-use crate::{cgroup, mend, reaper, sys, witness};
+use crate::{machine, mend, reaper, sys, witness};
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,15 +105,11 @@ pub struct Outcome {
 pub fn run(program: &[OsString], choice: &Choice, user: Option<&User>) -> Result<Outcome> {
     user::check(user)?;
     let signals = Signals::block()?;
-    let mut storage = MaybeUninit::uninit();
-    let background = Background::set_up(choice, &mut storage)?;
-    let program = Program { words: program, user };
-    let result = run_in(&background, &program, choice, &signals);
-    let cgroup = background.cgroup.called().to_owned();
-    let is_gone = background.tear_down();
-    if !is_gone {
-        reaper::leave_behind(vec![cgroup], &signals);
-    }
+    let program = Program { words: program, user, choice, signals: &signals };
+    let result = match machine::check_privilege("lull exec") {
+        Ok(()) => run_as_root(&program),
+        Err(error) => run_served(&program, error),
+    };
     if result.is_ok() {
         // To die of one now would say that the program had.
         signals.discard();
@@ -118,38 +117,70 @@ pub fn run(program: &[OsString], choice: &Choice, user: Option<&User>) -> Result
     result
 }
 
-/// What is run, and as whom.
+fn run_as_root(program: &Program<'_>) -> Result<Outcome> {
+    let mut storage = MaybeUninit::uninit();
+    let background = Background::set_up(program.choice, &mut storage)?;
+    let result = run_in(&Ground::Own(&background), program);
+    let cgroup = background.cgroup.called().to_owned();
+    let is_gone = background.tear_down();
+    if !is_gone {
+        reaper::leave_behind(vec![cgroup], program.signals);
+    }
+    result
+}
+
+/// Without the rights to make a background: a server may make one.
+fn run_served(program: &Program<'_>, missing: Error) -> Result<Outcome> {
+    let served = Served::ask(program.choice, missing)?;
+    run_in(&Ground::Served(&served), program)
+}
+
+/// What is run, and how.
 struct Program<'run> {
     words: &'run [OsString],
     user: Option<&'run User>,
+    choice: &'run Choice,
+    signals: &'run Signals,
 }
 
-fn run_in(
-    background: &Background<'_>,
-    program: &Program<'_>,
-    choice: &Choice,
-    signals: &Signals,
-) -> Result<Outcome> {
+fn run_in(ground: &Ground<'_, '_>, program: &Program<'_>) -> Result<Outcome> {
     // Sockets that the program inherits, from inetd or systemd, were made outside.
-    let own = own_id();
     let mut done = BTreeSet::new();
-    let inherited = mend::mend_process(own, choice.wanted(None), &mut done)
+    let inherited = mend::mend_process(own_id(), program.choice.wanted(None), &mut done)
         .map_err(Error::io("look through inherited sockets"))?;
+    let started = Instant::now();
+    let (ending, foreground) = supervise(ground, program, done)?;
+    let summary = Summary {
+        elapsed: started.elapsed(),
+        // Whoever runs a program through us wants to know first how it ended.
+        traffic: ground.traffic().map_err(|error| error.to_string()),
+        survivors: ground.processes().len(),
+        foreground: inherited.foreground().into_iter().chain(foreground).collect(),
+        left_cgroup: ground.left_cgroup(),
+    };
+    Ok(Outcome { ending, summary })
+}
+
+/// Starts the program and waits for its end. Returns what was in the foreground as well.
+fn supervise(
+    ground: &Ground<'_, '_>,
+    program: &Program<'_>,
+    done: BTreeSet<u64>,
+) -> Result<(Ending, Vec<String>)> {
+    let signals = program.signals;
     let mut storage = [const { MaybeUninit::uninit() }; 2];
-    let cgroup = &background.cgroup;
-    let elsewhere = Elsewhere::watch(&mut storage, cgroup.as_fd(), cgroup.id());
-    let requests = background.hooks.requests()?;
+    let elsewhere = ground.watch(&mut storage);
+    let requests = ground.requests()?;
     let early = signals.early()?;
     // Before the program, so that it gets no signal that the witness has missed.
     let witness = Witness::start().ok();
-    let started = Instant::now();
-    let mut child = spawn(background, program, signals)?;
+    let mut child = spawn(ground, program)?;
     let supervised = sys::pidfd_open(child.id() as i32)
         .map_err(Error::io("watch over the program"))
         .and_then(|process| {
             let mut supervisor = Supervisor {
-                background,
-                choice,
+                ground,
+                choice: program.choice,
                 signals,
                 requests,
                 process,
@@ -163,57 +194,25 @@ fn run_in(
             let ending = supervisor.attend(&mut child, early)?;
             Ok((ending, supervisor.foreground(child.id() as i32)))
         });
-    let (ending, foreground) = match supervised {
-        Ok(supervised) => supervised,
-        Err(error) => {
-            // Nobody would hand its signals on, nor learn how it ended.
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(error);
-        }
-    };
-    let elapsed = started.elapsed();
-    let left_cgroup = background
-        .why_outside
-        .as_ref()
-        .map(|why| cgroup::left("the program", &background.hierarchy.own(), why));
-    let summary = Summary {
-        elapsed,
-        // Whoever runs a program through us wants to know first how it ended.
-        traffic: traffic(background).map_err(|error| error.to_string()),
-        survivors: background.cgroup.processes().len(),
-        foreground: inherited.foreground().into_iter().chain(foreground).collect(),
-        left_cgroup,
-    };
-    Ok(Outcome { ending, summary })
+    if supervised.is_err() {
+        // Nobody would hand its signals on, nor learn how it ended.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    supervised
 }
 
-fn traffic(background: &Background<'_>) -> Result<Traffic> {
-    let counters = background.hooks.counters()?;
-    Ok(Traffic {
-        connections: counters.connections,
-        refused: counters.refused,
-        tcp_bytes: counters.tcp_bytes,
-        tcp_received: counters.tcp_received,
-        unmarked: counters.unmarked,
-        udp_bytes: counters.udp_bytes,
-        lived: counters.lived,
-        yielded: background.hooks.knows_yielding.then_some(counters.yielded),
-    })
-}
-
-fn spawn(background: &Background<'_>, program: &Program<'_>, signals: &Signals) -> Result<Child> {
+fn spawn(ground: &Ground<'_, '_>, program: &Program<'_>) -> Result<Child> {
     let (name, arguments) = program.words.split_first().expect("a program has a name");
     let mut command = Command::new(name);
     command.args(arguments);
-    let procs = background.cgroup.procs()?;
     let ours = env::vars_os().collect();
     let variables = program.user.map_or_else(|| env::vars_os().collect(), |u| u.environment(ours));
     let environment = environment::in_place_of(process::id(), variables);
     let entry = sys::Entry {
-        procs,
-        mask: signals.mask,
-        child: signals.child,
+        procs: ground.procs()?,
+        mask: program.signals.mask,
+        child: program.signals.child,
         environment: sys::Environment::new(environment),
         user: program.user.cloned(),
     };
@@ -242,10 +241,10 @@ fn is_shortage(error: &io::Error) -> bool {
 
 /// Stands between the program and those who started it.
 struct Supervisor<'run, 'obj> {
-    background: &'run Background<'obj>,
+    ground: &'run Ground<'run, 'obj>,
     choice: &'run Choice,
     signals: &'run Signals,
-    requests: Requests<'run>,
+    requests: Option<Requests<'run>>,
     /// Readable when the program has ended.
     process: OwnedFd,
     witness: Option<Witness>,
@@ -282,7 +281,7 @@ impl Supervisor<'_, '_> {
             stop_with(pid);
             self.take_reports();
             let now = Instant::now();
-            if now >= rest_until && self.requests.take() {
+            if now >= rest_until && self.requests.as_ref().is_some_and(Requests::take) {
                 self.mark_mapped();
                 rest_until = Instant::now() + 10 * now.elapsed();
             }
@@ -292,14 +291,14 @@ impl Supervisor<'_, '_> {
 
     /// The cgroup that the program is in, if its sockets are no background ones there.
     fn moved_to(&self, pid: i32) -> Option<String> {
-        moved_to(&self.background.cgroup, pid)
+        moved_to(self.ground.called(), pid)
     }
 
     /// Takes what the kernel reports of others that send for the program, and changes the sockets that
     /// the program got from them.
     fn take_reports(&mut self) {
         let Some(reports) = &mut self.reports else { return };
-        reports.take(|pid| moved_to(&self.background.cgroup, pid));
+        reports.take(|pid| moved_to(self.ground.called(), pid));
         let wanted = Wanted { only_others: true, ..self.choice.wanted(None) };
         for pid in reports.look(Instant::now()) {
             if let Ok(received) = mend::mend_process(pid, wanted, &mut self.done) {
@@ -349,7 +348,6 @@ impl Supervisor<'_, '_> {
         let rest = rest_until.saturating_duration_since(now);
         let look = self.reports.as_ref().map(|reports| reports.next_look());
         let mut pause = look.map(|look| look.saturating_duration_since(now));
-        let requests = sys::borrow(self.requests.raw_fd(), &self.requests);
         let mut descriptors = vec![
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.process.as_fd(), PollFlags::POLLIN),
@@ -358,9 +356,10 @@ impl Supervisor<'_, '_> {
             let fd = sys::borrow(reports.raw_fd(), reports);
             descriptors.push(PollFd::new(fd, PollFlags::POLLIN));
         }
-        if rest.is_zero() {
-            descriptors.push(PollFd::new(requests, PollFlags::POLLIN));
-        } else {
+        if let Some(requests) = self.requests.as_ref().filter(|_| rest.is_zero()) {
+            let fd = sys::borrow(requests.raw_fd(), requests);
+            descriptors.push(PollFd::new(fd, PollFlags::POLLIN));
+        } else if !rest.is_zero() {
             pause = Some(pause.map_or(rest, |pause| pause.min(rest)));
         }
         let timeout = pause.map_or(PollTimeout::NONE, |pause| {
@@ -371,7 +370,7 @@ impl Supervisor<'_, '_> {
 
     fn mark_mapped(&mut self) {
         let Some(class) = self.choice.dscp.traffic_class() else { return };
-        for pid in self.background.cgroup.processes() {
+        for pid in self.ground.processes() {
             match mend::mark_mapped(pid, class) {
                 Err(error) if !mend::has_ended(&error) => self.unmarked.insert(pid, error),
                 _ => self.unmarked.remove(&pid),
@@ -381,12 +380,11 @@ impl Supervisor<'_, '_> {
 }
 
 /// The cgroup that a process is in, if its sockets are no background ones there.
-fn moved_to(background: &Cgroup, pid: i32) -> Option<String> {
-    if background.holds(pid).unwrap_or(true) {
-        return None;
-    }
+fn moved_to(background: &Path, pid: i32) -> Option<String> {
     // That of another `lull`, as after `lull exec --pid`, is in the background, too.
-    cgroup_of(pid).filter(|cgroup| !is_background(cgroup))
+    let is_elsewhere =
+        |cgroup: &String| !Path::new(cgroup).starts_with(background) && !is_background(cgroup);
+    cgroup_of(pid).filter(is_elsewhere)
 }
 
 /// Whether a cgroup is one of any `lull`, by its name, or lies inside one.

@@ -34,6 +34,25 @@ pub(crate) fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
 }
 
+/// The process that a Unix socket was connected by. From Linux 6.5.
+pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    /// Not in the libc crate for every architecture; include/uapi/asm-generic/socket.h.
+    const SO_PEERPIDFD: c_int = 77;
+    owned(int_option(socket, libc::SOL_SOCKET, SO_PEERPIDFD)?.into())
+}
+
+/// The first socket that systemd has handed over to this process (sd_listen_fds(3)), if any.
+pub(crate) fn handed_over_socket() -> Option<OwnedFd> {
+    /// SD_LISTEN_FDS_START.
+    const FIRST: c_int = 3;
+    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    if number("LISTEN_PID")? != std::process::id() || number("LISTEN_FDS")? == 0 {
+        return None;
+    }
+    // SAFETY: by that convention the descriptor is open, and ours; this is called once.
+    Some(unsafe { OwnedFd::from_raw_fd(FIRST) })
+}
+
 /// A duplicate of descriptor `fd` of another process.
 pub(crate) fn pidfd_getfd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: takes three integers and touches no memory of ours.
@@ -357,8 +376,8 @@ impl Environment {
 
 /// What a child does before it becomes the program.
 pub(crate) struct Entry {
-    /// The `cgroup.procs` of the cgroup that it enters, open for writing.
-    pub(crate) procs: OwnedFd,
+    /// The `cgroup.procs` of the cgroup that it enters, if it is not in it, open for writing.
+    pub(crate) procs: Option<OwnedFd>,
     /// The signal mask that the program finds.
     pub(crate) mask: SigSet,
     /// The action of SIGCHLD that the program finds.
@@ -373,7 +392,9 @@ impl Entry {
     /// Does it, in the child of a fork. Allocates nothing.
     fn take(&mut self) -> nix::Result<()> {
         // Only root may enter, so the rights go afterwards.
-        nix::unistd::write(&self.procs, c"0".to_bytes())?;
+        if let Some(procs) = &self.procs {
+            nix::unistd::write(procs, c"0".to_bytes())?;
+        }
         // SAFETY: restores actions that this process was started with.
         unsafe {
             libc::signal(libc::SIGCHLD, self.child.0);

@@ -9,6 +9,7 @@ mod exec_places;
 mod exec_process;
 mod exec_routes;
 mod exec_running;
+mod exec_serve;
 mod exec_service;
 mod exec_signals;
 mod exec_sockets;

@@ -1,0 +1,133 @@
+//! `lull exec` without root, by `lull kernel serve`.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::{Kept, LULL, Said, cgroups, eventually, finish, lull, runs, shell};
+use lull_testing::{PublicCopy, needs};
+
+/// A server for the group nogroup, in a folder that everybody may read.
+struct Server {
+    folder: tempfile::TempDir,
+    kept: Kept,
+    public: PublicCopy,
+}
+
+impl Server {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let socket = folder.path().join("socket");
+        let mut command = lull(&["kernel", "serve", "--group", "nogroup", "--socket"]);
+        let kept = Kept::spawn(command.arg(&socket));
+        let is_ready = |path: &Path| {
+            path.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o777 == 0o660)
+        };
+        eventually("it listens", || is_ready(&socket));
+        Server { folder, kept, public: PublicCopy::of(LULL.as_ref()) }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// A shell script of the user nobody in a group, with `$LULL`.
+    fn shell(&self, group: &str, script: &str) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", &format!("--regid={group}"), "--clear-groups"]);
+        command.args(["--inh-caps=-all", "--bounding-set=-all", "sh", "-c", script]);
+        command.env("LULL", self.public.program()).env("LULL_SOCKET", self.socket());
+        command.current_dir("/").stdin(Stdio::null());
+        command
+    }
+
+    fn cgroups(&self) -> Vec<PathBuf> {
+        cgroups(&format!("lull.nice.{}.", self.kept.pid()))
+    }
+}
+
+const SENDS: &str = "import os, socket
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+client.sendall(bytes(2000))
+name = client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode()
+print(name, client.getsockopt(0, 1), os.getuid(), os.getgroups())";
+
+#[test]
+fn group_member_runs_program_in_background_without_root() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("setpriv"));
+    let server = Server::start();
+    let script = format!("\"$LULL\" exec -- sh -c 'python3 -c \"$1\"; exit 7' sh \"{SENDS}\"");
+    let said = finish(&mut server.shell("nogroup", &script));
+    assert_eq!((said.code(), said.out.as_str()), (Some(7), "nice 4 65534 []\n"), "{said:?}");
+    let sentence = "lull: sent 2.0 kB over TCP in 2 connections, yielding for ";
+    assert!(said.err.starts_with(sentence) && said.err.lines().count() == 1, "{said:?}");
+    eventually("the cgroup is removed", || server.cgroups().is_empty());
+
+    let script = format!("\"$LULL\" exec --dscp none --quiet -- python3 -c \"{SENDS}\"");
+    let said = finish(&mut server.shell("nogroup", &script));
+    assert_eq!(said.ok(), "nice 0 65534 []\n");
+}
+
+/// The server is not asked for more than it gives.
+#[test]
+fn server_refuses_others_and_other_controls() {
+    needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
+    let server = Server::start();
+    let exec = |group: &str, words: &str| -> Said {
+        finish(&mut server.shell(group, &format!("\"$LULL\" exec {words} -- true")))
+    };
+    exec("1", "").fails(125, "this user may not use the server at ");
+    exec("nogroup", "--cc cubic").fails(125, "it has no congestion control but 'nice'");
+    exec("nogroup", "--user root").fails(125, "cannot run a program as 'root'");
+    let script = "LULL_SOCKET=/nonexistent \"$LULL\" exec -- true";
+    finish(&mut server.shell("nogroup", script)).fails(125, "needs CAP_BPF");
+    let start = ["kernel", "serve", "--group", "no-such-group", "--socket", "/nonexistent/socket"];
+    finish(&mut lull(&start)).fails(1, "there is no group 'no-such-group': create it with");
+}
+
+/// It connects as a user and has other rights by then, as after running a program like passwd(1).
+#[test]
+fn server_moves_no_process_with_rights_of_another_user() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let server = Server::start();
+    let script = "import os, socket, sys
+os.setegid(65534)
+os.seteuid(65534)
+client = socket.socket(socket.AF_UNIX)
+client.connect(sys.argv[1])
+os.seteuid(0)
+client.sendall(sys.argv[2].encode() + b'\\n')
+print(client.makefile().readline(), end='')
+print('/lull.' in open('/proc/self/cgroup').read())";
+    let ask = |line: &str| {
+        let mut command = Command::new("python3");
+        command.args(["-c", script]).arg(server.socket()).arg(line).stdin(Stdio::null());
+        finish(&mut command).ok()
+    };
+    let answer = ask("background 1 le");
+    assert!(answer.starts_with("no process "), "{answer}");
+    assert!(answer.ends_with("it has the rights of another user\nFalse\n"), "{answer}");
+    for line in ["background 2 le", "background 1 1", "x"] {
+        let answer = ask(line);
+        assert!(answer.contains("it speaks another version"), "{answer}");
+        assert!(answer.ends_with("\nFalse\n"), "{answer}");
+    }
+    eventually("no cgroup is left", || server.cgroups().is_empty());
+}
+
+#[test]
+fn program_that_outlives_its_client_stays_in_background() {
+    needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
+    let server = Server::start();
+    let script = "\"$LULL\" exec -- sh -c 'sleep 30 </dev/null >/dev/null 2>&1 & echo $!'";
+    let said = finish(&mut server.shell("nogroup", script));
+    assert!(said.err.contains("; 1 process goes on in the background\n"), "{said:?}");
+    let sleeper = said.ok().trim().to_owned();
+    let cgroup = crate::support::cgroup_of(&sleeper);
+    assert!(cgroup.contains("/lull.nice."), "{cgroup}");
+    finish(&mut shell("kill $1", &[&sleeper])).ok();
+    eventually("it ends", || !runs(&sleeper));
+    eventually("the cgroup is removed", || server.cgroups().is_empty());
+}

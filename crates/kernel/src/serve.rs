@@ -1,0 +1,226 @@
+//! Backgrounds for users without the rights of root: a server makes them.
+//!
+//! The socket's permissions say who may connect. A client asks for one thing: that its own process be
+//! moved into a background. The server takes the process from the kernel (SO_PEERCRED, SO_PEERPIDFD), never
+//! from the client, and stops it meanwhile, so that no other process can take its number. The background
+//! lies inside the cgroup of the process, so its limits hold. What runs in it cannot be chosen.
+//!
+//! Lines of text go over the socket: `background 1 le` asks, `ok 0 PATH` answers with the cgroup, or
+//! `no WHY`; later `counters` asks for ten numbers. The background ends when the client has disconnected and
+//! no process is left in it.
+
+mod client;
+mod held;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{Group, chown};
+
+pub(crate) use client::Served;
+
+use crate::background::{Background, Choice};
+use crate::error::{Error, Result};
+use crate::hooks::Dscp;
+use crate::parameters::Parameters;
+use crate::{machine, reaper, sys};
+use held::Stopped;
+
+/// Where the server listens by default.
+pub const SOCKET: &str = "/run/lull.sock";
+
+/// The version of the lines.
+const VERSION: u32 = 1;
+
+/// The congestion control of all backgrounds of a server.
+const CONGESTION: &str = "nice";
+
+/// No line of a client is longer.
+const LONGEST_LINE: u64 = 64;
+
+/// What a client may wait with its first line.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many backgrounds one user, and all users together, may have at a time.
+const MOST_OF_USER: usize = 32;
+const MOST: usize = 256;
+
+/// Serves the members of a group until it is killed. A socket that systemd hands over is used as it is.
+///
+/// # Errors
+/// [`Error::NoGroup`], or what keeps the server from listening.
+pub fn serve(socket: &Path, group: &str) -> Result<()> {
+    machine::check_privilege("lull kernel serve")?;
+    machine::check_kernel()?;
+    let listener = match sys::handed_over_socket() {
+        Some(listener) => UnixListener::from(listener),
+        None => listen(socket, group)?,
+    };
+    let users = Arc::new(Mutex::new(HashMap::new()));
+    for stream in listener.incoming() {
+        let (Ok(stream), users) = (stream, Arc::clone(&users)) else { continue };
+        thread::spawn(move || {
+            let mut stream = stream;
+            if let Err(error) = attend(&mut stream, &users) {
+                let _ = writeln!(stream, "no {}", error.to_string().replace('\n', " "));
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Makes the socket, for root and a group.
+fn listen(socket: &Path, group: &str) -> Result<UnixListener> {
+    let found = Group::from_name(group).map_err(Error::errno("read the groups"))?;
+    let found = found.ok_or_else(|| Error::NoGroup { group: group.to_owned() })?;
+    // One that nobody listens at was left by a server that was killed.
+    if UnixStream::connect(socket).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
+        let _ = fs::remove_file(socket);
+    }
+    let what = || format!("listen at {}", socket.display());
+    let before = umask(Mode::from_bits_truncate(0o177));
+    let listener = UnixListener::bind(socket);
+    umask(before);
+    let listener = listener.map_err(Error::io(what()))?;
+    chown(socket, None, Some(found.gid)).map_err(Error::errno(what()))?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o660);
+    fs::set_permissions(socket, mode).map_err(Error::io(what()))?;
+    Ok(listener)
+}
+
+type Users = Mutex<HashMap<u32, usize>>;
+
+/// A place among the backgrounds of a user, given back when it is dropped.
+struct Turn<'users> {
+    users: &'users Users,
+    uid: u32,
+}
+
+impl<'users> Turn<'users> {
+    fn take(users: &'users Users, uid: u32) -> Result<Self, io::Error> {
+        let mut counts = users.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let all: usize = counts.values().sum();
+        let of_user = counts.entry(uid).or_default();
+        if *of_user >= MOST_OF_USER || all >= MOST {
+            let text = format!("{of_user} programs of this user and {all} of all are running");
+            return Err(io::Error::other(format!("{text}: wait until some have ended")));
+        }
+        *of_user += 1;
+        Ok(Turn { users, uid })
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut counts = self.users.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.uid) {
+            *count -= 1;
+        }
+        counts.retain(|_, &mut count| count > 0);
+    }
+}
+
+fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
+    let asking = || Error::io("ask the kernel for the client");
+    let peer = getsockopt(stream, sockopt::PeerCredentials).map_err(|e| asking()(e.into()))?;
+    let process = sys::peer_pidfd(stream.as_fd()).map_err(asking())?;
+    let _turn = Turn::take(users, peer.uid()).map_err(Error::io("serve another program"))?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(asking())?;
+    let copy = stream.try_clone().map_err(asking())?;
+    let mut lines = Lines(BufReader::new(copy));
+    let Some(dscp) = lines.next().as_deref().and_then(dscp_in) else {
+        return Err(asking()(io::Error::other("it speaks another version: install the same lull")));
+    };
+    let choice = Choice {
+        congestion: CONGESTION.to_owned(),
+        dscp,
+        automatic: Some(Parameters::default()),
+        network_honours_le: false,
+        mapped_by_parent: false,
+    };
+    // Its number stays its own for as long as this lives.
+    let stopped = Stopped::stop(peer.pid(), peer.uid(), process.as_fd())?;
+    let mut storage = MaybeUninit::uninit();
+    let background = Background::set_up_around(&choice, &mut storage, peer.pid())?;
+    let moved = background.cgroup.admit(peer.pid());
+    drop(stopped);
+    let result = moved.and_then(|()| answer(&background, stream, lines));
+    let events = background.hierarchy.events_of(background.cgroup.called());
+    if let Some(events) = events {
+        reaper::wait_until_empty(events);
+    }
+    background.tear_down();
+    result
+}
+
+/// Answers a client in the background until it disconnects.
+fn answer(background: &Background<'_>, stream: &mut UnixStream, mut lines: Lines) -> Result<()> {
+    let answering = || Error::io("answer the client");
+    let called = background.cgroup.called().display();
+    let knows = u8::from(background.hooks.knows_yielding);
+    writeln!(stream, "ok {knows} {called}").map_err(answering())?;
+    stream.set_read_timeout(None).map_err(answering())?;
+    while let Some(line) = lines.next() {
+        if line != "counters" {
+            return Ok(());
+        }
+        let words = background.hooks.counters()?.to_words().map(|word| word.to_string());
+        writeln!(stream, "{}", words.join(" ")).map_err(answering())?;
+    }
+    Ok(())
+}
+
+fn dscp_in(line: &str) -> Option<Dscp> {
+    let (version, dscp) = line.strip_prefix("background ")?.split_once(' ')?;
+    match (version.parse::<u32>().ok()? == VERSION, dscp) {
+        (true, "le") => Some(Dscp::Le),
+        (true, "none") => Some(Dscp::None),
+        _ => None,
+    }
+}
+
+/// The lines of a client, up to its end or one that is too long.
+struct Lines(BufReader<UnixStream>);
+
+impl Lines {
+    fn next(&mut self) -> Option<String> {
+        let mut line = String::new();
+        io::Read::take(&mut self.0, LONGEST_LINE).read_line(&mut line).ok()?;
+        line.strip_suffix('\n').map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_names_version_and_mark() {
+        assert_eq!(dscp_in("background 1 le"), Some(Dscp::Le));
+        assert_eq!(dscp_in("background 1 none"), Some(Dscp::None));
+        for other in ["background 2 le", "background 1 ef", "background", "", "counters"] {
+            assert_eq!(dscp_in(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn user_has_a_limited_number_of_backgrounds() {
+        let users = Users::default();
+        let turns: Vec<_> = (0..MOST_OF_USER).map(|_| Turn::take(&users, 1).unwrap()).collect();
+        assert!(Turn::take(&users, 1).is_err());
+        assert!(Turn::take(&users, 2).is_ok());
+        drop(turns);
+        assert!(users.lock().unwrap().is_empty());
+        assert!(Turn::take(&users, 1).is_ok());
+    }
+}

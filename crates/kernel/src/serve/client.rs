@@ -1,0 +1,103 @@
+//! The side of the user.
+
+use std::cell::RefCell;
+use std::env;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::Uid;
+
+use super::{CONGESTION, SOCKET, VERSION};
+use crate::background::Choice;
+use crate::cgroup::Hierarchy;
+use crate::error::{Error, Result};
+use crate::hooks::{Counters, Dscp};
+
+/// The background that a server has moved this process into. It lasts at least as long as this.
+pub(crate) struct Served {
+    stream: RefCell<BufReader<UnixStream>>,
+    socket: PathBuf,
+    cgroup: PathBuf,
+    knows_yielding: bool,
+}
+
+impl Served {
+    /// Asks the server for a background.
+    ///
+    /// # Errors
+    /// `missing`, the rights that would make one without a server, if there is none;
+    /// [`Error::NotInGroup`], [`Error::Refused`].
+    pub(crate) fn ask(choice: &Choice, missing: Error) -> Result<Self> {
+        let socket =
+            env::var_os("LULL_SOCKET").map_or_else(|| PathBuf::from(SOCKET), PathBuf::from);
+        let stream = match UnixStream::connect(&socket) {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(Error::NotInGroup { socket });
+            }
+            Err(_) => return Err(with_server(missing)),
+        };
+        let refused = |why: &str| Error::Refused { socket: socket.clone(), why: why.to_owned() };
+        if choice.congestion != CONGESTION {
+            return Err(refused(
+                "it has no congestion control but 'nice': run it as root for others",
+            ));
+        }
+        let dscp = match choice.dscp {
+            Dscp::Le => "le",
+            Dscp::None => "none",
+        };
+        let stream = RefCell::new(BufReader::new(stream));
+        let answer = exchange(&stream, &format!("background {VERSION} {dscp}"))
+            .map_err(|error| refused(&error.to_string()))?;
+        let Some((knows, cgroup)) = answer.strip_prefix("ok ").and_then(|ok| ok.split_once(' '))
+        else {
+            return Err(refused(answer.strip_prefix("no ").unwrap_or("it gives no answer")));
+        };
+        let (knows_yielding, cgroup) = (knows == "1", PathBuf::from(cgroup));
+        Ok(Served { stream, socket, cgroup, knows_yielding })
+    }
+
+    /// The cgroup, as `/proc/PID/cgroup` calls it.
+    pub(crate) fn called(&self) -> &Path {
+        &self.cgroup
+    }
+
+    /// The processes in it but this one.
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        let own = std::process::id() as i32;
+        let mut processes = Hierarchy::open()
+            .map(|hierarchy| hierarchy.processes_of(&self.cgroup))
+            .unwrap_or_default();
+        processes.retain(|&pid| pid != own);
+        processes
+    }
+
+    /// What the hooks have counted, and whether they know of yielding.
+    pub(crate) fn counters(&self) -> Result<(Counters, bool)> {
+        let lost = |why: &str| Error::Refused { socket: self.socket.clone(), why: why.to_owned() };
+        let line = exchange(&self.stream, "counters").map_err(|error| lost(&error.to_string()))?;
+        let words: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let words = words.try_into().map_err(|_| lost("it gives no counters"))?;
+        Ok((Counters::from_words(words), self.knows_yielding))
+    }
+}
+
+/// A lack of rights, with the server as another remedy.
+fn with_server(mut missing: Error) -> Error {
+    if let Error::Permission { remedy, .. } = &mut missing
+        && !Uid::effective().is_root()
+    {
+        *remedy = "run it as root, or have an administrator start 'lull kernel serve'";
+    }
+    missing
+}
+
+fn exchange(stream: &RefCell<BufReader<UnixStream>>, question: &str) -> io::Result<String> {
+    let mut stream = stream.borrow_mut();
+    writeln!(stream.get_mut(), "{question}")?;
+    let mut line = String::new();
+    stream.read_line(&mut line)?;
+    Ok(line.trim_end().to_owned())
+}
