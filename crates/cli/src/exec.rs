@@ -31,6 +31,8 @@ const EXAMPLES: &str = "\
 Examples:
   sudo lull exec -- restic backup /data
       a backup as yourself, with your environment: RESTIC_PASSWORD, SSH_AUTH_SOCK, http_proxy
+  sudo lull exec --name backup -- restic backup /data
+      the same with a name: 'sudo lull jobs pause backup' stops it for a while
   sudo lull exec --user root -- nginx -g 'daemon off;'
       a server that starts as root and gives up root by itself
   sudo lull exec --pid \"$(systemctl show -P MainPID backup.service)\" --children
@@ -76,6 +78,9 @@ pub(crate) struct Args {
     /// current user]
     #[arg(long, value_name = "USER", conflicts_with = "pid")]
     user: Option<String>,
+    /// Name that lull jobs shows; no two running jobs have the same
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// Move a running process into the background instead of starting one
     #[arg(long, value_name = "PID", conflicts_with = "program")]
     pid: Option<i32>,
@@ -86,7 +91,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         requires = "pid",
-        conflicts_with_all = ["program", "cc", "dscp", "network_honours_le"]
+        conflicts_with_all = ["program", "cc", "dscp", "name", "network_honours_le"]
     )]
     foreground: bool,
     /// Say what was sent, or moved, as a line of JSON in FILE, or on standard error; with --pid on
@@ -171,6 +176,7 @@ fn choice(args: &Args) -> Choice {
         dscp: args.dscp,
         automatic: automatic.map(Automatic::parameters),
         network_honours_le: args.network_honours_le,
+        name: args.name.clone(),
         mapped_by_parent: args.mapped_by_parent,
     }
 }
@@ -349,16 +355,23 @@ fn summary_json(args: &Args, user: Option<&User>, outcome: &Outcome) -> Value {
 }
 
 fn adopt(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
-    let adopted = if args.foreground {
-        lull_kernel::foreground(pid, args.children)?
+    report_move(args, &move_process(pid, args)?)
+}
+
+fn move_process(pid: i32, args: &Args) -> Result<Adopted, Error> {
+    if args.foreground {
+        lull_kernel::foreground(pid, args.children)
     } else {
-        lull_kernel::adopt(pid, args.children, &choice(args))?
-    };
+        lull_kernel::adopt(pid, args.children, &choice(args))
+    }
+}
+
+fn report_move(args: &Args, adopted: &Adopted) -> anyhow::Result<ExitCode> {
     if args.quiet {
         return Ok(ExitCode::SUCCESS);
     }
     if args.json.is_some() {
-        say(args, &adopted_json(args, &adopted).to_string(), &mut io::stdout());
+        say(args, &adopted_json(args, adopted).to_string(), &mut io::stdout());
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = io::stdout().lock();

@@ -4,6 +4,7 @@ mod doctor;
 mod durable;
 mod emulate;
 mod exec;
+mod jobs;
 mod kernel;
 mod lab;
 mod origin;
@@ -61,6 +62,7 @@ struct Cli {
 enum Command {
     Doctor(doctor::Args),
     Exec(exec::Args),
+    Jobs(jobs::Args),
     Kernel(kernel::Args),
     /// Emulate links and run experiments
     #[command(subcommand, after_help = LAB_EXAMPLES)]
@@ -122,6 +124,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Doctor(args) => doctor::run(&args),
         Command::Exec(args) => exec::run(args),
+        Command::Jobs(args) => jobs::run(args),
         Command::Kernel(args) => kernel::run(args),
         Command::Lab(Lab::Emulate(args)) => emulate::run(*args),
         Command::Lab(Lab::Run(args)) => lab::run(args),

@@ -12,7 +12,7 @@ use crate::mend::{self, Mended};
 use crate::process::parent;
 use crate::release::Releases;
 use crate::signals::Signals;
-use crate::{machine, reaper};
+use crate::{jobs, machine, reaper};
 
 /// PF_KTHREAD of the kernel, in the flags of `/proc/PID/stat`.
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -165,7 +165,10 @@ impl Shelters<'_, '_> {
         }
         match self.background.hierarchy.create_inside(&home, &self.choice.congestion) {
             Ok(cgroup) => {
-                if let Err(error) = self.background.hooks.attach(cgroup.as_fd()) {
+                let name = self.choice.name.as_deref();
+                let named = name.map_or(Ok(()), |name| jobs::set_name(cgroup.directory(), name));
+                let hooks = &self.background.hooks;
+                if let Err(error) = named.and_then(|()| hooks.attach(cgroup.as_fd())) {
                     cgroup.remove();
                     return Err(error);
                 }

@@ -9,12 +9,12 @@ use crate::cgroup::{Cgroup, Hierarchy};
 use crate::error::{Error, Result};
 use crate::hooks::{Dscp, Hooks};
 use crate::load::{load_automatically, unload_unused};
-use crate::machine;
 use crate::mend::Wanted;
 use crate::mounts::Bpffs;
 use crate::parameters::{Algorithm, Parameters};
 use crate::release::Releases;
 use crate::state::{Place, State};
+use crate::{jobs, machine};
 
 /// What the connections of a background cgroup get.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub struct Choice {
     /// The network serves packets of lower effort last; whoever asks for a congestion control that
     /// does not yield by itself has to say so.
     pub network_honours_le: bool,
+    /// What `lull jobs` calls it.
+    pub name: Option<String>,
     /// Mark IPv4 traffic of IPv6 sockets by system calls, as on kernels before 6.13; for tests.
     pub mapped_by_parent: bool,
 }
@@ -94,6 +96,7 @@ impl<'obj> Background<'obj> {
         choice.check(choice.automatic.map(|parameters| parameters.algorithm()))?;
         machine::check_privilege("lull exec")?;
         machine::check_btf()?;
+        choice.name.as_deref().map_or(Ok(()), jobs::check_name)?;
         let hierarchy = Hierarchy::open()?;
         // The lock on the state is kept until the cgroup exists, which from then on keeps an
         // automatically loaded congestion control alive.
@@ -154,7 +157,9 @@ impl<'obj> Background<'obj> {
             choice.mapped_by_parent,
         )?;
         let (cgroup, why_outside) = make()?;
-        match hooks.attach(cgroup.as_fd()) {
+        let named = choice.name.as_deref();
+        let named = named.map_or(Ok(()), |name| jobs::set_name(cgroup.directory(), name));
+        match named.and_then(|()| hooks.attach(cgroup.as_fd())) {
             Ok(()) => Ok((cgroup, why_outside, hooks)),
             Err(error) => {
                 cgroup.remove();

@@ -122,6 +122,18 @@ impl Hierarchy {
         move_to(&self.path().join(below), pid)
     }
 
+    /// A path that leads to a cgroup, called as in `/proc/PID/cgroup`.
+    pub(crate) fn path_of(&self, cgroup: &Path) -> PathBuf {
+        self.path().join(cgroup.strip_prefix(&self.top).unwrap_or(cgroup))
+    }
+
+    /// All backgrounds in sight.
+    pub(crate) fn backgrounds(&self) -> Vec<Background> {
+        let mut found = Vec::new();
+        find_backgrounds(&self.path(), &self.top, DEEPEST, &mut found);
+        found
+    }
+
     /// The processes of a cgroup and of those inside it, called as in `/proc/PID/cgroup`.
     pub(crate) fn processes_of(&self, cgroup: &Path) -> Vec<i32> {
         let mut processes = Vec::new();
@@ -243,6 +255,32 @@ fn congestion_of(name: &str) -> Option<&str> {
     (number(pid) && number(count)).then_some(congestion)
 }
 
+/// A background, from the name of its cgroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Background {
+    /// As `/proc/PID/cgroup` calls it.
+    pub(crate) called: PathBuf,
+    pub(crate) congestion: String,
+    /// The number of the `lull` that made it, and a count.
+    pub(crate) id: String,
+}
+
+fn find_backgrounds(directory: &Path, called: &Path, depth: usize, found: &mut Vec<Background>) {
+    if depth == 0 {
+        return;
+    }
+    for child in children(directory) {
+        let Some(name) = child.file_name().and_then(|name| name.to_str()) else { continue };
+        let called = called.join(name);
+        if let Some(congestion) = congestion_of(name) {
+            let id = name[PREFIX.len() + congestion.len() + 1..].to_owned();
+            let congestion = congestion.to_owned();
+            found.push(Background { called: called.clone(), congestion, id });
+        }
+        find_backgrounds(&child, &called, depth - 1, found);
+    }
+}
+
 fn children(directory: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(directory)
         .into_iter()
@@ -348,6 +386,11 @@ impl Cgroup {
     /// The directory, to attach programs to.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
+    }
+
+    /// The directory, to write attributes to.
+    pub(crate) fn directory(&self) -> &File {
+        &self.directory
     }
 
     /// The kernel's number of the cgroup.

@@ -215,6 +215,28 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// No such job.
+    #[error("there is no job '{job}': 'lull jobs' lists those that run")]
+    NoJob {
+        /// As it was given.
+        job: String,
+    },
+    /// A name that no job can have.
+    #[error("'{name}' is not a name of a job: use 1 to 63 of letters, digits, '.', '_' and '-'")]
+    BadJobName {
+        /// As it was given.
+        name: String,
+    },
+    /// Another job has that name.
+    #[error(
+        "a job named '{name}' is running (process {pid}): wait until it ends, or take another --name"
+    )]
+    JobRuns {
+        /// The name.
+        name: String,
+        /// Its first process.
+        pid: i32,
+    },
     /// No background can be made inside the cgroup of a process.
     #[error("no background can be made inside the cgroup of process {pid}: {why}")]
     NoRoom {

@@ -32,30 +32,42 @@ pub fn foreground(pid: i32, children: bool) -> Result<Adopted> {
     machine::check_privilege("lull exec")?;
     let _signals = Signals::block()?;
     let hierarchy = Hierarchy::open()?;
-    let mut backgrounds = loaded()?;
     let mut processes = BTreeSet::from([pid]);
-    let mut foreground = Vec::new();
-    send_home(&hierarchy, pid, &mut backgrounds)?;
-    // Each generation takes a pass. What a process starts from now on is in the foreground already.
+    // Each generation takes a pass. What a process starts from now on goes with its parent.
     for _ in 0..if children { PASSES } else { 0 } {
         let news: Vec<i32> = children_of(&processes).collect();
         if news.is_empty() {
             break;
         }
-        for child in news {
-            processes.insert(child);
-            match send_home(&hierarchy, child, &mut backgrounds) {
-                Ok(()) | Err(Error::NoProcess { .. }) => {}
-                Err(error) => foreground.push(error.to_string()),
-            }
+        processes.extend(news);
+    }
+    take_back(&hierarchy, pid, processes)
+}
+
+/// Moves processes to the foreground, and their sockets.
+///
+/// # Errors
+/// Whatever keeps `first` from being moved.
+pub(crate) fn take_back(
+    hierarchy: &Hierarchy,
+    first: i32,
+    processes: BTreeSet<i32>,
+) -> Result<Adopted> {
+    let mut backgrounds = loaded()?;
+    let mut foreground = Vec::new();
+    send_home(hierarchy, first, &mut backgrounds)?;
+    for &process in processes.iter().filter(|&&process| process != first) {
+        match send_home(hierarchy, process, &mut backgrounds) {
+            Ok(()) | Err(Error::NoProcess { .. }) => {}
+            Err(error) => foreground.push(error.to_string()),
         }
     }
     let (mended, unchanged) = release(&processes, &backgrounds);
     foreground.extend(unchanged);
     foreground.extend(mended.foreground());
-    clean_up(&hierarchy);
+    clean_up(hierarchy);
     Ok(Adopted {
-        process: pid,
+        process: first,
         processes: processes.into_iter().collect(),
         connections: mended.connections,
         listeners: mended.listeners,

@@ -171,44 +171,12 @@ impl<'obj> Hooks<'obj> {
             .read_to_end(&mut nothing)
             .map_err(Error::io("list open connections"))?;
         let after = self.read()?;
-        let micros = Duration::from_micros;
-        let [
-            tcp_bytes,
-            tcp_received,
-            udp_bytes,
-            connections,
-            refused,
-            lived,
-            yielded,
-            unmarked,
-            ..,
-        ] = after;
         let open = |index: usize| after[index] - before[index];
-        Ok(Counters {
-            tcp_bytes,
-            tcp_received,
-            udp_bytes,
-            connections,
-            refused,
-            lived: micros(lived + open(8)),
-            yielded: micros(yielded + open(9)),
-            unmarked,
-        })
+        Ok(counters_in(after, open(8), open(9)))
     }
 
     fn read(&self) -> Result<[u64; COUNTERS]> {
-        let bytes = self
-            .skeleton
-            .maps
-            .counters
-            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(Error::bpf("read the counters"))?
-            .unwrap_or_default();
-        let mut words = [0; COUNTERS];
-        for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = u64::from_ne_bytes(chunk.try_into().expect("chunks have eight bytes"));
-        }
-        Ok(words)
+        read_words(&self.skeleton.maps.counters)
     }
 
     /// Listens for sockets that only a system call can mend.
@@ -224,6 +192,39 @@ impl<'obj> Hooks<'obj> {
             .map_err(Error::bpf("listen to the programs"))?;
         let ring = builder.build().map_err(Error::bpf("listen to the programs"))?;
         Ok(Requests { ring, asked })
+    }
+}
+
+fn read_words(map: &impl MapCore) -> Result<[u64; COUNTERS]> {
+    let bytes = map
+        .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(Error::bpf("read the counters"))?
+        .unwrap_or_default();
+    let mut words = [0; COUNTERS];
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_ne_bytes(chunk.try_into().expect("chunks have eight bytes"));
+    }
+    Ok(words)
+}
+
+/// The counters in a map of another process's hooks, without the connections that are still open.
+pub(crate) fn read_counters(map: &impl MapCore) -> Result<Counters> {
+    Ok(counters_in(read_words(map)?, 0, 0))
+}
+
+/// The counters, with the times of open connections in microseconds.
+fn counters_in(words: [u64; COUNTERS], open_lived: u64, open_yielded: u64) -> Counters {
+    let [tcp_bytes, tcp_received, udp_bytes, connections, refused, lived, yielded, unmarked, ..] =
+        words;
+    Counters {
+        tcp_bytes,
+        tcp_received,
+        udp_bytes,
+        connections,
+        refused,
+        lived: Duration::from_micros(lived + open_lived),
+        yielded: Duration::from_micros(yielded + open_yielded),
+        unmarked,
     }
 }
 

@@ -146,6 +146,7 @@ fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
         dscp,
         automatic: Some(Parameters::default()),
         network_honours_le: false,
+        name: None,
         mapped_by_parent: false,
     };
     // Its number stays its own for as long as this lives.

@@ -171,6 +171,26 @@ pub(crate) fn set_option(
     .map(drop)
 }
 
+/// Sets an extended attribute of a file.
+pub(crate) fn set_attribute(file: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
+    // SAFETY: `name` and `value` live through the call, and the length is that of `value`.
+    check(unsafe {
+        libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
+    })
+    .map(drop)
+}
+
+/// An extended attribute of a file, as far as 256 bytes.
+pub(crate) fn attribute(file: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
+    let mut value = vec![0u8; 256];
+    // SAFETY: `name` and `value` live through the call, and the length is that of `value`.
+    let length = unsafe {
+        libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
+    };
+    value.truncate(usize::try_from(length).map_err(|_| io::Error::last_os_error())?);
+    Ok(value)
+}
+
 /// How many connections wait to be accepted from a listener.
 pub(crate) fn accept_queue(listener: BorrowedFd<'_>) -> io::Result<u32> {
     let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();

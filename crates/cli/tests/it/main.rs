@@ -5,6 +5,7 @@ mod doctor;
 mod edits;
 mod emulate;
 mod exec_elsewhere;
+mod exec_jobs;
 mod exec_places;
 mod exec_process;
 mod exec_routes;

@@ -44,6 +44,9 @@ impl Served {
                 "it has no congestion control but 'nice': run it as root for others",
             ));
         }
+        if choice.name.is_some() {
+            return Err(refused("it gives no names to jobs: leave out --name"));
+        }
         let dscp = match choice.dscp {
             Dscp::Le => "le",
             Dscp::None => "none",

@@ -212,9 +212,10 @@ fn a_congestion_control_that_is_overruled_carries_nothing() {
         dscp: lull_kernel::Dscp::None,
         automatic: None,
         network_honours_le: false,
+        name: None,
         mapped_by_parent: false,
     };
-    let outcome = run(&words.map(OsString::from), &choice).unwrap();
+    let outcome = run(&words.map(OsString::from), &choice, None).unwrap();
     assert_eq!(outcome.ending, Ending::Exited(0));
 }
 

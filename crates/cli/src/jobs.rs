@@ -1,0 +1,184 @@
+//! `lull jobs`: the programs in the background.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use lull_cc::Bytes;
+use lull_kernel::Job;
+use serde_json::{Value, json};
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo lull jobs
+      the programs in the background, with what they have sent
+  sudo lull jobs pause backup
+      stop the job that 'lull exec --name backup' has started, for as long as you need the network
+  sudo lull jobs resume backup
+      let it go on
+  sudo lull jobs foreground 1234.0
+      let a job without a name send at full speed
+  lull jobs list --json | jq -r '.[].command'
+      the command lines, for a program";
+
+/// List the programs in the background, pause them, and let them go on
+///
+/// A job is what one 'lull exec' has put into the background and still runs, with --pid as well. It is named by
+/// 'lull exec --name', or by the number in the list. The exit code is 0 if it was done, 1 if not, and 2 if the
+/// arguments make no sense.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// List the jobs [default]
+    #[command(after_help = LIST_EXAMPLES)]
+    List {
+        /// Print JSON; null stands for what this user may not know
+        #[arg(long)]
+        json: bool,
+    },
+    /// Freeze the processes of a job; its connections stay open, and the other side may close them
+    #[command(after_help = PAUSE_EXAMPLES)]
+    Pause {
+        /// Name or number of the job
+        job: String,
+    },
+    /// Let the processes of a job go on
+    #[command(after_help = RESUME_EXAMPLES)]
+    Resume {
+        /// Name or number of the job
+        job: String,
+    },
+    /// Move a job and its open connections out of the background
+    #[command(after_help = FOREGROUND_EXAMPLES)]
+    Foreground {
+        /// Name or number of the job
+        job: String,
+    },
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  sudo lull jobs list
+      a line for each job
+  sudo lull jobs list --json
+      the same for a program";
+
+const PAUSE_EXAMPLES: &str = "\
+Examples:
+  sudo lull jobs pause backup
+      for a video call; do not forget 'sudo lull jobs resume backup'";
+
+const RESUME_EXAMPLES: &str = "\
+Examples:
+  sudo lull jobs resume backup
+      what was paused goes on where it was";
+
+const FOREGROUND_EXAMPLES: &str = "\
+Examples:
+  sudo lull jobs foreground backup
+      it must be done by tonight";
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let text = match args.command.unwrap_or(Command::List { json: false }) {
+        Command::List { json: true } => {
+            Value::from_iter(lull_kernel::jobs()?.iter().map(as_json)).to_string() + "\n"
+        }
+        Command::List { json: false } => table(&lull_kernel::jobs()?),
+        Command::Pause { job } => format!("job {} is paused\n", name(&lull_kernel::pause(&job)?)),
+        Command::Resume { job } => format!("job {} goes on\n", name(&lull_kernel::resume(&job)?)),
+        Command::Foreground { job } => {
+            let moved = lull_kernel::job_to_foreground(&job)?;
+            let stays = moved.foreground.iter();
+            let stays: String =
+                stays.map(|what| format!("in the background stays: {what}\n")).collect();
+            format!("job {job} is in the foreground now\n{stays}")
+        }
+    };
+    io::stdout().write_all(text.as_bytes()).context("cannot write")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn name(job: &Job) -> &str {
+    job.name.as_deref().unwrap_or(&job.id)
+}
+
+fn table(jobs: &[Job]) -> String {
+    if jobs.is_empty() {
+        return "no job is running\n".to_owned();
+    }
+    let head = ["job", "name", "state", "since", "sent", "processes", "command"];
+    let mut rows = vec![head.map(str::to_owned)];
+    rows.extend(jobs.iter().map(|job| {
+        [
+            job.id.clone(),
+            job.name.clone().unwrap_or("-".to_owned()),
+            state(job).to_owned(),
+            age(job.age),
+            job.tcp_bytes.map_or("-".to_owned(), |bytes| Bytes(bytes).to_string()),
+            job.processes.len().to_string(),
+            job.command.clone(),
+        ]
+    }));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..7).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &[String; 7]| {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+fn state(job: &Job) -> &'static str {
+    if job.is_paused { "paused" } else { "running" }
+}
+
+/// Hours, minutes and seconds.
+fn age(age: Duration) -> String {
+    let seconds = age.as_secs();
+    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+fn as_json(job: &Job) -> Value {
+    json!({
+        "job": job.id,
+        "name": job.name,
+        "state": state(job),
+        "age_seconds": job.age.as_secs_f64(),
+        "tcp_bytes": job.tcp_bytes,
+        "congestion": job.congestion,
+        "cgroup": job.cgroup,
+        "processes": job.processes,
+        "command": job.command,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_has_a_line_for_each_job() {
+        assert_eq!(table(&[]), "no job is running\n");
+        let job = Job {
+            id: "12.0".to_owned(),
+            name: Some("backup".to_owned()),
+            congestion: "nice".to_owned(),
+            cgroup: "/lull.nice.12.0".into(),
+            processes: vec![13, 14],
+            command: "restic backup".to_owned(),
+            age: Duration::from_secs(3_661),
+            is_paused: true,
+            tcp_bytes: None,
+        };
+        let expected = "job   name    state   since    sent  processes  command\n\
+            12.0  backup  paused  1:01:01  -     2          restic backup\n";
+        assert_eq!(table(&[job]), expected);
+    }
+}

@@ -1,0 +1,211 @@
+//! Programs in the background, by the name that `lull exec --name` gave them, or by their number.
+//!
+//! Whatever is known of a job is in its cgroup, so it is gone when the job is.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use libbpf_rs::query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::{MapHandle, ProgramAttachType};
+
+use crate::adopt::Adopted;
+use crate::cgroup::{Background, Hierarchy};
+use crate::error::{Error, Result};
+use crate::foreground::take_back;
+use crate::hooks::{Counters, read_counters};
+use crate::machine;
+use crate::sys;
+
+/// The attribute of a cgroup that holds the name of its job.
+const NAME: &std::ffi::CStr = c"user.lull.name";
+
+/// A background with at least one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The number of the `lull` that made it, and a count: `1234.0`.
+    pub id: String,
+    /// The name that it was given.
+    pub name: Option<String>,
+    /// The congestion control of its connections.
+    pub congestion: String,
+    /// Its cgroup, as `/proc/PID/cgroup` calls it.
+    pub cgroup: PathBuf,
+    /// Its processes; the one that started first comes first.
+    pub processes: Vec<i32>,
+    /// The command line of the first process.
+    pub command: String,
+    /// How long the first process has been running.
+    pub age: Duration,
+    /// Whether its processes are frozen.
+    pub is_paused: bool,
+    /// What it has sent over TCP so far; None for a user without the rights to ask.
+    pub tcp_bytes: Option<u64>,
+}
+
+/// All jobs in sight, in the order in which they began.
+///
+/// # Errors
+/// If the cgroups cannot be read.
+pub fn jobs() -> Result<Vec<Job>> {
+    let hierarchy = Hierarchy::open()?;
+    let mut jobs: Vec<Job> = hierarchy
+        .backgrounds()
+        .into_iter()
+        .filter_map(|found| examine(&hierarchy, found))
+        .collect();
+    jobs.sort_by_key(|job| std::cmp::Reverse(job.age));
+    Ok(jobs)
+}
+
+/// Freezes the processes of a job. Its connections stay open; the other side may close them.
+///
+/// # Errors
+/// [`Error::NoJob`], or what the kernel reports.
+pub fn pause(job: &str) -> Result<Job> {
+    freeze(job, true)
+}
+
+/// Lets the processes of a job go on.
+///
+/// # Errors
+/// [`Error::NoJob`], or what the kernel reports.
+pub fn resume(job: &str) -> Result<Job> {
+    freeze(job, false)
+}
+
+/// Moves all processes of a job, and their connections, out of the background. A paused one goes on.
+///
+/// # Errors
+/// [`Error::NoJob`], or what the kernel reports.
+pub fn job_to_foreground(job: &str) -> Result<Adopted> {
+    machine::check_privilege("moving a job")?;
+    let (hierarchy, job) = find(job)?;
+    write(&hierarchy, &job.cgroup, false)?;
+    let first = *job.processes.first().expect("a job has processes");
+    take_back(&hierarchy, first, job.processes.iter().copied().collect::<BTreeSet<_>>())
+}
+
+/// Names a new background.
+pub(crate) fn set_name(cgroup: &File, name: &str) -> Result<()> {
+    sys::set_attribute(cgroup.as_fd(), NAME, name.as_bytes())
+        .map_err(Error::io("write the name of the job to its cgroup"))
+}
+
+/// Checks that a name can be a job's, and that no other job has it.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if !(1..=63).contains(&name.len()) || !name.chars().all(is_good) {
+        return Err(Error::BadJobName { name: name.to_owned() });
+    }
+    match find(name) {
+        Ok((_, job)) => Err(Error::JobRuns { name: name.to_owned(), pid: job.processes[0] }),
+        Err(_) => Ok(()),
+    }
+}
+
+fn find(wanted: &str) -> Result<(Hierarchy, Job)> {
+    let mut all = jobs()?;
+    let is_it = |job: &Job| job.id == wanted || job.name.as_deref() == Some(wanted);
+    match all.iter().position(is_it) {
+        Some(index) => Ok((Hierarchy::open()?, all.swap_remove(index))),
+        None => Err(Error::NoJob { job: wanted.to_owned() }),
+    }
+}
+
+fn freeze(job: &str, is_paused: bool) -> Result<Job> {
+    let (hierarchy, job) = find(job)?;
+    write(&hierarchy, &job.cgroup, is_paused)?;
+    Ok(Job { is_paused, ..job })
+}
+
+fn write(hierarchy: &Hierarchy, cgroup: &Path, is_paused: bool) -> Result<()> {
+    let text = if is_paused { "1" } else { "0" };
+    fs::write(hierarchy.path_of(cgroup).join("cgroup.freeze"), text).map_err(|error| {
+        match error.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                Error::permission("changing a job", "write access to its cgroup", false)
+            }
+            _ => Error::io("change the job")(error),
+        }
+    })
+}
+
+fn examine(hierarchy: &Hierarchy, found: Background) -> Option<Job> {
+    let path = hierarchy.path_of(&found.called);
+    let mut processes = hierarchy.processes_of(&found.called);
+    processes.sort_by_key(|&pid| (started(pid), pid));
+    let &first = processes.first()?;
+    let directory = File::open(&path).ok()?;
+    let name = sys::attribute(directory.as_fd(), NAME).ok();
+    let frozen = fs::read_to_string(path.join("cgroup.freeze")).unwrap_or_default();
+    Some(Job {
+        id: found.id,
+        name: name.and_then(|name| String::from_utf8(name).ok()),
+        congestion: found.congestion,
+        command: command(first),
+        age: age(first),
+        is_paused: frozen.trim() == "1",
+        tcp_bytes: counters(&directory).map(|counters| counters.tcp_bytes),
+        cgroup: found.called,
+        processes,
+    })
+}
+
+/// When a process started, in ticks since the boot (field 22 of proc_pid_stat(5)).
+fn started(pid: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    fields.split_whitespace().nth(19).and_then(|ticks| ticks.parse().ok()).unwrap_or(u64::MAX)
+}
+
+fn age(pid: i32) -> Duration {
+    let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let uptime: f64 = uptime.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0);
+    // User space sees 100 ticks a second on every architecture that Lull runs on (USER_HZ).
+    let start = started(pid) as f64 / 100.0;
+    Duration::try_from_secs_f64(uptime - start).unwrap_or_default()
+}
+
+fn command(pid: i32) -> String {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = words.strip_suffix(&[0]).unwrap_or(&words);
+    let text = String::from_utf8_lossy(words).replace('\0', " ");
+    // It must not change what the terminal shows.
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// What the hooks of a cgroup have counted, by way of the program that counts what is sent.
+fn counters(cgroup: &File) -> Option<Counters> {
+    machine::check_privilege("").ok()?;
+    let kind = ProgramAttachType::CgroupInetEgress as u32;
+    let programs = sys::effective_programs(cgroup.as_fd(), kind).ok()?;
+    let options = ProgInfoQueryOptions::default().include_map_ids(true);
+    let ours = ProgInfoIter::with_query_opts(options)
+        .find(|program| program.name == "lull_egress" && programs.contains(&program.id))?;
+    let map = MapInfoIter::default()
+        .find(|map| map.name == "counters" && ours.map_ids.contains(&map.id))?;
+    read_counters(&MapHandle::from_map_id(map.id).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_jobs_are_plain() {
+        for name in ["", "a b", "a/b", "ä", &"x".repeat(64)] {
+            assert!(matches!(check_name(name), Err(Error::BadJobName { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn own_process_has_command_and_age() {
+        let own = std::process::id() as i32;
+        assert!(!command(own).is_empty());
+        assert!(age(own) < Duration::from_secs(3600));
+        assert_eq!(age(-1), Duration::ZERO);
+    }
+}
