@@ -13,6 +13,7 @@ use crate::control::{Constants, Control};
 use crate::error::Error;
 use crate::machine;
 use crate::mounts::Bpffs;
+use crate::serve::reachable_server;
 
 /// What was found of one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -67,9 +68,13 @@ impl Finding {
 pub fn examine() -> Vec<Finding> {
     let privilege = machine::check_privilege("lull exec");
     let mut findings = vec![kernel(), type_information(), jit()];
-    findings.push(match &privilege {
-        Ok(()) => Finding::ok("privilege", "all capabilities that are needed"),
-        Err(error) => Finding::of("privilege", error),
+    findings.push(match (&privilege, reachable_server()) {
+        (Ok(()), _) => Finding::ok("privilege", "all capabilities that are needed"),
+        (Err(_), Some(socket)) => {
+            let found = format!("none; 'lull kernel serve' at {} has it", socket.display());
+            Finding::ok("privilege", found)
+        }
+        (Err(error), None) => Finding::of("privilege", error),
     });
     findings.push(lockdown());
     findings.push(cgroups());

@@ -27,7 +27,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, chown};
 
-pub(crate) use client::Served;
+pub(crate) use client::{Served, reachable_server};
 
 use crate::background::{Background, Choice};
 use crate::error::{Error, Result};

@@ -65,6 +65,11 @@ fn group_member_runs_program_in_background_without_root() {
     assert!(said.err.starts_with(sentence) && said.err.lines().count() == 1, "{said:?}");
     eventually("the cgroup is removed", || server.cgroups().is_empty());
 
+    let said = finish(&mut server.shell("nogroup", "\"$LULL\" doctor"));
+    let line = "ok       privilege                   none; 'lull kernel serve' at ";
+    assert_eq!(said.code(), Some(0), "{said:?}");
+    assert!(said.out.lines().any(|found| found.starts_with(line)), "{said:?}");
+
     let script = format!("\"$LULL\" exec --dscp none --quiet -- python3 -c \"{SENDS}\"");
     let said = finish(&mut server.shell("nogroup", &script));
     assert_eq!(said.ok(), "nice 0 65534 []\n");

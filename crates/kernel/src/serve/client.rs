@@ -87,6 +87,17 @@ impl Served {
     }
 }
 
+/// Where a server listens: at the path in the environment variable LULL_SOCKET, or by default.
+fn socket() -> PathBuf {
+    env::var_os("LULL_SOCKET").map_or_else(|| PathBuf::from(SOCKET), PathBuf::from)
+}
+
+/// The socket of a server that this user may ask, if there is one.
+pub(crate) fn reachable_server() -> Option<PathBuf> {
+    let socket = socket();
+    UnixStream::connect(&socket).is_ok().then_some(socket)
+}
+
 /// A lack of rights, with the server as another remedy.
 fn with_server(mut missing: Error) -> Error {
     if let Error::Permission { remedy, .. } = &mut missing
