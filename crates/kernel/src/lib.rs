@@ -36,6 +36,7 @@ mod state;
 mod status;
 mod sys;
 mod user;
+mod watch;
 mod witness;
 
 pub use adopt::{Adopted, adopt};

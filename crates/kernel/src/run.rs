@@ -3,13 +3,12 @@
 mod environment;
 mod ground;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use std::{env, io, process, thread};
@@ -21,14 +20,12 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgid, getpgrp};
 
 use crate::background::{Background, Choice};
-use crate::elsewhere::{Elsewhere, Reports};
 use crate::error::{Error, Result};
-use crate::hooks::Requests;
-use crate::mend::{Mended, Wanted};
-use crate::process::{cgroup_of, descends};
+use crate::process::descends;
 use crate::serve::Served;
 use crate::signals::{Received, Signals};
 use crate::user::{self, User};
+use crate::watch::{Watch, moved_to};
 use crate::witness::{PATIENCE, Witness};
 use crate::{machine, mend, reaper, sys, witness};
 
@@ -169,8 +166,8 @@ fn supervise(
 ) -> Result<(Ending, Vec<String>)> {
     let signals = program.signals;
     let mut storage = [const { MaybeUninit::uninit() }; 2];
-    let elsewhere = ground.watch(&mut storage);
-    let requests = ground.requests()?;
+    let elsewhere = ground.elsewhere(&mut storage);
+    let watch = ground.watch(program.choice, elsewhere.as_ref(), done)?;
     let early = signals.early()?;
     // Before the program, so that it gets no signal that the witness has missed.
     let witness = Witness::start().ok();
@@ -178,19 +175,8 @@ fn supervise(
     let supervised = sys::pidfd_open(child.id() as i32)
         .map_err(Error::io("watch over the program"))
         .and_then(|process| {
-            let mut supervisor = Supervisor {
-                ground,
-                choice: program.choice,
-                signals,
-                requests,
-                process,
-                witness,
-                reports: elsewhere.as_ref().and_then(Elsewhere::reports),
-                done,
-                received: Mended::default(),
-                unmarked: BTreeMap::new(),
-                moved: None,
-            };
+            let mut supervisor =
+                Supervisor { ground, signals, watch, process, witness, moved: None };
             let ending = supervisor.attend(&mut child, early)?;
             Ok((ending, supervisor.foreground(child.id() as i32)))
         });
@@ -242,20 +228,12 @@ fn is_shortage(error: &io::Error) -> bool {
 /// Stands between the program and those who started it.
 struct Supervisor<'run, 'obj> {
     ground: &'run Ground<'run, 'obj>,
-    choice: &'run Choice,
     signals: &'run Signals,
-    requests: Option<Requests<'run>>,
+    /// A server looks after a background of its own.
+    watch: Option<Watch<'run, 'obj>>,
     /// Readable when the program has ended.
     process: OwnedFd,
     witness: Option<Witness>,
-    /// What others send for the program, as far as the kernel reports it.
-    reports: Option<Reports<'run>>,
-    /// The sockets from outside that were changed.
-    done: BTreeSet<u64>,
-    /// Those that the program got from other processes.
-    received: Mended,
-    /// The processes with sockets that could not be marked, and why.
-    unmarked: BTreeMap<i32, io::Error>,
     /// The program and the cgroup that it is in, if others have moved it out of ours.
     moved: Option<(i32, String)>,
 }
@@ -265,58 +243,33 @@ impl Supervisor<'_, '_> {
     fn attend(&mut self, child: &mut Child, early: Vec<i32>) -> Result<Ending> {
         let pid = child.id() as i32;
         self.relay_early(pid, early);
-        // A program with thousands of sockets must not keep us busy with them alone.
-        let mut rest_until = Instant::now();
         loop {
             self.relay(pid);
             // Its cgroup can be seen until it has been waited for.
-            self.moved = self.moved_to(pid).map(|cgroup| (pid, cgroup));
+            self.moved = moved_to(self.ground.called(), pid).map(|cgroup| (pid, cgroup));
             if let Some(status) = child.try_wait().map_err(Error::io("wait for the program"))? {
-                self.take_reports();
+                self.watch.iter_mut().for_each(Watch::attend);
                 return Ok(match (status.code(), status.signal()) {
                     (Some(code), _) => Ending::Exited(code),
                     (None, signal) => Ending::Killed(signal.unwrap_or(libc::SIGKILL)),
                 });
             }
             stop_with(pid);
-            self.take_reports();
-            let now = Instant::now();
-            if now >= rest_until && self.requests.as_ref().is_some_and(Requests::take) {
-                self.mark_mapped();
-                rest_until = Instant::now() + 10 * now.elapsed();
-            }
-            self.wait(rest_until);
-        }
-    }
-
-    /// The cgroup that the program is in, if its sockets are no background ones there.
-    fn moved_to(&self, pid: i32) -> Option<String> {
-        moved_to(self.ground.called(), pid)
-    }
-
-    /// Takes what the kernel reports of others that send for the program, and changes the sockets that
-    /// the program got from them.
-    fn take_reports(&mut self) {
-        let Some(reports) = &mut self.reports else { return };
-        reports.take(|pid| moved_to(self.ground.called(), pid));
-        let wanted = Wanted { only_others: true, ..self.choice.wanted(None) };
-        for pid in reports.look(Instant::now()) {
-            if let Ok(received) = mend::mend_process(pid, wanted, &mut self.done) {
-                self.received.add(received);
-            }
+            self.watch.iter_mut().for_each(Watch::attend);
+            self.wait();
         }
     }
 
     /// What has stayed in the foreground, one line each.
     fn foreground(&self, program: i32) -> Vec<String> {
-        let unmarked = self.unmarked.iter().map(|(pid, error)| {
-            format!("the DSCP of IPv4 connections of IPv6 sockets of process {pid}: {error}")
-        });
         let moved = self.moved.iter().map(|(program, cgroup)| {
             format!("process {program}, which was moved to cgroup {cgroup}")
         });
-        let reports = self.reports.iter().flat_map(|reports| reports.lines(program));
-        unmarked.chain(moved).chain(self.received.foreground()).chain(reports).collect()
+        let rest = match &self.watch {
+            Some(watch) => watch.foreground(program),
+            None => self.ground.served_foreground(program),
+        };
+        moved.chain(rest).collect()
     }
 
     /// Hands on what came before the program was there to get it. Of what came while it was being
@@ -342,55 +295,23 @@ impl Supervisor<'_, '_> {
         }
     }
 
-    /// Until there is a signal, the end, a request or a report, or it is time to look for others.
-    fn wait(&self, rest_until: Instant) {
-        let now = Instant::now();
-        let rest = rest_until.saturating_duration_since(now);
-        let look = self.reports.as_ref().map(|reports| reports.next_look());
-        let mut pause = look.map(|look| look.saturating_duration_since(now));
+    /// Until there is a signal, the end, or something to attend to.
+    fn wait(&self) {
         let mut descriptors = vec![
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.process.as_fd(), PollFlags::POLLIN),
         ];
-        if let Some(reports) = &self.reports {
-            let fd = sys::borrow(reports.raw_fd(), reports);
-            descriptors.push(PollFd::new(fd, PollFlags::POLLIN));
-        }
-        if let Some(requests) = self.requests.as_ref().filter(|_| rest.is_zero()) {
-            let fd = sys::borrow(requests.raw_fd(), requests);
-            descriptors.push(PollFd::new(fd, PollFlags::POLLIN));
-        } else if !rest.is_zero() {
-            pause = Some(pause.map_or(rest, |pause| pause.min(rest)));
-        }
-        let timeout = pause.map_or(PollTimeout::NONE, |pause| {
-            PollTimeout::from(pause.as_millis().clamp(1, 10_000) as u16)
-        });
-        let _ = poll(&mut descriptors, timeout);
-    }
-
-    fn mark_mapped(&mut self) {
-        let Some(class) = self.choice.dscp.traffic_class() else { return };
-        for pid in self.ground.processes() {
-            match mend::mark_mapped(pid, class) {
-                Err(error) if !mend::has_ended(&error) => self.unmarked.insert(pid, error),
-                _ => self.unmarked.remove(&pid),
-            };
-        }
+        let watched = self.watch.iter().flat_map(Watch::descriptors);
+        descriptors.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let _ = poll(&mut descriptors, timeout(self.watch.as_ref().and_then(Watch::pause)));
     }
 }
 
-/// The cgroup that a process is in, if its sockets are no background ones there.
-fn moved_to(background: &Path, pid: i32) -> Option<String> {
-    // That of another `lull`, as after `lull exec --pid`, is in the background, too.
-    let is_elsewhere =
-        |cgroup: &String| !Path::new(cgroup).starts_with(background) && !is_background(cgroup);
-    cgroup_of(pid).filter(is_elsewhere)
-}
-
-/// Whether a cgroup is one of any `lull`, by its name, or lies inside one.
-fn is_background(cgroup: &str) -> bool {
-    let ends_in_digit = |name: &str| name.ends_with(|last: char| last.is_ascii_digit());
-    cgroup.split('/').any(|name| name.starts_with("lull.") && ends_in_digit(name))
+/// As poll(2) takes it, rounded up and bounded.
+pub(crate) fn timeout(pause: Option<Duration>) -> PollTimeout {
+    pause.map_or(PollTimeout::NONE, |pause| {
+        PollTimeout::from(pause.as_millis().clamp(1, 10_000) as u16)
+    })
 }
 
 /// When the program is stopped and a shell is to see that, stops us too, and lets the program go on
@@ -430,19 +351,4 @@ fn stop_with(pid: i32) {
 
 fn own_id() -> i32 {
     process::id() as i32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cgroup_of_another_lull_is_in_the_background() {
-        for background in ["/lull.nice.12.0", "/a.slice/lull.nice.12.0/its.own"] {
-            assert!(is_background(background), "{background}");
-        }
-        for foreground in ["/", "/system.slice/lull.service", "/user.slice/session-12.scope"] {
-            assert!(!is_background(foreground), "{foreground}");
-        }
-    }
 }

@@ -6,13 +6,14 @@
 //! lies inside the cgroup of the process, so its limits hold. What runs in it cannot be chosen.
 //!
 //! Lines of text go over the socket: `background 1 le` asks, `ok 0 PATH` answers with the cgroup, or
-//! `no WHY`; later `counters` asks for ten numbers. The background ends when the client has disconnected and
+//! `no WHY`. Later `counters` asks for its numbers, and `foreground PID` for lines that end with an empty one,
+//! without the move of that process. The background ends when the client has disconnected and
 //! no process is left in it.
 
 mod client;
 mod held;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::mem::MaybeUninit;
@@ -23,6 +24,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, chown};
@@ -30,10 +32,12 @@ use nix::unistd::{Group, chown};
 pub(crate) use client::{Served, reachable_server};
 
 use crate::background::{Background, Choice};
+use crate::elsewhere::Elsewhere;
 use crate::error::{Error, Result};
 use crate::hooks::Dscp;
 use crate::parameters::Parameters;
-use crate::{machine, reaper, sys};
+use crate::watch::Watch;
+use crate::{machine, reaper, run, sys};
 use held::Stopped;
 
 /// Where the server listens by default.
@@ -155,7 +159,7 @@ fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
     let background = Background::set_up_around(&choice, &mut storage, peer.pid())?;
     let moved = background.cgroup.admit(peer.pid());
     drop(stopped);
-    let result = moved.and_then(|()| answer(&background, stream, lines));
+    let result = moved.and_then(|()| answer(&background, &choice, stream, lines));
     let events = background.hierarchy.events_of(background.cgroup.called());
     if let Some(events) = events {
         reaper::wait_until_empty(events);
@@ -164,21 +168,43 @@ fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
     result
 }
 
-/// Answers a client in the background until it disconnects.
-fn answer(background: &Background<'_>, stream: &mut UnixStream, mut lines: Lines) -> Result<()> {
+/// Answers a client in the background until it disconnects, and looks after the background.
+fn answer(
+    background: &Background<'_>,
+    choice: &Choice,
+    stream: &mut UnixStream,
+    mut lines: Lines,
+) -> Result<()> {
     let answering = || Error::io("answer the client");
-    let called = background.cgroup.called().display();
+    let cgroup = &background.cgroup;
+    let mut storage = [const { MaybeUninit::uninit() }; 2];
+    let elsewhere = Elsewhere::watch(&mut storage, cgroup.as_fd(), cgroup.id());
+    let mut watch = Watch::new(background, choice, elsewhere.as_ref(), BTreeSet::new())?;
     let knows = u8::from(background.hooks.knows_yielding);
-    writeln!(stream, "ok {knows} {called}").map_err(answering())?;
-    stream.set_read_timeout(None).map_err(answering())?;
-    while let Some(line) = lines.next() {
-        if line != "counters" {
-            return Ok(());
+    writeln!(stream, "ok {knows} {}", cgroup.called().display()).map_err(answering())?;
+    loop {
+        let mut descriptors = vec![PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+        let watched = watch.descriptors().into_iter();
+        descriptors.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let _ = poll(&mut descriptors, run::timeout(watch.pause()));
+        let is_asked = descriptors[0].any().unwrap_or(true);
+        drop(descriptors);
+        watch.attend();
+        if !is_asked {
+            continue;
         }
-        let words = background.hooks.counters()?.to_words().map(|word| word.to_string());
-        writeln!(stream, "{}", words.join(" ")).map_err(answering())?;
+        let Some(line) = lines.next() else { return Ok(()) };
+        let text = match line.strip_prefix("foreground ").map(str::parse) {
+            Some(Ok(program)) => {
+                watch.foreground(program).into_iter().map(|line| line + "\n").collect()
+            }
+            _ if line == "counters" => {
+                background.hooks.counters()?.to_words().map(|word| word.to_string()).join(" ")
+            }
+            _ => return Ok(()),
+        };
+        writeln!(stream, "{text}").map_err(answering())?;
     }
-    Ok(())
 }
 
 fn dscp_in(line: &str) -> Option<Dscp> {

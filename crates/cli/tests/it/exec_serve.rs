@@ -136,3 +136,20 @@ fn program_that_outlives_its_client_stays_in_background() {
     eventually("it ends", || !runs(&sleeper));
     eventually("the cgroup is removed", || server.cgroups().is_empty());
 }
+
+/// Also what the server alone can see.
+#[test]
+fn server_reports_what_others_send() {
+    needs!(lull_testing::bpf(), lull_testing::command("tmux"), lull_testing::command("setpriv"));
+    let server = Server::start();
+    let name = crate::support::unique_name();
+    let script = format!(
+        "export TMUX_TMPDIR=$(mktemp -d) TERM=dumb
+        tmux -L {name} -f /dev/null new-session -d 'sleep 20'
+        \"$LULL\" exec -- tmux -L {name} new-window true
+        tmux -L {name} kill-server; rm -r $TMUX_TMPDIR"
+    );
+    let said = finish(&mut server.shell("nogroup", &script));
+    let line = "lull: in the foreground stays: what runs in windows of 'tmux: server' (process ";
+    assert!(said.err.lines().any(|found| found.starts_with(line)), "{said:?}");
+}

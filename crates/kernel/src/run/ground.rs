@@ -1,5 +1,6 @@
 //! Where a program runs: in a cgroup of this process, or in one that a server has made for it.
 
+use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -7,12 +8,13 @@ use std::path::Path;
 use libbpf_rs::OpenObject;
 
 use super::Traffic;
-use crate::background::Background;
+use crate::background::{Background, Choice};
 use crate::cgroup;
 use crate::elsewhere::Elsewhere;
 use crate::error::Result;
-use crate::hooks::{Counters, Requests};
+use crate::hooks::Counters;
 use crate::serve::Served;
+use crate::watch::Watch;
 
 /// A background cgroup.
 pub(super) enum Ground<'run, 'obj> {
@@ -22,7 +24,7 @@ pub(super) enum Ground<'run, 'obj> {
     Served(&'run Served),
 }
 
-impl<'run> Ground<'run, '_> {
+impl<'run, 'obj> Ground<'run, 'obj> {
     /// The cgroup, as `/proc/PID/cgroup` calls it.
     pub(super) fn called(&self) -> &'run Path {
         match self {
@@ -39,16 +41,8 @@ impl<'run> Ground<'run, '_> {
         }
     }
 
-    /// Requests of the hooks. A server answers those of its own.
-    pub(super) fn requests(&self) -> Result<Option<Requests<'run>>> {
-        match self {
-            Ground::Own(background) => background.hooks.requests().map(Some),
-            Ground::Served(_) => Ok(None),
-        }
-    }
-
-    /// Watches for what others send; that needs the rights of root.
-    pub(super) fn watch<'storage>(
+    /// Watches for what others send. A server does so for its own.
+    pub(super) fn elsewhere<'storage>(
         &self,
         storage: &'storage mut [MaybeUninit<OpenObject>; 2],
     ) -> Option<Elsewhere<'storage>> {
@@ -58,6 +52,27 @@ impl<'run> Ground<'run, '_> {
                 Elsewhere::watch(storage, cgroup.as_fd(), cgroup.id())
             }
             Ground::Served(_) => None,
+        }
+    }
+
+    /// Looks after the background. A server does so for its own.
+    pub(super) fn watch(
+        &self,
+        choice: &'run Choice,
+        elsewhere: Option<&'run Elsewhere<'_>>,
+        done: BTreeSet<u64>,
+    ) -> Result<Option<Watch<'run, 'obj>>> {
+        match self {
+            Ground::Own(background) => Watch::new(background, choice, elsewhere, done).map(Some),
+            Ground::Served(_) => Ok(None),
+        }
+    }
+
+    /// What a server has seen in the foreground, one line each.
+    pub(super) fn served_foreground(&self, program: i32) -> Vec<String> {
+        match self {
+            Ground::Own(_) => Vec::new(),
+            Ground::Served(served) => served.foreground(program),
         }
     }
 

@@ -77,6 +77,19 @@ impl Served {
         processes
     }
 
+    /// What is in the foreground, as far as the server has seen it, but for the move of `program` itself.
+    pub(crate) fn foreground(&self, program: i32) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut line = exchange(&self.stream, &format!("foreground {program}"));
+        while let Ok(text) = line
+            && !text.is_empty()
+        {
+            lines.push(text);
+            line = next_line(&mut self.stream.borrow_mut());
+        }
+        lines
+    }
+
     /// What the hooks have counted, and whether they know of yielding.
     pub(crate) fn counters(&self) -> Result<(Counters, bool)> {
         let lost = |why: &str| Error::Refused { socket: self.socket.clone(), why: why.to_owned() };
@@ -111,6 +124,10 @@ fn with_server(mut missing: Error) -> Error {
 fn exchange(stream: &RefCell<BufReader<UnixStream>>, question: &str) -> io::Result<String> {
     let mut stream = stream.borrow_mut();
     writeln!(stream.get_mut(), "{question}")?;
+    next_line(&mut stream)
+}
+
+fn next_line(stream: &mut BufReader<UnixStream>) -> io::Result<String> {
     let mut line = String::new();
     stream.read_line(&mut line)?;
     Ok(line.trim_end().to_owned())

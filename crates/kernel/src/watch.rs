@@ -1,0 +1,140 @@
+//! What has to be done for a background, and noted, while a program runs in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::background::{Background, Choice};
+use crate::elsewhere::{Elsewhere, Reports};
+use crate::error::Result;
+use crate::hooks::Requests;
+use crate::mend::{self, Mended, Wanted};
+use crate::process::cgroup_of;
+use crate::sys;
+
+/// Looks after a background.
+pub(crate) struct Watch<'run, 'obj> {
+    background: &'run Background<'obj>,
+    choice: &'run Choice,
+    /// The hooks ask for what they cannot do.
+    requests: Requests<'run>,
+    /// A program with thousands of sockets must not keep us busy with them alone.
+    rest_until: Instant,
+    /// What others send for the program, as far as the kernel reports it.
+    reports: Option<Reports<'run>>,
+    /// The sockets from outside that were changed.
+    done: BTreeSet<u64>,
+    /// Those that the program got from other processes.
+    received: Mended,
+    /// The processes with sockets that could not be marked, and why.
+    unmarked: BTreeMap<i32, io::Error>,
+}
+
+impl<'run, 'obj> Watch<'run, 'obj> {
+    /// `done` are the sockets that are not to be looked at.
+    pub(crate) fn new(
+        background: &'run Background<'obj>,
+        choice: &'run Choice,
+        elsewhere: Option<&'run Elsewhere<'_>>,
+        done: BTreeSet<u64>,
+    ) -> Result<Self> {
+        Ok(Watch {
+            background,
+            choice,
+            requests: background.hooks.requests()?,
+            rest_until: Instant::now(),
+            reports: elsewhere.and_then(Elsewhere::reports),
+            done,
+            received: Mended::default(),
+            unmarked: BTreeMap::new(),
+        })
+    }
+
+    /// What is readable when there is something to attend to.
+    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let reports = self.reports.iter().map(|reports| sys::borrow(reports.raw_fd(), reports));
+        let is_resting = Instant::now() < self.rest_until;
+        let requests = (!is_resting).then(|| sys::borrow(self.requests.raw_fd(), &self.requests));
+        reports.chain(requests).collect()
+    }
+
+    /// After which time there is something to attend to in any case.
+    pub(crate) fn pause(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let look = self.reports.as_ref().map(Reports::next_look);
+        let rest = Some(self.rest_until).filter(|&until| until > now);
+        look.into_iter().chain(rest).min().map(|until| until.saturating_duration_since(now))
+    }
+
+    /// Takes what the kernel reports of others that send for the program, changes the sockets that the
+    /// program got from them, and does what the hooks cannot.
+    pub(crate) fn attend(&mut self) {
+        self.take_reports();
+        let now = Instant::now();
+        if now >= self.rest_until && self.requests.take() {
+            self.mark_mapped();
+            self.rest_until = Instant::now() + 10 * now.elapsed();
+        }
+    }
+
+    fn take_reports(&mut self) {
+        let Some(reports) = &mut self.reports else { return };
+        reports.take(|pid| moved_to(self.background.cgroup.called(), pid));
+        let wanted = Wanted { only_others: true, ..self.choice.wanted(None) };
+        for pid in reports.look(Instant::now()) {
+            if let Ok(received) = mend::mend_process(pid, wanted, &mut self.done) {
+                self.received.add(received);
+            }
+        }
+    }
+
+    fn mark_mapped(&mut self) {
+        let Some(class) = self.choice.dscp.traffic_class() else { return };
+        for pid in self.background.cgroup.processes() {
+            match mend::mark_mapped(pid, class) {
+                Err(error) if !mend::has_ended(&error) => self.unmarked.insert(pid, error),
+                _ => self.unmarked.remove(&pid),
+            };
+        }
+    }
+
+    /// What is in the foreground, one line each, but for the move of `program` itself.
+    pub(crate) fn foreground(&self, program: i32) -> Vec<String> {
+        let unmarked = self.unmarked.iter().map(|(pid, error)| {
+            format!("the DSCP of IPv4 connections of IPv6 sockets of process {pid}: {error}")
+        });
+        let reports = self.reports.iter().flat_map(|reports| reports.lines(program));
+        unmarked.chain(self.received.foreground()).chain(reports).collect()
+    }
+}
+
+/// The cgroup that a process is in, if its sockets are no background ones there.
+pub(crate) fn moved_to(background: &Path, pid: i32) -> Option<String> {
+    // That of another `lull`, as after `lull exec --pid`, is in the background, too.
+    let is_elsewhere =
+        |cgroup: &String| !Path::new(cgroup).starts_with(background) && !is_background(cgroup);
+    cgroup_of(pid).filter(is_elsewhere)
+}
+
+/// Whether a cgroup is one of any `lull`, by its name, or lies inside one.
+fn is_background(cgroup: &str) -> bool {
+    let ends_in_digit = |name: &str| name.ends_with(|last: char| last.is_ascii_digit());
+    cgroup.split('/').any(|name| name.starts_with("lull.") && ends_in_digit(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_of_another_lull_is_in_the_background() {
+        for background in ["/lull.nice.12.0", "/a.slice/lull.nice.12.0/its.own"] {
+            assert!(is_background(background), "{background}");
+        }
+        for foreground in ["/", "/system.slice/lull.service", "/user.slice/session-12.scope"] {
+            assert!(!is_background(foreground), "{foreground}");
+        }
+    }
+}
