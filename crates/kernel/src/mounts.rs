@@ -20,6 +20,9 @@ const BPFFS: &str = "/sys/fs/bpf";
 /// The source of the mounts that Lull makes. Others are called after the file system, or "none".
 const SOURCE: &str = "lull";
 
+/// How often it is mounted again if others unmount it.
+const ATTEMPTS: usize = 5;
+
 /// One line of a `mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
@@ -170,10 +173,13 @@ impl Bpffs {
 
     /// Finds it, and mounts it if need be.
     pub(crate) fn mount() -> Result<Self> {
-        if let Some(found) = Self::find()? {
-            return Ok(found);
+        // Another `lull` may unmount an empty one before we have it open.
+        for _ in 0..ATTEMPTS {
+            if let Some(found) = Self::find()? {
+                return Ok(found);
+            }
+            in_namespace_of_elder(mount_bpffs).map_err(|source| Error::NoBpffs { source })?;
         }
-        in_namespace_of_elder(mount_bpffs).map_err(|source| Error::NoBpffs { source })?;
         Self::find()?.ok_or_else(|| Error::NoBpffs { source: io::ErrorKind::NotFound.into() })
     }
 

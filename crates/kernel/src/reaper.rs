@@ -4,6 +4,7 @@
 //! stays behind that waits until their cgroups are empty. It is in the cgroup of `lull`, so whoever
 //! stops that one, such as systemd with a unit, ends it as well; then the next `lull` clears.
 
+use std::env;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
@@ -20,7 +21,7 @@ use crate::sys;
 /// Leaves a process behind that removes these cgroups, called as in `/proc/PID/cgroup`, when they are
 /// empty, and what they alone needed. Without another process the next `lull` does that.
 pub(crate) fn leave_behind(cgroups: Vec<PathBuf>, signals: &Signals) {
-    if cgroups.is_empty() {
+    if cgroups.is_empty() || is_main_process_of_unit() {
         return;
     }
     let mask = signals.mask;
@@ -28,6 +29,12 @@ pub(crate) fn leave_behind(cgroups: Vec<PathBuf>, signals: &Signals) {
         let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None);
         wait_and_clean_up(cgroups);
     });
+}
+
+/// Whether systemd has started this process for a unit (systemd.exec(5)). It removes the cgroups of the
+/// unit itself, and a process that stays behind would be taken for the unit's main process.
+fn is_main_process_of_unit() -> bool {
+    env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == std::process::id().to_string())
 }
 
 fn wait_and_clean_up(cgroups: Vec<PathBuf>) {

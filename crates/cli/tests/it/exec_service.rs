@@ -73,3 +73,18 @@ fn a_program_that_is_moved_to_another_background_is_in_the_background() {
     assert_eq!((said.code(), said.out.as_str()), (Some(0), "1\n"), "{said:?}");
     assert_eq!(said.err.lines().count(), 1, "{said:?}");
 }
+
+/// systemd takes a process whose parent has ended for the main process of a forking service.
+#[test]
+fn no_process_stays_behind_in_unit_of_systemd() {
+    needs!(lull_testing::bpf());
+    let service = Service::make();
+    let script = "echo $$ >$1/cgroup.procs; export SYSTEMD_EXEC_PID=$$
+        exec \"$LULL\" exec --quiet --cc reno -- sh -c 'sleep 30 </dev/null >/dev/null 2>&1 & echo $!'";
+    let folder = service.0.to_str().unwrap();
+    let sleeper = finish(&mut shell(script, &[folder])).ok().trim().to_owned();
+    let processes = || std::fs::read_to_string(service.0.join("cgroup.procs")).unwrap();
+    assert_eq!(processes(), "");
+    finish(&mut shell("kill $1", &[&sleeper])).ok();
+    finish(&mut lull(&["exec", "--quiet", "--cc", "reno", "--", "true"])).ok();
+}
