@@ -72,8 +72,8 @@ pub struct Pacing {
 /// Calling order: `handle_ack` for each acknowledgement, in order of arrival, with the losses
 /// that it revealed; `handle_loss` for losses found otherwise; `handle_mark` at most
 /// once a window of data (RFC 3168 §6.1.2); `handle_timeout` when the retransmission timer fires;
-/// `handle_idle` before sending again after more than a retransmission timeout of silence. After
-/// each of them, read [`window`](Controller::window), [`packets`](Controller::packets) and
+/// `handle_idle` before sending again after more than a retransmission timeout of silence;
+/// `handle_send` before sending with nothing in flight. After each of them, read [`window`](Controller::window), [`packets`](Controller::packets) and
 /// [`pacing`](Controller::pacing), which change at no other time.
 pub trait Controller {
     /// An acknowledgement has arrived.
@@ -92,6 +92,10 @@ pub trait Controller {
 
     /// The connection was silent for more than a retransmission timeout and is about to send.
     fn handle_idle(&mut self, now: Timestamp);
+
+    /// The connection has something to send, nothing in flight, and its pace allows it now.
+    /// `delivered` is the count of [`Ack::delivered`]. Window and pace may change.
+    fn handle_send(&mut self, _now: Timestamp, _delivered: u32) {}
 
     /// The congestion window.
     fn window(&self) -> Window;
@@ -128,6 +132,10 @@ impl<C: Controller + ?Sized> Controller for Box<C> {
 
     fn handle_idle(&mut self, now: Timestamp) {
         (**self).handle_idle(now);
+    }
+
+    fn handle_send(&mut self, now: Timestamp, delivered: u32) {
+        (**self).handle_send(now, delivered);
     }
 
     fn window(&self) -> Window {

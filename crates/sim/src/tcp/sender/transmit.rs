@@ -61,6 +61,9 @@ impl Sender {
             return None;
         }
         self.restart_after_idle(now);
+        if self.board.in_flight() == 0 && (self.has_new() || self.board.to_mend() > 0) {
+            self.controller.handle_send(now, self.rate.delivered());
+        }
         if !self.window_allows() {
             return None;
         }
