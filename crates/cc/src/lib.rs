@@ -13,6 +13,7 @@ pub mod filler;
 mod fixed;
 pub mod ledbat;
 pub mod ledbat_plus_plus;
+pub mod lull;
 pub mod minimum_progress;
 pub mod nice;
 pub mod noise_floor;

@@ -1,0 +1,130 @@
+//! What round-trip times say about a path: its length, its jitter, its queue.
+
+use crate::noise_floor::NoiseFloor;
+
+/// How long the lowest value is remembered, in microseconds: it counts from one to two times as long.
+const MEMORY_MICROS: u64 = 100_000_000;
+/// Jitter beyond this and beyond the round-trip time is no jitter.
+const MOST_NOISE_MICROS: u32 = 20_000;
+/// Round-trip times above this are cut.
+const RTT_LIMIT: u32 = (1 << 24) - 1;
+
+/// The lowest value of the last [`MEMORY_MICROS`] to two times as long; 0 without one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lowest {
+    since: u64,
+    now: u32,
+    before: u32,
+}
+
+impl Lowest {
+    fn record(&mut self, now: u64, value: u32) {
+        if self.now == 0 || now.saturating_sub(self.since) >= MEMORY_MICROS {
+            self.before = self.now;
+            self.now = value;
+            self.since = now;
+        } else {
+            self.now = self.now.min(value);
+        }
+    }
+
+    fn get(&self) -> u32 {
+        match self.before {
+            0 => self.now,
+            before => before.min(self.now),
+        }
+    }
+}
+
+/// The delays of a path, learned from all connections that share it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Delay {
+    empty: Lowest,
+    /// The queue that losses have met.
+    full: Lowest,
+    noise: NoiseFloor,
+}
+
+impl Delay {
+    /// A round-trip time in microseconds that no receiver has held back.
+    pub(super) fn handle_sample(&mut self, now: u64, rtt: u32, packets: u32) {
+        self.noise.handle_delivery(packets);
+        self.noise.handle_sample(now, rtt.min(RTT_LIMIT), self.min_rtt());
+    }
+
+    /// A round-trip time that may be the lowest.
+    pub(super) fn record(&mut self, now: u64, rtt: u32) {
+        self.empty.record(now, rtt.clamp(1, RTT_LIMIT));
+    }
+
+    /// A packet was lost while the round-trip time was `rtt`: the queue was full then.
+    pub(super) fn record_full(&mut self, now: u64, rtt: u32) {
+        let queue = rtt.saturating_sub(self.min_rtt());
+        if queue > 0 {
+            self.full.record(now, queue);
+        }
+    }
+
+    /// The round-trip time of the empty path in microseconds; 0 while it is unknown.
+    pub(super) fn min_rtt(&self) -> u32 {
+        self.empty.get()
+    }
+
+    /// How long a queue is that loses packets, in microseconds; 0 while it is unknown.
+    pub(super) fn full_queue(&self) -> u32 {
+        self.full.get()
+    }
+
+    /// How far jitter raises round-trip times, in microseconds.
+    pub(super) fn noise(&self) -> u32 {
+        self.noise.micros().min(self.min_rtt().max(MOST_NOISE_MICROS))
+    }
+
+    /// The queue that a packet with the round-trip time `rtt` has met, in microseconds.
+    pub(super) fn queue(&self, rtt: u32) -> u32 {
+        rtt.saturating_sub(self.min_rtt() + self.noise())
+    }
+
+    /// The buffer holds less than half of what is in flight on the empty path.
+    pub(super) fn is_shallow(&self) -> bool {
+        self.full_queue() > 0 && self.full_queue() < self.min_rtt() / 2
+    }
+
+    /// The queue above which the background yields, in microseconds. A packet takes
+    /// `packet_micros` on the path.
+    pub(super) fn trigger(&self, packet_micros: u64) -> u32 {
+        let mut trigger = 500 + u64::from(self.min_rtt() / 16).min(2_000) + packet_micros * 3 / 2;
+        if self.full_queue() > 0 {
+            let half = u64::from(self.full_queue() / 2);
+            trigger = trigger.min(half.max(packet_micros + 200));
+        }
+        trigger as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lowest_is_forgotten_after_two_spans() {
+        let mut lowest = Lowest::default();
+        lowest.record(1, 30);
+        lowest.record(MEMORY_MICROS + 1, 50);
+        assert_eq!(lowest.get(), 30);
+        lowest.record(2 * MEMORY_MICROS + 1, 60);
+        assert_eq!(lowest.get(), 50);
+    }
+
+    #[test]
+    fn trigger_is_at_most_half_of_a_full_queue() {
+        let mut delay = Delay::default();
+        delay.record(0, 50_000);
+        assert_eq!(delay.trigger(1_200), 500 + 2_000 + 1_800);
+        delay.record_full(0, 56_000);
+        assert_eq!(delay.trigger(1_200), 3_000);
+        assert!(delay.is_shallow());
+        delay.record_full(0, 51_000);
+        assert_eq!(delay.trigger(1_200), 1_400, "a packet is no queue");
+    }
+}

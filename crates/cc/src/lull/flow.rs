@@ -1,0 +1,78 @@
+//! A connection with a handle to its path, as a [`Controller`].
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Member, Path};
+use crate::controller::{Ack, Controller, Pacing};
+use crate::{Timestamp, Window};
+
+/// A path that connections of one process share.
+#[derive(Clone, Debug, Default)]
+pub struct SharedPath(Arc<Mutex<Path>>);
+
+impl SharedPath {
+    /// A new connection on the path.
+    pub fn join(&self) -> Flow {
+        Flow { member: Member::join(&mut self.lock()), path: self.clone() }
+    }
+
+    /// The path's state.
+    pub fn lock(&self) -> MutexGuard<'_, Path> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A background connection that shares its path's window with others; it leaves the path when it is
+/// dropped.
+#[derive(Debug)]
+pub struct Flow {
+    member: Member,
+    path: SharedPath,
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.member.leave(&mut self.path.lock());
+    }
+}
+
+impl Controller for Flow {
+    fn handle_ack(&mut self, ack: &Ack) {
+        self.member.handle_ack(&mut self.path.lock(), ack);
+    }
+
+    fn handle_loss(&mut self, now: Timestamp, delivered: u32) {
+        self.member.handle_loss(&mut self.path.lock(), now, delivered);
+    }
+
+    fn handle_mark(&mut self, now: Timestamp, delivered: u32) {
+        self.member.handle_loss(&mut self.path.lock(), now, delivered);
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp, delivered: u32) {
+        self.member.handle_timeout(&mut self.path.lock(), now, delivered);
+    }
+
+    /// The path is remembered by its other connections, and its pairs look at it.
+    fn handle_idle(&mut self, _now: Timestamp) {}
+
+    fn handle_send(&mut self, now: Timestamp, delivered: u32) {
+        self.member.handle_send(&mut self.path.lock(), now, delivered);
+    }
+
+    fn window(&self) -> Window {
+        self.member.window()
+    }
+
+    fn slow_start_threshold(&self) -> Window {
+        Window::MAX
+    }
+
+    fn packets(&self, in_flight: u32) -> u32 {
+        self.member.packets(in_flight)
+    }
+
+    fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing> {
+        self.member.pacing(smoothed_rtt_micros, packet_bytes)
+    }
+}

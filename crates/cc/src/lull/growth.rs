@@ -1,0 +1,154 @@
+//! How fast the window of a path grows.
+
+use crate::Window;
+
+const ONE: u64 = Window::ONE.raw();
+const TWO: u64 = Window::TWO.raw();
+/// Rounds without growth once the mark is reached.
+const HOLD_AT_MARK: u32 = 4;
+/// Rounds without growth after a queue of the background's own.
+const HOLD_AT_CAPACITY: u32 = 16;
+/// The step beyond the mark doubles each time when so many rounds were without a queue.
+const DOUBLING_ROUNDS: u32 = 4;
+/// After a competition the pause is at most so long, in microseconds.
+const LONGEST_WAIT_MICROS: u64 = 4_000_000;
+
+/// Fast up to the mark, the window that was free before, and slow at first beyond it.
+///
+/// ```text
+///   W                                     ┌─ beyond: + step, doubled each 4 rounds
+///   mark ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┌─────────┘  after the hold and the restraint
+///                       ┌──────┘  + mark/8 each round
+///   mark/2 ┄┄┄┄┄┄┄┄┄┄┄┄┘  × 3/2 each round
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Growth {
+    /// The window that the path had room for.
+    mark: u64,
+    /// Rounds to wait for.
+    hold: u32,
+    /// Rounds beyond the mark.
+    beyond: u32,
+}
+
+impl Growth {
+    pub(super) fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    /// The path had room for `window`.
+    pub(super) fn set_mark(&mut self, window: u64) {
+        self.mark = window.max(TWO);
+    }
+
+    /// The path has room for no more than `window`.
+    pub(super) fn limit_mark(&mut self, window: u64) {
+        self.set_mark(self.mark.min(window));
+    }
+
+    /// The window fills the path: stay there for a while.
+    pub(super) fn hold_at(&mut self, window: u64) {
+        self.mark = window;
+        self.hold = HOLD_AT_CAPACITY;
+    }
+
+    /// The window after a round without a queue. `gentle` is a step that can hurt nobody;
+    /// `may_pass` allows more than the mark.
+    pub(super) fn grow(&mut self, window: u64, gentle: u64, may_pass: bool) -> u64 {
+        if window < self.mark {
+            self.beyond = 0;
+            if window < self.mark / 2 {
+                return window + (window / 2).max(ONE);
+            }
+            let window = (window + (self.mark / 8).max(ONE)).min(self.mark);
+            if window == self.mark {
+                self.hold = HOLD_AT_MARK;
+            }
+            return window;
+        }
+        if self.hold > 0 || !may_pass {
+            self.hold = self.hold.saturating_sub(1);
+            self.beyond = 0;
+            return window;
+        }
+        let step = gentle << (self.beyond / DOUBLING_ROUNDS).min(16);
+        let window = window + step.min(window / 4);
+        self.beyond += 1;
+        self.mark = self.mark.max(window);
+        window
+    }
+}
+
+/// The pause after a competition with the foreground, before the window may pass its mark. In a
+/// shallow buffer, and where packets are lost, it doubles with each competition that comes soon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Restraint {
+    last: u64,
+    last_harm: u64,
+    wait: u64,
+}
+
+impl Restraint {
+    /// The foreground's queue was met; `is_harmful`: it has lost packets, or may have.
+    pub(super) fn handle_competition(&mut self, now: u64, min_rtt: u32, is_harmful: bool) {
+        let rtt = u64::from(min_rtt);
+        if is_harmful {
+            let is_soon = self.wait > 0 && now < self.last_harm + 4 * self.wait;
+            let wait =
+                if is_soon { (self.wait * 2).min(LONGEST_WAIT_MICROS) } else { self.wait / 2 };
+            self.wait = wait.max(8 * rtt);
+            self.last_harm = now;
+        } else if now > self.last_harm + 8 * self.wait {
+            self.wait = 2 * rtt;
+        }
+        self.last = now;
+    }
+
+    pub(super) fn is_over(&self, now: u64) -> bool {
+        now >= self.last + self.wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn window_regains_the_mark_within_nine_rounds() {
+        let mut growth = Growth::default();
+        growth.set_mark(100 * ONE);
+        let (mut window, mut rounds) = (12 * ONE, 0);
+        while window < 100 * ONE {
+            window = growth.grow(window, ONE, true);
+            rounds += 1;
+        }
+        assert_eq!((window, rounds), (100 * ONE, 9));
+    }
+
+    #[test]
+    fn growth_beyond_the_mark_is_slow_at_first() {
+        let mut growth = Growth::default();
+        growth.set_mark(100 * ONE);
+        let mut window = 100 * ONE;
+        for _ in 0..4 {
+            window = growth.grow(window, ONE, true);
+        }
+        assert_eq!(window, 104 * ONE);
+        for _ in 0..16 {
+            window = growth.grow(window, ONE, true);
+        }
+        assert_eq!(window, (104 + 4 * (2 + 4 + 8 + 16)) * ONE);
+    }
+
+    #[test]
+    fn restraint_doubles_with_harm_that_comes_soon() {
+        let mut restraint = Restraint::default();
+        restraint.handle_competition(1_000_000, 50_000, true);
+        assert!(!restraint.is_over(1_399_999));
+        assert!(restraint.is_over(1_400_000));
+        restraint.handle_competition(1_400_000, 50_000, true);
+        assert!(!restraint.is_over(2_199_999));
+        restraint.handle_competition(60_000_000, 50_000, true);
+        assert!(restraint.is_over(60_400_000));
+    }
+}

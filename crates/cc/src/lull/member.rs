@@ -1,0 +1,243 @@
+//! What a connection knows for itself.
+
+use super::path::{Path, Phase};
+use crate::controller::{Ack, Pacing};
+use crate::rtt::Rounds;
+use crate::{Rate, Timestamp, Window};
+
+const SHIFT: u32 = Window::SHIFT;
+const ONE: u64 = Window::ONE.raw();
+const TWO: u64 = Window::TWO.raw();
+/// Packets of a pair.
+const PAIR: u32 = 2;
+/// Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more.
+const RECEIVER_DELAY_MICROS: u32 = 35_000;
+/// Packets further apart would be acknowledged one by one, by the receiver's timer.
+const LARGEST_SPACING_MICROS: u32 = 20_000;
+/// The packets of a pair are so far apart that the pair tells of jitter as well.
+const SMALLEST_SPACING_MICROS: u32 = 12_000;
+
+/// A background connection on a shared [`Path`].
+///
+/// Every call takes the path, and [`leave`](Member::leave) must be the last one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    number: u32,
+    /// It carries a part of the path's window, or all of it; otherwise it sends pairs.
+    is_using: bool,
+    window: u64,
+    /// When the next pair is due, and how long the pause before it is, in microseconds.
+    next_pair: u64,
+    pause: u64,
+    /// Packets in flight, or allowed to be.
+    in_flight: u32,
+    /// The last round-trip time in microseconds; 0 before the first.
+    last_rtt: u32,
+    rounds: Rounds,
+    /// The lowest round-trip time of the round; 0 without one.
+    low: u32,
+    /// Some packet of the round was limited by the window, not by the application.
+    unlimited: bool,
+}
+
+impl Member {
+    /// A connection joins the path.
+    pub fn join(path: &mut Path) -> Self {
+        let number = path.next_number;
+        path.next_number = number.wrapping_add(1);
+        path.members += 1;
+        Member {
+            number,
+            is_using: false,
+            window: TWO,
+            next_pair: 0,
+            pause: 0,
+            in_flight: 0,
+            last_rtt: 0,
+            rounds: Rounds::default(),
+            low: 0,
+            unlimited: false,
+        }
+    }
+
+    /// The connection has ended.
+    pub fn leave(&mut self, path: &mut Path) {
+        path.members -= 1;
+        self.set_in_flight(path, 0);
+        if self.leads(path) {
+            path.set_leader(0, None);
+        }
+    }
+
+    fn leads(&self, path: &Path) -> bool {
+        path.lead.leader == Some(self.number)
+    }
+
+    fn set_in_flight(&mut self, path: &mut Path, packets: u32) {
+        path.in_flight = path.in_flight - self.in_flight + packets;
+        self.in_flight = packets;
+    }
+
+    /// Begins a round and forgets what the last one has counted.
+    fn restart_round(&mut self, delivered: u32) {
+        self.rounds.settle(delivered);
+        self.low = 0;
+        self.unlimited = false;
+    }
+
+    fn take_lead(&mut self, path: &mut Path, now: u64, delivered: u32) {
+        path.set_leader(now, Some(self.number));
+        self.restart_round(delivered);
+    }
+
+    /// RFC 1122 §4.2.3.2: a receiver may hold back the acknowledgement of a single packet.
+    fn is_maybe_delayed(&self, ack: &Ack, rtt: u32) -> bool {
+        let stands_out = self.last_rtt > 0 && rtt >= self.last_rtt + RECEIVER_DELAY_MICROS;
+        ack.maybe_delayed || ack.in_flight <= 1 || (ack.acked == 1 && stands_out)
+    }
+
+    fn handle_rtt(&mut self, path: &mut Path, ack: &Ack, rtt: u32) {
+        let now = ack.now.as_micros();
+        if path.delay.min_rtt() == 0 {
+            path.delay.record(now, rtt);
+        }
+        let is_maybe_delayed = self.is_maybe_delayed(ack, rtt);
+        self.last_rtt = rtt;
+        if !is_maybe_delayed {
+            path.delay.handle_sample(now, rtt, ack.acked);
+        } else if rtt > path.delay.min_rtt() + path.trigger() / 2 {
+            // What the receiver may have added can only hide the absence of a queue.
+            return;
+        }
+        if self.low == 0 || rtt < self.low {
+            self.low = rtt;
+        }
+        if path.handle_sample(now, rtt) {
+            // The pause behind this pair goes on: with several members another one wakes sooner.
+            let leader = (path.members == 1).then_some(self.number);
+            path.set_leader(now, leader);
+            self.restart_round(ack.delivered);
+        }
+    }
+
+    /// An acknowledgement has arrived.
+    pub fn handle_ack(&mut self, path: &mut Path, ack: &Ack) {
+        let now = ack.now.as_micros();
+        let left = ack.in_flight.saturating_sub(ack.acked + ack.all_lost());
+        self.set_in_flight(path, left);
+        let may_lead = path.members == 1 || path.phase == Phase::Start;
+        if !self.leads(path) && path.lead.leader.is_none() && may_lead {
+            self.take_lead(path, now, ack.delivered);
+        }
+        let leads = self.leads(path);
+        if leads {
+            path.lead.seen = now;
+        }
+        self.rounds.start(ack.delivered, ack.acked);
+        if let Some(rtt) = ack.rtt_micros {
+            self.handle_rtt(path, ack, rtt.get());
+        }
+        self.unlimited |= ack.acked > 0 && !ack.app_limited;
+        path.capacity.deliver(ack.acked);
+        if ack.lost > 0 && self.rounds.is_new_loss(ack.prior_delivered) {
+            path.handle_loss(now, self.last_rtt);
+            self.restart_round(ack.delivered);
+        }
+        if ack.acked > 0 && self.rounds.pass(ack.delivered, ack.prior_delivered) {
+            if leads && self.low > 0 {
+                path.end_round(now, self.low, self.unlimited);
+            }
+            self.low = 0;
+            self.unlimited = false;
+        }
+        self.update(path, left, !ack.app_limited);
+    }
+
+    /// A loss was found without an acknowledgement, or a packet was marked (RFC 3168 §6.1.2).
+    pub fn handle_loss(&mut self, path: &mut Path, now: Timestamp, delivered: u32) {
+        if self.rounds.is_new_loss(delivered) {
+            path.handle_loss(now.as_micros(), self.last_rtt);
+            self.restart_round(delivered);
+        }
+        self.update(path, self.in_flight, true);
+    }
+
+    /// The retransmission timer has fired.
+    pub fn handle_timeout(&mut self, path: &mut Path, now: Timestamp, delivered: u32) {
+        if self.leads(path) {
+            path.handle_timeout(now.as_micros());
+        }
+        self.set_in_flight(path, 0);
+        self.restart_round(delivered);
+        self.update(path, 0, false);
+    }
+
+    /// The connection has something to send, nothing in flight, and its pause is over.
+    pub fn handle_send(&mut self, path: &mut Path, now: Timestamp, delivered: u32) {
+        let now = now.as_micros();
+        if self.last_rtt == 0 {
+            self.set_in_flight(path, PAIR);
+            return;
+        }
+        if !path.is_at_floor() && !self.leads(path) && path.is_lead_free(now) {
+            self.take_lead(path, now, delivered);
+        }
+        self.update(path, PAIR, true);
+        if !self.is_using && now >= self.next_pair {
+            self.next_pair = path.next_slot(now);
+            self.pause = self.next_pair - now;
+        }
+    }
+
+    /// Takes its part of the path's window: what the others leave. A connection that does not lead
+    /// takes a part only where the leader's application leaves much. `wants_all`: it will use all of
+    /// it, and counts as if it did.
+    fn update(&mut self, path: &mut Path, in_flight: u32, wants_all: bool) {
+        let others = u64::from(path.in_flight - self.in_flight) << SHIFT;
+        let window = path.window().raw();
+        let free = window.saturating_sub(others);
+        let leads = self.leads(path);
+        self.is_using = !path.is_at_floor() && (leads || (free >= window / 4 && free >= 2 * TWO));
+        self.window = if self.is_using { free.max(TWO) } else { ONE };
+        let allowed = (self.window >> SHIFT) as u32;
+        let counted = if self.is_using && wants_all { in_flight.max(allowed) } else { in_flight };
+        self.set_in_flight(path, counted);
+    }
+
+    /// Its window in packets.
+    pub fn window(&self) -> Window {
+        Window::from_raw(self.window)
+    }
+
+    /// Whole packets that may be in flight, with `in_flight` of them there now.
+    pub fn packets(&self, in_flight: u32) -> u32 {
+        match in_flight {
+            _ if self.window >= TWO => (self.window >> SHIFT) as u32,
+            0 => PAIR,
+            _ => in_flight,
+        }
+    }
+
+    /// The pace: a quarter more than the window needs, or a pair in each pause.
+    pub fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing> {
+        if smoothed_rtt_micros == 0 {
+            return None;
+        }
+        let bytes = u64::from(packet_bytes);
+        if !self.is_using {
+            let rate = u64::from(PAIR) * bytes * 1_000_000 / self.pause.max(1);
+            let spacing = (self.last_rtt / 4).max(SMALLEST_SPACING_MICROS).min(self.last_rtt / 2);
+            return Some(Pacing {
+                rate: Rate::from_bytes_per_second(rate.max(1)),
+                burst: PAIR,
+                spacing_micros: spacing.min(LARGEST_SPACING_MICROS),
+            });
+        }
+        // The window is below 2^20 packets, so that bytes times a million stay below 2^64.
+        let rtt = u64::from(smoothed_rtt_micros.min(self.last_rtt.max(1)));
+        let rate = ((self.window * bytes) >> SHIFT) * 1_000_000 / rtt;
+        let least = bytes * 1_000_000 / u64::from(LARGEST_SPACING_MICROS);
+        let rate = (rate + rate / 4).max(least);
+        Some(Pacing { rate: Rate::from_bytes_per_second(rate), burst: 1, spacing_micros: 0 })
+    }
+}

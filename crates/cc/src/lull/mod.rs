@@ -1,0 +1,33 @@
+//! Lull: one window for all background connections of a host on one path.
+//!
+//! Nice (OSDI 2002) gives each connection a window of its own, so that many connections together
+//! interfere like many, and each looks for spare capacity alone. Here the connections of a host that
+//! share a path share its state, a [`Path`]: round-trip time, capacity, and one window. One
+//! connection, the leader, carries the window; the others send a pair of packets now and then.
+//!
+//! ```text
+//!            queue                 queue of others, at a large or a very small window; loss
+//!   Start ──────────▶ Use ◀─────────────────────────────────────────────────────▶ Floor
+//!   × 3/2 each        W: grows each round without a queue       a pair met no queue,
+//!   round             queue, capacity reached: W ← capacity     and patience has passed
+//!                     queue of others: W ← W/2
+//! ```
+//!
+//! - A queue above the trigger is the background's own if it has nine tenths of the highest rate
+//!   that the path has shown. Otherwise others send, and the background yields.
+//! - At the floor the host sends one pair in 200 packet times, whatever the number of connections.
+//! - The way back starts from what the path had room for before, so that it takes a few rounds.
+//!
+//! What replaces "never above Reno" (OSDI 2002, Theorem 1) for one shared window: all connections
+//! of a path together have no more in flight than its window and a pair for each of them.
+
+mod capacity;
+mod delay;
+mod flow;
+mod growth;
+mod member;
+mod path;
+
+pub use flow::{Flow, SharedPath};
+pub use member::Member;
+pub use path::Path;
