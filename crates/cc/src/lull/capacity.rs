@@ -10,6 +10,11 @@ const PEAK_MICROS: u64 = 100_000;
 /// two times as long. Time at the floor does not count: the way back needs the memory.
 const MEMORY_MICROS: u64 = 60_000_000;
 
+/// Beyond any path of today; they keep every product below 64 bits.
+const PACKETS_LIMIT: u64 = 1 << 28;
+const RATE_LIMIT: u64 = 1 << 38;
+const WINDOW_LIMIT: u64 = 1 << 20;
+
 /// Packets delivered in a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
@@ -25,7 +30,8 @@ impl Count {
 
     /// Packets per second with [`RATE_SHIFT`] fractional bits.
     fn rate(self) -> u64 {
-        ((self.packets * 1_000_000) << RATE_SHIFT) / self.micros.max(1)
+        let packets = self.packets.min(PACKETS_LIMIT);
+        (((packets * 1_000_000) << RATE_SHIFT) / self.micros.max(1)).min(RATE_LIMIT)
     }
 }
 
@@ -68,7 +74,8 @@ impl Capacity {
             (self.last, self.measured, self.long) = Default::default();
             self.long_rounds = 0;
         } else {
-            let round = Count { packets: self.packets, micros: now - self.round_start };
+            let round =
+                Count { packets: self.packets, micros: now.saturating_sub(self.round_start) };
             self.measured.add(round);
             self.long.add(round);
             self.long_rounds += 1;
@@ -123,18 +130,24 @@ impl Capacity {
 
     /// The window that fills the path without a queue, with `shift` fractional bits.
     pub(super) fn window(&self, min_rtt: u32, shift: u32) -> u64 {
-        (self.peak() * u64::from(min_rtt) / 1_000_000) << (shift - RATE_SHIFT)
+        window_of(self.peak(), min_rtt, shift)
     }
 
     /// The window that gives the current rate without a queue.
     pub(super) fn current_window(&self, min_rtt: u32, shift: u32) -> u64 {
-        (self.current * u64::from(min_rtt) / 1_000_000) << (shift - RATE_SHIFT)
+        window_of(self.current, min_rtt, shift)
     }
 
     /// The capacity in packets per second.
     pub(super) fn packets_per_second(&self) -> u64 {
         self.peak() >> RATE_SHIFT
     }
+}
+
+/// The packets of `rate` in `min_rtt` microseconds, with `shift` fractional bits.
+fn window_of(rate: u64, min_rtt: u32, shift: u32) -> u64 {
+    let packets = rate * u64::from(min_rtt) / 1_000_000;
+    packets.min(WINDOW_LIMIT << RATE_SHIFT) << (shift - RATE_SHIFT)
 }
 
 #[cfg(test)]

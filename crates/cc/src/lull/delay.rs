@@ -6,8 +6,8 @@ use crate::noise_floor::NoiseFloor;
 const MEMORY_MICROS: u64 = 100_000_000;
 /// Jitter beyond this and beyond the round-trip time is no jitter.
 const MOST_NOISE_MICROS: u32 = 20_000;
-/// Round-trip times above this are cut.
-const RTT_LIMIT: u32 = (1 << 24) - 1;
+/// Round-trip times above this are cut, before they come here.
+pub(super) const RTT_LIMIT: u32 = (1 << 24) - 1;
 
 /// The lowest value of the last [`MEMORY_MICROS`] to two times as long; 0 without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,12 +49,12 @@ impl Delay {
     /// A round-trip time in microseconds that no receiver has held back.
     pub(super) fn handle_sample(&mut self, now: u64, rtt: u32, packets: u32) {
         self.noise.handle_delivery(packets);
-        self.noise.handle_sample(now, rtt.min(RTT_LIMIT), self.min_rtt());
+        self.noise.handle_sample(now, rtt, self.min_rtt());
     }
 
     /// A round-trip time that may be the lowest.
     pub(super) fn record(&mut self, now: u64, rtt: u32) {
-        self.empty.record(now, rtt.clamp(1, RTT_LIMIT));
+        self.empty.record(now, rtt.max(1));
     }
 
     /// A packet was lost while the round-trip time was `rtt`: the queue was full then.

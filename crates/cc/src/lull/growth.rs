@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn window_regains_the_mark_within_nine_rounds() {
+    fn window_regains_the_mark_within_eight_rounds() {
         let mut growth = Growth::default();
         growth.set_mark(100 * ONE);
         let (mut window, mut rounds) = (12 * ONE, 0);
@@ -122,7 +122,7 @@ mod tests {
             window = growth.grow(window, ONE, true);
             rounds += 1;
         }
-        assert_eq!((window, rounds), (100 * ONE, 9));
+        assert_eq!((window, rounds), (100 * ONE, 8));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a connection knows for itself.
 
+use super::delay::RTT_LIMIT;
 use super::path::{Path, Phase};
 use crate::controller::{Ack, Pacing};
 use crate::rtt::Rounds;
@@ -8,6 +9,8 @@ use crate::{Rate, Timestamp, Window};
 const SHIFT: u32 = Window::SHIFT;
 const ONE: u64 = Window::ONE.raw();
 const TWO: u64 = Window::TWO.raw();
+/// More packets in flight than any window.
+const IN_FLIGHT_LIMIT: u64 = 1 << 32;
 /// Packets of a pair.
 const PAIR: u32 = 2;
 /// Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more.
@@ -74,7 +77,7 @@ impl Member {
     }
 
     fn set_in_flight(&mut self, path: &mut Path, packets: u32) {
-        path.in_flight = path.in_flight - self.in_flight + packets;
+        path.in_flight = path.in_flight - u64::from(self.in_flight) + u64::from(packets);
         self.in_flight = packets;
     }
 
@@ -123,7 +126,7 @@ impl Member {
     /// An acknowledgement has arrived.
     pub fn handle_ack(&mut self, path: &mut Path, ack: &Ack) {
         let now = ack.now.as_micros();
-        let left = ack.in_flight.saturating_sub(ack.acked + ack.all_lost());
+        let left = ack.in_flight.saturating_sub(ack.acked.saturating_add(ack.all_lost()));
         self.set_in_flight(path, left);
         let may_lead = path.members == 1 || path.phase == Phase::Start;
         if !self.leads(path) && path.lead.leader.is_none() && may_lead {
@@ -135,7 +138,7 @@ impl Member {
         }
         self.rounds.start(ack.delivered, ack.acked);
         if let Some(rtt) = ack.rtt_micros {
-            self.handle_rtt(path, ack, rtt.get());
+            self.handle_rtt(path, ack, rtt.get().min(RTT_LIMIT));
         }
         self.unlimited |= ack.acked > 0 && !ack.app_limited;
         path.capacity.deliver(ack.acked);
@@ -193,7 +196,7 @@ impl Member {
     /// takes a part only where the leader's application leaves much. `wants_all`: it will use all of
     /// it, and counts as if it did.
     fn update(&mut self, path: &mut Path, in_flight: u32, wants_all: bool) {
-        let others = u64::from(path.in_flight - self.in_flight) << SHIFT;
+        let others = (path.in_flight - u64::from(self.in_flight)).min(IN_FLIGHT_LIMIT) << SHIFT;
         let window = path.window().raw();
         let free = window.saturating_sub(others);
         let leads = self.leads(path);

@@ -74,7 +74,7 @@ pub struct Path {
     pub(super) members: u32,
     pub(super) next_number: u32,
     /// Packets that all members have in flight, or may have.
-    pub(super) in_flight: u32,
+    pub(super) in_flight: u64,
     /// When the last pair is due that was given a time.
     slot: u64,
 }
@@ -122,7 +122,7 @@ impl Path {
     }
 
     /// Packets that all connections together have in flight, or may have.
-    pub fn in_flight(&self) -> u32 {
+    pub fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
@@ -161,7 +161,7 @@ impl Path {
         let mut pause = (PAUSE_PACKETS * self.capacity.packet_micros()).min(LONGEST_PAUSE_MICROS);
         if let Phase::Floor { since } = self.phase {
             // A short foreground has gone soon.
-            pause = pause.min((now - since) / 2);
+            pause = pause.min(now.saturating_sub(since) / 2);
         }
         let pause = pause.max(2 * u64::from(self.delay.min_rtt()).max(5_000));
         self.slot = (self.slot.max(now) + pause).min(now + LONGEST_SLEEP_MICROS);
@@ -188,7 +188,9 @@ impl Path {
                 if !is_queue {
                     self.end_free_round(now, rounds, trigger, unlimited);
                 } else if self.capacity.is_reached() {
-                    self.window = self.full_window().max(TWO).min(self.window);
+                    // The capacity may be known too low still.
+                    let least = (self.window / 8 * 7).max(TWO);
+                    self.window = self.full_window().max(least).min(self.window);
                     self.growth.hold_at(self.window);
                 } else {
                     self.yield_to_others(now, rounds);

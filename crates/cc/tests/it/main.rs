@@ -4,6 +4,7 @@ mod bbr;
 mod filler;
 mod foreground;
 mod ledbat;
+mod lull;
 mod nice;
 mod path;
 mod properties;

@@ -3,5 +3,6 @@
 mod believable;
 mod common;
 mod jitter;
+mod lull;
 mod nice;
 mod simulation;

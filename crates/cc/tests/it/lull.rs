@@ -1,0 +1,147 @@
+//! What holds for connections that share a path, whatever the network does.
+
+use lull_cc::lull::{Member, Path};
+use lull_cc::{Ack, Timestamp};
+use lull_testing::trace::{Event, History, seed};
+
+const EVENTS: usize = 50_000;
+
+/// Up to eight connections of one path. Each has a history of its own; they end and begin again.
+struct Crowd {
+    path: Path,
+    members: Vec<(Member, History, Timestamp, u32)>,
+    random: u64,
+}
+
+impl Crowd {
+    fn new(seed: u64, is_wild: bool) -> Self {
+        let mut path = Path::default();
+        let count = 1 + seed % 8;
+        let history = |i| {
+            let seed = seed.wrapping_mul(100) + i;
+            if is_wild { History::wild(seed) } else { History::plausible(seed) }
+        };
+        let members =
+            (0..count).map(|i| (Member::join(&mut path), history(i), Timestamp::ZERO, 0)).collect();
+        Crowd { path, members, random: seed }
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.random >> 33) % limit
+    }
+
+    /// The next event of some connection.
+    fn step(&mut self) {
+        let chosen = self.below(self.members.len() as u64) as usize;
+        let what = self.below(100);
+        let path = &mut self.path;
+        let (member, history, now, delivered) = &mut self.members[chosen];
+        if what == 0 {
+            member.leave(path);
+            *member = Member::join(path);
+            return;
+        }
+        if what < 10 {
+            member.handle_send(path, *now, *delivered);
+            return;
+        }
+        match history.next().expect("a history has no end") {
+            Event::Ack(ack) => {
+                (*now, *delivered) = (ack.now, ack.delivered);
+                member.handle_ack(path, &ack);
+            }
+            Event::Loss(at, count) | Event::Mark(at, count) => member.handle_loss(path, at, count),
+            Event::Timeout(at, count) => member.handle_timeout(path, at, count),
+            Event::Idle(_) => {}
+        }
+    }
+}
+
+fn crowds() -> impl Iterator<Item = Crowd> {
+    let seed = seed();
+    (0..16).map(move |i| Crowd::new(seed.wrapping_add(i), i % 2 == 1))
+}
+
+#[test]
+fn any_history_of_shared_path_keeps_its_bounds() {
+    for mut crowd in crowds() {
+        for _ in 0..EVENTS {
+            crowd.step();
+            let path = &crowd.path;
+            assert_eq!(path.members() as usize, crowd.members.len());
+            assert!(path.window().raw() > 0 && path.window().packets() <= 1 << 20);
+            for (member, ..) in &crowd.members {
+                assert!(member.packets(0) >= 2, "{member:?}");
+                let pace = member.pacing(50_000, 1448).expect("there is a round-trip time");
+                // A pair in 10 s is the minimum progress.
+                assert!(pace.rate.bytes_per_second() >= 2 * 1448 / 10, "{member:?}");
+            }
+        }
+        for (member, ..) in &mut crowd.members {
+            member.leave(&mut crowd.path);
+        }
+        assert_eq!((crowd.path.members(), crowd.path.in_flight()), (0, 0));
+    }
+}
+
+/// An acknowledgement of a whole window, one packet of which has the round-trip time `rtt`.
+fn ack(now_micros: u64, delivered: u32, packets: u32, rtt: u32) -> Ack {
+    Ack {
+        now: Timestamp::from_micros(now_micros),
+        delivered,
+        prior_delivered: delivered - packets,
+        acked: packets,
+        in_flight: packets,
+        rtt_micros: core::num::NonZeroU32::new(rtt),
+        ..Ack::default()
+    }
+}
+
+/// Instead of Theorem 1 of the OSDI paper: all connections together have no more in flight than the
+/// window of the path and a pair for each.
+#[test]
+fn connections_together_stay_within_one_window() {
+    let mut path = Path::default();
+    let mut members: Vec<_> = (0..64).map(|_| Member::join(&mut path)).collect();
+    let (mut now, mut delivered) = (1_000_000, vec![0; 64]);
+    for round in 0..400 {
+        now += 50_000;
+        for (member, delivered) in members.iter_mut().zip(&mut delivered) {
+            let at = Timestamp::from_micros(now);
+            member.handle_send(&mut path, at, *delivered);
+            let packets = member.packets(0);
+            *delivered += packets;
+            // A queue each 40 rounds.
+            let rtt = if round % 40 == 39 { 80_000 } else { 50_000 };
+            member.handle_ack(&mut path, &ack(now, *delivered, packets, rtt));
+        }
+        let together: u64 = members.iter().map(|member| u64::from(member.packets(0))).sum();
+        let most = path.window().packets() + 2 * members.len() as u64;
+        assert!(together <= most, "{together} of {most} in round {round}");
+    }
+    assert!(path.window().packets() > 4, "the test shows nothing: {path:?}");
+}
+
+#[test]
+fn connection_that_ends_frees_the_lead() {
+    let mut path = Path::default();
+    let mut first = Member::join(&mut path);
+    let mut second = Member::join(&mut path);
+    let start = |member: &mut Member, path: &mut Path, now| {
+        member.handle_ack(path, &ack(now, 2, 2, 50_000));
+    };
+    start(&mut first, &mut path, 1_000_000);
+    start(&mut second, &mut path, 1_000_001);
+    let mut delivered = 2;
+    for round in 1..20 {
+        let packets = first.packets(0);
+        delivered += packets;
+        first.handle_ack(&mut path, &ack(1_000_000 + round * 50_000, delivered, packets, 50_000));
+    }
+    let window = path.window();
+    assert!(first.packets(0) > 20 && second.packets(0) == 2);
+    first.leave(&mut path);
+    second.handle_send(&mut path, Timestamp::from_micros(2_000_000), 2);
+    assert_eq!(second.window(), window, "the window passes on");
+}
