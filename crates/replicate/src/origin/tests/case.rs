@@ -28,7 +28,8 @@ fn case_clashes_are_refused_where_that_is_asked_for() {
     // Begun anew, with what is there.
     let image = bench.origin.image().clone();
     let bodies = [1, 2, 3].map(|body| (Digest([body; 32]), Bytes(10)));
-    let mut bench = Bench::of(config, image, bodies.to_vec());
+    let empty = (Digest::EMPTY, Bytes(0));
+    let mut bench = Bench::of(config, image, [&bodies[..], &[empty]].concat());
     assert_eq!(bench.refused("Readme2"), clash("readme", "Readme"));
     let mut bench = Bench::new(Config::default());
     bench.committed("README1");
