@@ -157,49 +157,6 @@ async fn a_new_replica_gets_files_of_one_leaf_that_is_longer_than_a_message() {
     origin.stop().await.unwrap();
 }
 
-/// The file is shown when all of it is there. Until then its pieces are counted, so that it can be seen to come.
-#[tokio::test(flavor = "multi_thread")]
-async fn pieces_of_a_commit_that_waits_are_counted() {
-    const SIZE: u64 = 640_000;
-    let folder = tempfile::tempdir().unwrap();
-    let clock: Arc<dyn Clock> = Arc::new(MachineClock);
-    let (own, theirs) = (folder.path().join("replica"), folder.path().join("origin"));
-    create_origin(&theirs, clock.read().wall).unwrap();
-    let options = OriginOptions::new(theirs, "127.0.0.1:0");
-    let origin = OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.unwrap();
-    let (handle, address) = (origin.handle(), origin.address());
-    let ticket = handle.ticket("replica", &address.to_string(), Duration::from_secs(60)).unwrap();
-    join(&own, ticket, &clock).await.unwrap();
-    let line = slow_line(address, 20_000, Duration::from_millis(20)).await;
-    let mut options = ReplicaOptions::new(own);
-    options.origin = Some(line.to_string());
-    let daemon = ReplicaDaemon::start(options, Arc::clone(&clock), |_| {}).unwrap();
-    let replica = daemon.handle();
-    let mut stager = handle.bodies().stage();
-    stager.write(&vec![7; SIZE as usize]).unwrap().unwrap();
-    let put = Put::Body(stager.finish().unwrap().unwrap(), Metadata::default());
-    let changes = [(Path::new("a").unwrap(), put)].into();
-    handle.write(Transaction { changes }).await.unwrap();
-    let (begun, mut seen) = (clock_now(), std::collections::BTreeSet::new());
-    let shown = loop {
-        let status = replica.status();
-        if status.sequence == 1 {
-            break status;
-        }
-        if status.buffered_bodies == 1 {
-            assert_eq!((status.buffered_bytes, status.buffered_valid_bodies), (SIZE, 0));
-            seen.insert(status.buffered_valid_bytes);
-        }
-        assert!(clock_now().since(begun) < Duration::from_secs(60), "it takes too long");
-        sleep(Duration::from_millis(5)).await;
-    };
-    let between = seen.iter().filter(|bytes| (1..SIZE).contains(*bytes)).count();
-    assert!(between >= 2, "{seen:?}");
-    assert_eq!((shown.valid_bytes, shown.buffered_bytes, shown.buffered_valid_bytes), (SIZE, 0, 0));
-    daemon.stop().await.unwrap();
-    origin.stop().await.unwrap();
-}
-
 fn clock_now() -> LocalTime {
     MachineClock.read().local
 }
