@@ -276,7 +276,7 @@ fn reads(process: &Path, name: &str) -> u64 {
 }
 
 #[test]
-fn both_mounts_have_the_same_options_and_take_as_many_requests() {
+fn both_mounts_have_the_same_options_and_lull_takes_no_more_requests() {
     needs!(fuse(), user_namespaces());
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().to_str().unwrap();
@@ -303,8 +303,8 @@ fn both_mounts_have_the_same_options_and_take_as_many_requests() {
     let (replica, plain, [least, passed, most]) = seen.expect("it takes some time");
     assert_eq!(replica, plain);
     assert!(replica[1].contains("allow_other"), "{replica:?}");
-    // Each is warmed by itself.
-    let range = least * 9 / 10..=most * 11 / 10;
+    // Of each open the other one is asked three times. Names are remembered of a replica, by Linux 6.16 and later.
+    let range = least * 9 / 10..=most * 2;
     assert!(range.contains(&passed), "{passed}, beside {least} to {most}");
 }
 
