@@ -81,6 +81,9 @@ pub(crate) struct Shelf<P> {
     waited: u64,
     /// Bodies that have become stored, or are not any more, in that order. `None` if no caller reads the list.
     turned: Option<VecDeque<(Digest, bool)>>,
+    /// Bodies to which there are more or fewer references, or that are stored or not any more. None if no caller
+    /// reads the list.
+    changed: Option<VecDeque<Digest>>,
 }
 
 impl<P> Shelf<P> {
@@ -92,7 +95,17 @@ impl<P> Shelf<P> {
             found.into_iter().map(|(digest, size)| (digest, entry(size))).collect();
         let bytes = entries.values().map(|entry| entry.size.0).sum();
         let (pins, effects) = Default::default();
-        Shelf { entries, pins, last_pin: 0, effects, bytes, leaving: 0, waited: 0, turned: None }
+        Shelf {
+            entries,
+            pins,
+            last_pin: 0,
+            effects,
+            bytes,
+            leaving: 0,
+            waited: 0,
+            turned: None,
+            changed: None,
+        }
     }
 
     /// From now on [`poll_turned`](Shelf::poll_turned) reports each change of [`is_stored`](Shelf::is_stored).
@@ -108,6 +121,22 @@ impl<P> Shelf<P> {
     fn turn(turned: &mut Option<VecDeque<(Digest, bool)>>, digest: &Digest, is_stored: bool) {
         if let Some(turned) = turned {
             turned.push_back((*digest, is_stored));
+        }
+    }
+
+    /// From now on [`poll_changed`](Shelf::poll_changed) reports each change of [`held_by`](Shelf::held_by).
+    pub(crate) fn follow_references(&mut self) {
+        self.changed = Some(VecDeque::new());
+    }
+
+    /// The next body of which more or fewer bytes would go with a reference.
+    pub(crate) fn poll_changed(&mut self) -> Option<Digest> {
+        self.changed.as_mut()?.pop_front()
+    }
+
+    fn change(&mut self, digest: &Digest) {
+        if let Some(changed) = &mut self.changed {
+            changed.push_back(*digest);
         }
     }
 
@@ -174,6 +203,7 @@ impl<P> Shelf<P> {
 
     /// Stores a body unless it is there, and refers to it.
     pub(crate) fn keep(&mut self, payload: Payload<P>) {
+        self.change(&payload.digest);
         match self.entries.get_mut(&payload.digest) {
             None => {
                 self.insert(payload.digest, payload.size);
@@ -200,6 +230,7 @@ impl<P> Shelf<P> {
 
     /// Refers to a body that comes into the store by other means, unless it is being deleted.
     pub(crate) fn expect(&mut self, digest: Digest, size: Bytes) -> bool {
+        self.change(&digest);
         match self.entries.get_mut(&digest) {
             None => self.insert(digest, size),
             Some(entry) if matches!(entry.state, State::Dropping { .. }) => return false,
@@ -229,6 +260,7 @@ impl<P> Shelf<P> {
     /// # Panics
     /// If it is not.
     pub(crate) fn refer(&mut self, digest: &Digest) {
+        self.change(digest);
         let entry =
             self.entries.get_mut(digest).filter(|entry| matches!(entry.state, State::Stored));
         entry.expect("only bodies that are stored are referred to").references += 1;
@@ -262,6 +294,7 @@ impl<P> Shelf<P> {
 
     /// One reference less. A body that was lost has none any more.
     pub(crate) fn release(&mut self, digest: &Digest) {
+        self.change(digest);
         let Some(entry) = self.entries.get_mut(digest) else { return };
         entry.references = entry.references.saturating_sub(1);
         if entry.references == 0 {
@@ -292,6 +325,7 @@ impl<P> Shelf<P> {
     /// The store has answered for one way; gives whether a body is back that was lost. Without room in
     /// any of them everybody who referred to the body goes without; one that was lost stays lost.
     pub(crate) fn handle_stored(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) -> bool {
+        self.change(digest);
         let Some(entry) = self.entries.get_mut(digest) else { return false };
         let State::Storing { ways } = &mut entry.state else { return false };
         *ways -= 1;
@@ -330,6 +364,7 @@ impl<P> Shelf<P> {
 
     /// A body that is stored is not there any more, or not what it was. References to it stay.
     pub(crate) fn miss(&mut self, digest: &Digest) {
+        self.change(digest);
         if let Some(entry) = self.entries.get_mut(digest)
             && matches!(entry.state, State::Stored)
         {
@@ -341,12 +376,14 @@ impl<P> Shelf<P> {
 
     /// Refers to a body, whether a start has found it or not.
     pub(crate) fn need(&mut self, digest: &Digest, size: Bytes) {
+        self.change(digest);
         let lost = Entry { references: 0, size, state: State::Lost, missed: true };
         self.entries.entry(*digest).or_insert(lost).references += 1;
     }
 
     /// The body is not in the store, or not what it should be: nobody refers to it any more.
     pub(crate) fn lose(&mut self, digest: &Digest) {
+        self.change(digest);
         if self.is_pinned(digest) {
             self.pins.retain(|pin| pin.0 != *digest);
         }
@@ -366,6 +403,7 @@ impl<P> Shelf<P> {
 
     /// A body that is stored is not what it was: nobody refers to it any more, and what there is of it goes.
     pub(crate) fn discard(&mut self, digest: &Digest) {
+        self.change(digest);
         self.pins.retain(|pin| pin.0 != *digest);
         if let Some(entry) = self.entries.get_mut(digest).filter(|entry| entry.is_stored()) {
             (entry.state, entry.references) = (State::Dropping { then: None }, 0);

@@ -17,6 +17,10 @@ pub(super) struct Early {
     by_body: BTreeSet<(Digest, Sequence, Option<Path>)>,
     /// Bodies in the store for objects of the state that lack them: the next step makes these valid.
     late: BTreeSet<Key>,
+    /// How many of them each object has.
+    counts: BTreeMap<Path, u32>,
+    /// Objects that have a first one, or none any more. None if nobody asks for them.
+    changed: Option<Vec<Path>>,
 }
 
 impl Early {
@@ -25,6 +29,13 @@ impl Early {
         let (sequence, digest) = (version.sequence, version.content.digest);
         let before = self.all.insert((sequence, Some(path.clone())), version);
         let before = before.map(|before| before.content.digest);
+        if before.is_none() {
+            let count = self.counts.entry(path.clone()).or_default();
+            *count += 1;
+            if *count == 1 {
+                self.changed.iter_mut().for_each(|changed| changed.push(path.clone()));
+            }
+        }
         if let Some(before) = before {
             self.by_body.remove(&(before, sequence, Some(path.clone())));
         }
@@ -46,7 +57,29 @@ impl Early {
         let digest = self.all.remove(&(sequence, path.clone()))?.content.digest;
         self.by_body.remove(&(digest, sequence, path));
         self.late.remove(key);
+        if let Some(count) = self.counts.get_mut(&key.1) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&key.1);
+                self.changed.iter_mut().for_each(|changed| changed.push(key.1.clone()));
+            }
+        }
         Some(digest)
+    }
+
+    /// From now on [`take_changed`](Early::take_changed) reports objects.
+    pub(super) fn follow(&mut self) {
+        self.changed = Some(self.counts.keys().cloned().collect());
+    }
+
+    /// Objects that have had a first body since the last call, or have none any more.
+    pub(super) fn take_changed(&mut self) -> Vec<Path> {
+        self.changed.as_mut().map(core::mem::take).unwrap_or_default()
+    }
+
+    /// Whether an object has one.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        self.counts.contains_key(path)
     }
 
     /// What a body is kept for.
@@ -89,6 +122,7 @@ impl Early {
     }
 
     /// The objects that have one.
+    #[cfg(test)]
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.all.keys().filter_map(|(_, path)| path.as_ref())
     }

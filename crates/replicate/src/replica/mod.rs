@@ -17,6 +17,7 @@ mod lacking;
 mod lease;
 mod outage;
 mod reads;
+mod replaced;
 mod resync;
 mod room;
 mod scheduler;
@@ -54,6 +55,7 @@ pub use lease::{Skew, Staleness};
 pub use outage::Outage;
 use reads::Waiting;
 pub use reads::{Answer, Entry, Order, Outcome, ReadId, Request, What, Why};
+use replaced::Replaced;
 use resync::{Leaves, Resync};
 
 /// A commit of which the last part is still to come. Its changes are in the buffer.
@@ -141,6 +143,7 @@ pub struct Replica<P> {
     /// speak of what never comes.
     awaited: BTreeSet<Sequence>,
     early: Early,
+    replaced: Replaced,
     /// The last step has brought more into the state than was looked at for early bodies.
     unsettled: Option<Unsettled>,
     shelf: Shelf<P>,
@@ -235,6 +238,10 @@ impl<P: Clone> Replica<P> {
         }
         shelf.collect();
         shelf.follow();
+        if config.quota.is_some() {
+            shelf.follow_references();
+            early.follow();
+        }
         let mut replica = Replica {
             config,
             incarnation: image.incarnation,
@@ -245,6 +252,7 @@ impl<P: Clone> Replica<P> {
             force: Sequence::ZERO,
             awaited: BTreeSet::new(),
             early,
+            replaced: Replaced::default(),
             unsettled: None,
             shelf,
             writing: None,

@@ -1,6 +1,6 @@
 //! How much of the bodies may be here, and what makes room for others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Object, Replica, Step};
 use crate::path::Path;
@@ -23,21 +23,13 @@ impl<P: Clone> Replica<P> {
 
     /// Whether there is no room for a body that nobody waits for: speculation does not evict. It may take
     /// the place of the version before it.
-    pub(super) fn is_full_for(&self, path: &Path, content: &Content) -> bool {
+    pub(super) fn is_full_for(&mut self, path: &Path, content: &Content) -> bool {
         let Some(quota) = self.config.quota else { return false };
         if self.shelf.is_stored(&content.digest) {
             return false;
         }
         let kept = self.shelf.kept().0.saturating_add(content.size.0);
         kept > quota.0 && kept > quota.0.saturating_add(self.replaced(Some(path)))
-    }
-
-    /// Bytes of bodies that go when those are in the state that have come early, and one more of an object.
-    fn replaced(&self, also: Option<&Path>) -> u64 {
-        let paths: BTreeSet<&Path> = self.early.paths().chain(also).collect();
-        let present = paths.into_iter().filter_map(|path| self.image.objects.get(path));
-        let valid = present.filter(|object| object.valid);
-        valid.map(|object| self.shelf.held_by(&object.version.content.digest, 1).0).sum()
     }
 
     /// Gives up what was overwritten first, and then what was not read for longest, as far as the quota asks

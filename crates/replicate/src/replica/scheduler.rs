@@ -257,6 +257,7 @@ impl<P: Clone> Replica<P> {
         while let Some((digest, is_stored)) = self.shelf.poll_turned() {
             self.buffer.turn(&digest, is_stored);
         }
+        self.follow_replaced();
     }
 
     /// A body is in the store, if it is: objects of the state that lack it become valid by the next step.
@@ -471,6 +472,9 @@ impl<P: Clone> Replica<P> {
             self.stock.lose(object);
             object.valid = false;
             self.bodiless.add(path, object);
+            if self.config.quota.is_some() {
+                self.replaced.change(path);
+            }
         }
         self.wake(now.local);
     }

@@ -144,6 +144,9 @@ impl<P: Clone> Replica<P> {
                 self.stock.remove(old);
                 self.bodiless.remove(path, old);
             }
+            if self.config.quota.is_some() {
+                self.replaced.change(path);
+            }
             let is_same = |old: &Object| new.is_some_and(|new| new.version == old.version);
             let is_given_up = old.is_some_and(|old| old.valid && is_same(&old) && !exposed);
             if let Some(new) = &new {

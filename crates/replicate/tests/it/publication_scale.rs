@@ -36,15 +36,15 @@ impl Bench {
         let (config, policy) = (origin::Config::default(), Box::new(ReadsPerWriteAndByte));
         let image = origin::Image::empty([7; 32]);
         let origin = Origin::recover(now, config, policy, image, []);
-        let replica = Self::replica(now);
+        let replica = Self::replica(now, None);
         let mut bench = Bench { origin, replica, micros: 0, stands: false, effects: Vec::new() };
         bench.replica.handle_connected(now);
         bench.run();
         bench
     }
 
-    fn replica(now: Reading) -> Replica<()> {
-        let config = replica::Config { replica: REPLICA, ..replica::Config::default() };
+    fn replica(now: Reading, quota: Option<Bytes>) -> Replica<()> {
+        let config = replica::Config { replica: REPLICA, quota, ..replica::Config::default() };
         Replica::recover(now, config, replica::Image::default(), [])
     }
 
@@ -135,6 +135,14 @@ impl Bench {
         }
     }
 
+    /// A replica without any files takes the place of the one before.
+    fn join_again(&mut self, quota: Option<Bytes>) {
+        let now = self.now();
+        self.origin.handle_joined(now, REPLICA);
+        self.replica = Bench::replica(now, quota);
+        self.replica.handle_connected(now);
+    }
+
     /// All is where it is to be.
     fn expect(&self, files: u64) {
         let stock = self.replica.stock();
@@ -204,12 +212,25 @@ fn new_replica_of_many_files_costs_the_same_for_each() {
         let mut bench = Bench::new();
         bench.publish(files, 1);
         bench.run();
-        let now = bench.now();
-        bench.origin.handle_joined(now, REPLICA);
-        bench.replica = Bench::replica(now);
-        bench.replica.handle_connected(now);
+        bench.join_again(None);
         let spent = seconds(|| bench.run());
         bench.expect(files);
+        spent
+    });
+}
+
+/// With room for half of the bodies. Each that comes later may take the room of those that go for earlier ones.
+#[test]
+fn publication_beyond_the_quota_costs_the_same_for_each() {
+    expect_linear("quota", |files| {
+        let mut bench = Bench::new();
+        bench.join_again(Some(Bytes(files / 2 * SIZE.0)));
+        bench.run();
+        bench.publish(files, 1);
+        let spent = seconds(|| bench.run());
+        assert_eq!(bench.replica.position(), bench.origin.last().sequence);
+        let stock = bench.replica.stock();
+        assert_eq!((stock.objects, stock.valid_objects), (files, files / 2));
         spent
     });
 }

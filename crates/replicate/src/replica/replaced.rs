@@ -1,0 +1,89 @@
+//! Bytes that go when bodies that have come early are in the state: those of the versions that they replace. With
+//! a quota, each body that comes asks for the sum, so it is kept and not looked for.
+//!
+//! What an object adds depends on three things, each of which reports what has changed: the early bodies, the
+//! state, and the references to bodies. What was reported is looked at before the sum is used.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Replica;
+use crate::path::Path;
+use crate::types::Digest;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Replaced {
+    /// What objects with an early body would free: the body that the state has of them, and its bytes.
+    of: BTreeMap<Path, (Digest, u64)>,
+    /// The same objects by that body. None stands before all paths.
+    by_body: BTreeSet<(Digest, Option<Path>)>,
+    sum: u64,
+    /// Objects of which the state has changed.
+    changed: Vec<Path>,
+}
+
+impl Replaced {
+    /// The state has another version of an object, or has its body, or lacks it.
+    pub(super) fn change(&mut self, path: &Path) {
+        self.changed.push(path.clone());
+    }
+
+    fn with_body(&self, digest: &Digest) -> Vec<Path> {
+        let from_here = self.by_body.range((*digest, None)..);
+        let of_it = from_here.take_while(|(other, _)| other == digest);
+        of_it.filter_map(|(_, path)| path.clone()).collect()
+    }
+
+    fn set(&mut self, path: Path, frees: Option<(Digest, u64)>) {
+        if let Some((digest, bytes)) = self.of.remove(&path) {
+            self.sum -= bytes;
+            self.by_body.remove(&(digest, Some(path.clone())));
+        }
+        if let Some((digest, bytes)) = frees {
+            self.sum += bytes;
+            self.by_body.insert((digest, Some(path.clone())));
+            self.of.insert(path, (digest, bytes));
+        }
+    }
+}
+
+impl<P: Clone> Replica<P> {
+    /// Takes in what has changed since the last call.
+    pub(super) fn follow_replaced(&mut self) {
+        if self.config.quota.is_none() {
+            return;
+        }
+        let mut paths = core::mem::take(&mut self.replaced.changed);
+        paths.extend(self.early.take_changed());
+        for path in paths {
+            let frees = self.early.has(&path).then(|| self.frees(&path)).flatten();
+            self.replaced.set(path, frees);
+        }
+        while let Some(digest) = self.shelf.poll_changed() {
+            for path in self.replaced.with_body(&digest) {
+                let frees = self.frees(&path);
+                self.replaced.set(path, frees);
+            }
+        }
+    }
+
+    /// The body of an object of the state, and the bytes that go with one reference to it.
+    fn frees(&self, path: &Path) -> Option<(Digest, u64)> {
+        let object = self.image.objects.get(path).filter(|object| object.valid)?;
+        let digest = object.version.content.digest;
+        Some((digest, self.shelf.held_by(&digest, 1).0))
+    }
+
+    /// Bytes of bodies that go when those are in the state that have come early, and one more of an object.
+    pub(super) fn replaced(&mut self, also: Option<&Path>) -> u64 {
+        self.follow_replaced();
+        let also = also.filter(|path| !self.early.has(path)).and_then(|path| self.frees(path));
+        let sum = self.replaced.sum + also.map_or(0, |(_, bytes)| bytes);
+        #[cfg(test)]
+        {
+            let paths: BTreeSet<&Path> = self.early.paths().collect();
+            let all = paths.into_iter().filter_map(|path| self.frees(path));
+            assert_eq!(self.replaced.sum, all.map(|(_, bytes)| bytes).sum::<u64>());
+        }
+        sum
+    }
+}
