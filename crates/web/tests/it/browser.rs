@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use chromium::Chromium;
 use http::Method;
-use lull_testing::needs;
+use lull_testing::{bound, needs};
 use lull_web::policy::{BARRED_FOR, Visitor};
 use lull_web::protocol::HintsRequest;
 use serde_json::{Value, json};
@@ -69,9 +69,13 @@ fn a_page_reports_how_long_it_took_as_the_browser_measured_it() {
     needs!(chromium::installed());
     let site = Site::start(&[]);
     let mut chromium = Chromium::start();
-    // Chromium paints what is largest when there is time for it, and a load event may come before that.
+    // Chromium paints the largest element when there is time for it. The load event may come before that.
     chromium.goto(&site.url(HEAVY));
-    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    chromium.run(
+        "new Promise(done => new PerformanceObserver(() => done(1))
+            .observe({type: 'largest-contentful-paint', buffered: true}))",
+    );
+    chromium.wait_until("performance.getEntriesByType('navigation')[0].loadEventEnd > 0");
     let measured = |of: &str| {
         let of = format!("performance.getEntriesByType('navigation')[0].{of}");
         chromium.run(&of).as_f64().unwrap()
@@ -88,7 +92,7 @@ fn a_page_reports_how_long_it_took_as_the_browser_measured_it() {
     assert!((nav.ttfb - ttfb).abs() <= 1.0, "{nav:?}, measured {ttfb}");
     assert!((nav.load - load).abs() <= 1.0, "{nav:?}, measured {load}");
     let lcp = nav.lcp.expect("something was painted");
-    assert!(ttfb <= lcp && lcp <= load + 1000.0, "{nav:?}");
+    assert!(ttfb <= lcp && lcp <= load + bound(60_000.0, 1000.0), "{nav:?}");
 }
 
 /// A visitor with these cookies on a page, from which `path` is being fetched ahead.
@@ -111,8 +115,7 @@ fn who_signs_in_after_a_prefetch_gets_a_page_of_ones_own() {
         let (site, mut chromium) = fetching("/b", cookies);
         let visitor = if cookies.is_empty() { Visitor::Cookieless } else { Visitor::Measured };
         assert_eq!(site.seen().visitors.last(), Some(&visitor));
-        // The whole of it has arrived.
-        chromium.run("new Promise(done => setTimeout(done, 1000))");
+        chromium.wait_for_copy("/b");
         chromium.run("fetch('/sign-in', {method: 'POST'}).then(reply => reply.text())");
         chromium.click("#b", &site.url("/b"));
         assert_eq!(chromium.run(TEXT), "page /b for ann", "{cookies}");
@@ -130,7 +133,7 @@ fn who_has_harmless_cookies_takes_it_from_the_cache_too() {
     chromium.goto(&site.url("/a"));
     let ahead = site.wait_for(prefetch("/b"));
     assert_eq!(ahead.cookie, None);
-    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    chromium.wait_for_copy("/b");
     chromium.click("#b", &site.url("/b"));
     assert_eq!(chromium.run(DELIVERY), "cache");
 }
@@ -260,7 +263,7 @@ fn where_the_pointer_rests_is_fetched_ahead_beside_what_is_under_way() {
     assert_eq!(site.count(prefetch("/b")), 0);
     point(&mut chromium, "#b");
     site.wait_for(prefetch("/b"));
-    chromium.run("new Promise(done => setTimeout(done, 500))");
+    chromium.wait_for_copy("/b");
     chromium.click("#b", &site.url("/b"));
     assert_eq!(chromium.run(DELIVERY), "cache");
     assert_eq!(site.count(demand("/b")), 0);
@@ -294,6 +297,7 @@ fn what_has_gone_stale_is_fetched_anew_where_the_pointer_rests() {
     let mut chromium = Chromium::start();
     chromium.goto(&site.url("/a"));
     site.wait_for(prefetch(SHORT_LIVED));
+    chromium.wait_for_copy(SHORT_LIVED);
     chromium.run("new Promise(done => setTimeout(done, 2500))");
     assert_eq!(site.count(prefetch(SHORT_LIVED)), 1);
     point(&mut chromium, "#brief");
@@ -309,7 +313,7 @@ fn the_site_is_told_which_parts_of_a_page_were_there() {
     let mut chromium = Chromium::start();
     chromium.goto(&site.url("/a"));
     site.wait_for(prefetch("/dot.svg"));
-    chromium.run("new Promise(done => setTimeout(done, 500))");
+    chromium.wait_for_copy("/dot.svg");
     chromium.click("#c", &site.url("/c"));
     site.wait_until("what the page had", |seen| {
         seen.hints.iter().any(|asked| asked.page == "/c" && asked.first)
@@ -330,8 +334,7 @@ fn a_link_that_the_site_has_not_hinted_is_not_fetched_where_the_pointer_rests() 
     let site = Site::start(&[("/a", &[">/c"])]);
     let mut chromium = Chromium::start();
     chromium.goto(&site.url("/a"));
-    site.wait_until("a list", |seen| !seen.hints.is_empty());
-    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    chromium.wait_for_hints();
     point(&mut chromium, "#b");
     chromium.run("new Promise(done => setTimeout(done, 500))");
     point(&mut chromium, "#c");

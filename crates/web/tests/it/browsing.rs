@@ -181,7 +181,12 @@ fn visitor_with_a_copy(nginx: &Pages, proxy: &Proxy) -> Chromium {
     // Once there is budget.
     nginx.wait_for_prefetch("/b", &mut chromium, &page);
     wait_for(proxy, "the copy", |status| status["prefetched_bytes"].as_u64() > Some(0));
-    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    // What rules fetch is no request of the page.
+    if chromium.run("!!document.querySelector('script[type=speculationrules]')") == true {
+        chromium.run("new Promise(done => setTimeout(done, 1000))");
+    } else {
+        chromium.wait_for_copy("/b");
+    }
     chromium
 }
 

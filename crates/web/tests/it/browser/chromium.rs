@@ -10,6 +10,12 @@ use std::time::{Duration, Instant};
 use lull_testing::Missing;
 use serde_json::{Value, json};
 
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What the page at hand has requested.
+const REQUESTS: &str = "performance.getEntriesByType('resource').map(one =>
+    [one.name, one.initiatorType, one.responseStatus, one.startTime, one.duration].join(' '))";
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser")
 }
@@ -106,6 +112,37 @@ impl Chromium {
     /// The value of an expression in the page at hand.
     pub(crate) fn run(&mut self, expression: &str) -> Value {
         self.say(&json!({ "run": expression }))
+    }
+
+    /// Waits until an expression is true in the page at hand.
+    ///
+    /// # Panics
+    /// If it is still false after [`PATIENCE`].
+    pub(crate) fn wait_until(&mut self, expression: &str) {
+        let begun = Instant::now();
+        while self.run(expression) != true {
+            if begun.elapsed() > PATIENCE {
+                let requests = self.run(REQUESTS);
+                panic!("never true: {expression}; requests of the page: {requests:#}");
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until the script of the page at hand has a complete copy of `path`, and the answer whether the page may use
+    /// it: a visitor with cookies confirms each copy by a second request (docs/prefetch-safety.md).
+    pub(crate) fn wait_for_copy(&mut self, path: &str) {
+        self.wait_until(&format!(
+            "performance.getEntriesByType('resource').filter(one => one.initiatorType === 'fetch'
+                && one.name === location.origin + '{path}').length > (document.cookie ? 1 : 0)"
+        ));
+    }
+
+    /// Waits until the script of the page at hand has a list of hints.
+    pub(crate) fn wait_for_hints(&mut self) {
+        self.wait_until(
+            "performance.getEntriesByName(location.origin + '/.lull/hints').length > 0",
+        );
     }
 
     /// Runs a script before those of every page to come.

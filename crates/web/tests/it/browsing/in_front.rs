@@ -111,7 +111,7 @@ fn who_only_hands_on_is_no_cache() {
     let mut chromium = Chromium::start();
     chromium.goto(&front.url("/a"));
     pages.wait_for_prefetch("/b", &mut chromium, &behind(&proxy));
-    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    chromium.wait_for_copy("/b");
     chromium.click("#b", &front.url("/b"));
     assert_eq!(chromium.run(DELIVERY), "cache");
     assert_eq!(chromium.run("sessionStorage.lull"), Value::Null);

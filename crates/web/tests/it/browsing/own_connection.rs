@@ -89,7 +89,7 @@ fn in_http2_a_prefetch_has_a_connection_of_its_own_too_and_only_that_yields() {
     let own = site.find("/robots.txt", false);
     assert!(own.urgency < ahead.urgency, "{} and {}", own.urgency, ahead.urgency);
 
-    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    chromium.wait_for_copy("/b");
     chromium.click("#b", &url("/b"));
     assert_eq!(chromium.run(DELIVERY), "cache");
     // What is asked for from there comes over the first one, which was never slowed.

@@ -42,7 +42,7 @@ fn a_page_in_brotli_is_shown_and_fetched_ahead_in_zstd() {
     assert_eq!(chromium.run("document.querySelector('p').innerText"), "one");
     // By its script, which runs.
     nginx.wait_for_prefetch("/b", &mut chromium, &url("/a"));
-    chromium.run("new Promise(done => setTimeout(done, 1000))");
+    chromium.wait_for_copy("/b");
     chromium.click("#b", &url("/b"));
     assert_eq!(chromium.run(DELIVERY), "cache");
     assert_eq!(chromium.run(coding), "zstd");
