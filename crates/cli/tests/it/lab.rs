@@ -508,7 +508,8 @@ fn a_demo_ends_at_once_with_the_signal_that_asks_for_it_and_leaves_nothing() {
         let kill = Command::new("kill").args(["-s", signal, &demo.pid()]).status();
         assert!(kill.unwrap().success());
         assert_eq!(demo.0.wait().unwrap().code(), code, "{signal}");
-        assert!(asked.elapsed() < Duration::from_secs(10), "{signal}: {:?}", asked.elapsed());
+        let longest = bound(Duration::from_secs(60), Duration::from_secs(10));
+        assert!(asked.elapsed() < longest, "{signal}: {:?}", asked.elapsed());
         wait_for("the end of all that it started", || {
             (!processes.iter().any(|id| process_exists(*id))).then_some(())
         });

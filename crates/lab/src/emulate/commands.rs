@@ -86,7 +86,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use lull_testing::{needs, root};
+    use lull_testing::{bound, needs, root};
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
     use nix::unistd::Pid;
 
@@ -137,6 +137,7 @@ mod tests {
             }
             taking.join().unwrap()
         });
-        assert!(longest < Duration::from_millis(500), "{longest:?}");
+        // A busy machine lets a thread wait for its turn as well.
+        assert!(longest < bound(Duration::from_secs(4), Duration::from_millis(500)), "{longest:?}");
     }
 }

@@ -578,6 +578,10 @@ fn the_end_does_not_wait_for_what_is_still_read_and_keeps_nothing_of_it() {
     let begun = Instant::now();
     drop(site.proxy);
     site.nps.stop();
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    let took = begun.elapsed();
+    assert!(
+        took < lull_testing::bound(Duration::from_secs(60), Duration::from_secs(4)),
+        "{took:?}"
+    );
     assert!(site.saved.lock().unwrap().is_none());
 }

@@ -342,9 +342,10 @@ fn neighbours_of_one_side_do_not_meet_the_bottleneck() {
     let address = listener.local_addr().unwrap();
     let start = Instant::now();
     let stream = one.enter(|| TcpStream::connect(address)).unwrap().unwrap();
-    assert!(start.elapsed() < Duration::from_millis(1900));
+    assert!(start.elapsed() < bound(Duration::from_secs(60), Duration::from_millis(1900)));
     drop(stream);
-    assert_eq!(emulator.finish().unwrap().total.forward.all.packets, 0);
+    let total = emulator.finish().unwrap().total;
+    assert_eq!((total.forward.all.packets, total.reverse.all.packets), (0, 0));
 }
 
 #[test]
@@ -417,7 +418,11 @@ fn a_socket_made_on_a_host_is_the_hosts_and_its_marks_are_seen() {
     let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
     set_dscp(&sender, LOWER_EFFORT).unwrap();
     sender.send_to(&[0; 10], (right.v4(), 9)).unwrap();
-    thread::sleep(Duration::from_millis(100));
+    let begun = Instant::now();
+    while emulator.statistics().unwrap().forward.classes.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the packet is never forwarded");
+        thread::sleep(Duration::from_millis(5));
+    }
     let record = emulator.finish().unwrap();
     assert_eq!(record.total.forward.classes[0].dscp, LOWER_EFFORT);
 }
