@@ -11,7 +11,8 @@ use lull_replicate::message::{
 use lull_replicate::path::Path;
 use lull_replicate::time::{LocalTime, WallTime};
 use lull_replicate::types::{
-    Change, Content, Digest, Incarnation, Metadata, Mode, Position, ReplicaId, Sequence, Version,
+    Change, Content, Digest, Incarnation, Kind, Metadata, Mode, Position, ReplicaId, Sequence,
+    Version,
 };
 use lull_replicate::wire::{Attach, BodyPart, Message, Outline, PIECE, Preface, encode};
 use lull_speculate::log::Entry;
@@ -98,7 +99,7 @@ pub fn streams() -> Vec<Vec<u8>> {
     let position = Position { sequence, chain: Digest([3; 32]) };
     let (small, large) = (b"body".to_vec(), vec![b'l'; 2 * PIECE + 5]);
     let content = |body: &[u8]| {
-        let metadata = Metadata { modified: stamp, mode: Mode::new(0o750) };
+        let metadata = Metadata { kind: Kind::default(), modified: stamp, mode: Mode::new(0o750) };
         Content { digest: Digest::of(body), size: Bytes(body.len() as u64), metadata }
     };
     let version = |body: &[u8]| Version { sequence, content: content(body) };
