@@ -101,7 +101,9 @@ impl Visitor {
         self.chromium.goto(&page);
         self.nginx.wait_for_prefetch("/app/home", &mut self.chromium, &page);
         self.nginx.wait_for_prefetch("/b", &mut self.chromium, &page);
-        self.chromium.run("new Promise(done => setTimeout(done, 1000))");
+        for path in ["/app/home", "/b"] {
+            self.chromium.wait_for_copy(path);
+        }
     }
 
     /// What home says after a click, and how it came.
@@ -205,12 +207,13 @@ fn another_harmless_cookie_costs_no_page() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let mut visitor = Visitor::with(HARMLESS);
     visitor.get_a_copy();
+    assert_eq!(status(&visitor.proxy)["renewed"], 2, "two confirmations");
     visitor.chromium.run("document.cookie = '_gid=GA1.1.2; path=/'");
     assert_eq!(visitor.go_home(), ("home of nobody".into(), "cache".into()));
     assert_eq!(visitor.nginx.asked("/app/home").len(), 1);
-    // Two confirmations and the navigation; more where the pointer rests on the link on a busy machine.
-    let renewed = status(&visitor.proxy)["renewed"].as_u64().unwrap();
-    assert!(renewed >= 3, "{renewed}");
+    // Where the pointer rests on the link before the click, and on the page after it, scripts renew copies as well.
+    let renewed = status(&visitor.proxy)["renewed"].as_u64();
+    assert!(renewed >= Some(3), "the navigation: {renewed:?}");
 }
 
 #[test]
