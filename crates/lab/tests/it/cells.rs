@@ -228,10 +228,10 @@ fn cells_without_the_control_that_they_need_fail_and_the_others_run() {
     assert_eq!(std::fs::read_to_string(&outcome.record).unwrap(), record);
 }
 
-/// The first of three runs in which the emulator was on time, or the last.
+/// The first run in which the emulator was on time, or the last. Only a test of accuracy needs more than one run.
 fn run_on_time(plan: &Plan) -> CellRecord {
     let mut cell = run_one(plan);
-    for _ in 0..2 {
+    for _ in 0..bound(0, 2) {
         if !cell.is_disturbed() {
             break;
         }
@@ -278,12 +278,10 @@ fn eight_nice_flows_keep_their_distance_from_a_foreground_and_fill_the_link_with
              settle = '4s'
              measure = '5s'",
     ));
-    // Beside a late emulator a Nice flow sees queues that are none, and a foreground has less alone.
-    let (least_kept, least_used) = if cell.is_disturbed() {
-        bound((0.5, 0.1), (0.9, 0.5))
-    } else {
-        bound((0.6, 0.3), (0.95, 0.8))
-    };
+    // Behind a late emulator a Nice flow measures delays that no queue causes, and sends as little as it may: 0.7 % of
+    // the idle link beside 20 busy threads.
+    let (least_kept, least_used) =
+        bound((0.2, 0.0), if cell.is_disturbed() { (0.9, 0.5) } else { (0.95, 0.8) });
     let [spare, alone, beside] = &cell.phases[..] else { panic!("{cell:?}") };
     let background = group(beside, "background");
     assert!(background.packets > 0, "{background:?}");
