@@ -6,9 +6,12 @@
 
 mod docs;
 mod layers;
+mod links;
 mod manifest;
+mod markdown;
 mod purity;
 mod rust;
+mod test_names;
 mod text;
 mod tree;
 mod unsafety;
@@ -49,7 +52,7 @@ impl fmt::Display for Finding {
 
 /// Everything in `tree` that is against a rule, by file and line.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 10] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 14] = [
         text::long_files,
         text::machine_paths,
         text::markers,
@@ -60,6 +63,10 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         docs::missing_docs,
         docs::decisions,
         docs::plans,
+        links::broken,
+        links::mentions,
+        links::summary,
+        test_names::long_names,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();

@@ -40,6 +40,8 @@ impl Tree {
                     self.read_folder(&entry.path(), &format!("{prefix}{name}/"))?;
                 }
             } else if kind.is_file()
+                // In a work tree of its own `.git` is a file.
+                && name != ".git"
                 && let Ok(text) = String::from_utf8(fs::read(entry.path())?)
             {
                 self.files.insert(format!("{prefix}{name}"), text);

@@ -1,0 +1,159 @@
+//! Rules on links: each leads somewhere, and the book has every page.
+
+use crate::markdown::Page;
+use crate::{Finding, Tree};
+
+/// The table of contents of the book.
+const SUMMARY: &str = "docs/SUMMARY.md";
+
+/// Links in Markdown files that lead to no file or to no heading. A page of the book may not link to files outside
+/// of it, because the built book has only its own.
+pub(crate) fn broken(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.under("", ".md") {
+        for link in Page::parse(text).links {
+            if link.to.contains("://") || link.to.starts_with("mailto:") {
+                continue;
+            }
+            if let Some(what) = problem(tree, path, &link.to) {
+                findings.push(Finding::at(path, link.line, format!("link to {}: {what}", link.to)));
+            }
+        }
+    }
+    findings
+}
+
+/// What is wrong with a link from the page `path`.
+fn problem(tree: &Tree, path: &str, to: &str) -> Option<String> {
+    let (file, heading) = to.split_once('#').unwrap_or((to, ""));
+    let file = if file.is_empty() { path.to_owned() } else { resolve(path, file)? };
+    let is_folder = tree.under(&format!("{}/", file.trim_end_matches('/')), "").next().is_some();
+    if path.starts_with("docs/") && (is_folder || !file.starts_with("docs/")) {
+        return Some(format!("{file} is not a page of the book: write `{file}` as code"));
+    }
+    if is_folder {
+        return None;
+    }
+    let Some(text) = tree.file(&file) else {
+        return Some(format!("there is no file {file}"));
+    };
+    let has_heading = heading.is_empty() || Page::parse(text).anchors.iter().any(|a| a == heading);
+    (!has_heading).then(|| format!("{file} has no heading with the anchor {heading}"))
+}
+
+/// The path from the root of the tree that `file` means in `page`.
+fn resolve(page: &str, file: &str) -> Option<String> {
+    let mut parts: Vec<_> = page.split('/').collect();
+    parts.pop();
+    for part in file.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            _ => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Mentions of pages, such as `docs/web.md`, outside of the documentation, where there is no such page.
+pub(crate) fn mentions(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.files() {
+        if path.starts_with("docs/") || path == "CHANGELOG.md" || path.starts_with("crates/tidy/") {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            for page in mentioned(line) {
+                if tree.file(page).is_none() {
+                    let what = format!("there is no page {page}");
+                    findings.push(Finding::at(path, number + 1, what));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// The paths of pages in a line.
+fn mentioned(line: &str) -> Vec<&str> {
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "/-_.".contains(c);
+    line.split(|c| !is_path(c))
+        .filter_map(|word| {
+            let page = word.trim_start_matches("../").trim_start_matches("./");
+            let end = page.find(".md")? + ".md".len();
+            page.starts_with("docs/").then(|| &page[..end])
+        })
+        .collect()
+}
+
+/// Pages that the table of contents of the book leaves out.
+pub(crate) fn summary(tree: &Tree) -> Vec<Finding> {
+    let Some(text) = tree.file(SUMMARY) else {
+        return Vec::new();
+    };
+    let listed: Vec<_> =
+        Page::parse(text).links.iter().filter_map(|link| resolve(SUMMARY, &link.to)).collect();
+    tree.under("docs/", ".md")
+        .filter(|(path, _)| *path != SUMMARY && !listed.iter().any(|page| page == path))
+        .map(|(path, _)| Finding::in_file(path, format!("{SUMMARY} does not list this page")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::made_up;
+
+    #[test]
+    fn links_lead_to_files_and_headings() {
+        for (to, is_fine) in [
+            ("b.md", true),
+            ("b.md#a-heading", true),
+            ("#here", true),
+            ("adr/c.md", true),
+            ("https://example.org/x", true),
+            ("none.md", false),
+            ("b.md#other", false),
+            ("#there", false),
+            ("../README.md", false),
+            ("../crates/a.rs", false),
+            ("adr/", false),
+        ] {
+            let page = format!("# Here\n\n[x]({to})\n");
+            let tree = made_up(&[
+                ("docs/a.md", &page),
+                ("docs/b.md", "## A heading\n"),
+                ("docs/adr/c.md", "[x](../b.md)\n"),
+                ("README.md", "[x](docs/a.md) [y](docs/adr/)\n"),
+                ("crates/a.rs", ""),
+            ]);
+            assert_eq!(broken(&tree).is_empty(), is_fine, "{to}: {:?}", broken(&tree));
+        }
+    }
+
+    #[test]
+    fn mentioned_pages_exist() {
+        let tree = made_up(&[
+            ("docs/a.md", "see docs/none.md\n"),
+            ("crates/a.rs", "// docs/a.md, `docs/b.md`.\n//! (../../docs/a.md#x)\n"),
+        ]);
+        let found = mentions(&tree);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].path.as_str(), found[0].line), ("crates/a.rs", Some(1)));
+    }
+
+    #[test]
+    fn every_page_is_in_the_book() {
+        let tree = made_up(&[
+            ("docs/SUMMARY.md", "- [A](a.md)\n- [B](adr/b.md)\n"),
+            ("docs/a.md", ""),
+            ("docs/adr/b.md", ""),
+            ("docs/c.md", ""),
+        ]);
+        let found = summary(&tree);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].path, "docs/c.md");
+    }
+}
