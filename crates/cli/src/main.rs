@@ -10,6 +10,8 @@ mod lab;
 mod origin;
 mod predict;
 mod publish;
+#[cfg(test)]
+mod reference;
 mod replica;
 mod web;
 
