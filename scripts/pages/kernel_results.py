@@ -22,7 +22,7 @@ PLANS = [
     f"kernel-{name}" for name in ("matrix", "ablation", "latecomer", "return", "filled", "trickle", "cpu")
 ]
 VARIANTS = {
-    "letter": "by the letter",
+    "letter": "as published",
     "all": "all seven",
     "no_headroom": "without *headroom*",
     "no_gentle": "without *gentle*",

@@ -1,4 +1,4 @@
-"""The tables of docs/replication.md."""
+"""The tables of docs/replication-results.md."""
 
 from pages.cells import averages, metric, select, table
 
