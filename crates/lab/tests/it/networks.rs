@@ -172,7 +172,7 @@ fn sizes_of_a_file_are_those_of_the_same_table() {
 
 /// The plans that the documentation shows.
 fn examples() -> Vec<&'static str> {
-    let page = include_str!("../../../../docs/experiments.md");
+    let page = include_str!("../../../../docs/reference/plans.md");
     let blocks = page.split("```toml\n").skip(1);
     blocks.map(|block| block.split("```").next().unwrap()).collect()
 }
