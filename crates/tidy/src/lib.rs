@@ -9,6 +9,7 @@ mod layers;
 mod links;
 mod manifest;
 mod markdown;
+mod prose;
 mod purity;
 mod rust;
 mod test_names;
@@ -52,7 +53,7 @@ impl fmt::Display for Finding {
 
 /// Everything in `tree` that is against a rule, by file and line.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 14] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 16] = [
         text::long_files,
         text::machine_paths,
         text::markers,
@@ -63,6 +64,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         docs::missing_docs,
         docs::decisions,
         docs::plans,
+        prose::long_sentences,
+        prose::idioms,
         links::broken,
         links::mentions,
         links::summary,

@@ -1,0 +1,201 @@
+//! Rules on the words of the documentation: short sentences, and plain ones.
+
+use crate::markdown::Page;
+use crate::{Finding, Tree};
+
+/// A sentence of more words than this is long.
+const LONG: usize = 30;
+/// Of so many sentences of a page one may be long, and one in any case.
+const ONE_OF: usize = 20;
+/// Pages that a program writes say so in their first line.
+pub(crate) const GENERATED: &str = "<!-- generated";
+
+/// Idioms that readers stumble over, and what to write instead. They are compared without regard to case, as
+/// whole words. A new one goes here with its replacement.
+const IDIOMS: &[(&str, &str)] = &[
+    ("whoever", "the subject: a user, a client, a replica"),
+    ("whosever", "the subject's"),
+    ("whereupon", "then"),
+    ("whereof", "of which"),
+    ("thereof", "of it"),
+    ("anew", "again"),
+    ("afresh", "again"),
+    ("somebody", "the subject: a user, a client, another flow"),
+    ("somebody's", "the subject's: another flow's"),
+    ("anybody", "any user, any client"),
+    ("everybody", "all users, all clients"),
+    ("nobody", "no user, no client"),
+    ("is told of", "is notified of, logs"),
+    ("is told by", "is notified by, is reported by"),
+    ("tells of", "reports"),
+    ("mends", "fixes"),
+    ("mended", "fixed"),
+    ("by the letter", "as published"),
+    ("to the letter", "exactly"),
+    ("has to go", "is dropped"),
+    ("has gone for good", "has ended"),
+    ("stands before", "is in front of"),
+    ("stand before", "are in front of"),
+    ("not to be had", "not available"),
+    ("cannot be had", "is not available"),
+    ("of ours", "of Lull's"),
+    ("of yours", "your"),
+    ("who is signed in", "signed-in users"),
+    ("who has signed in", "users who have signed in"),
+    ("and be it", "split the sentence"),
+    ("be it that", "if"),
+    ("as ever", "as before"),
+    ("of before", "previous"),
+    ("says nothing of", "does not specify"),
+    ("nothing but", "only"),
+    ("for want of", "without"),
+    ("ere", "before"),
+    ("thrice", "three times"),
+    ("comes to nothing", "fails"),
+    ("go by the", "follow the"),
+    ("goes by the", "follows the"),
+];
+
+/// The pages that the rules on words hold for.
+fn pages(tree: &Tree) -> impl Iterator<Item = (&str, Page)> {
+    tree.files()
+        .filter(|(path, text)| {
+            let is_page = path.starts_with("docs/") || matches!(*path, "README.md");
+            is_page && path.ends_with(".md") && !text.starts_with(GENERATED)
+        })
+        .map(|(path, text)| (path, Page::parse(text)))
+}
+
+/// Pages in which more than one sentence in [`ONE_OF`] is longer than [`LONG`] words.
+pub(crate) fn long_sentences(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, page) in pages(tree) {
+        let mut count = 0;
+        let mut long = Vec::new();
+        for block in &page.blocks {
+            for sentence in sentences(&block.text) {
+                count += 1;
+                let words = words(sentence);
+                if words > LONG {
+                    let first: Vec<_> = sentence.split_whitespace().take(6).collect();
+                    let what = format!("{words} words, at most {LONG}: \"{} …\"", first.join(" "));
+                    long.push(Finding::at(path, block.line, what));
+                }
+            }
+        }
+        if long.len() > (count / ONE_OF).max(1) {
+            let what = format!(
+                "{} of {count} sentences are longer than {LONG} words, at most one in {ONE_OF} may be",
+                long.len()
+            );
+            findings.push(Finding::in_file(path, what));
+            findings.append(&mut long);
+        }
+    }
+    findings
+}
+
+/// Idioms of the list above.
+pub(crate) fn idioms(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, page) in pages(tree) {
+        for block in &page.blocks {
+            let text = plain(&block.text);
+            for (idiom, instead) in IDIOMS {
+                if text.contains(&format!(" {idiom} ")) {
+                    let what = format!("\"{idiom}\": write {instead}");
+                    findings.push(Finding::at(path, block.line, what));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// The words of a text in lower case, with one space around each.
+fn plain(text: &str) -> String {
+    let kept = |c: char| if c.is_alphanumeric() || "'’-".contains(c) { c } else { ' ' };
+    let text: String = text.to_lowercase().chars().map(kept).collect();
+    let words: Vec<_> = text.split_whitespace().collect();
+    format!(" {} ", words.join(" "))
+}
+
+/// The sentences of a block: they end with a full stop, a question or exclamation mark or a colon, if
+/// white space follows, and with the block. Clauses behind a semicolon count as the same sentence.
+fn sentences(block: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut begin = 0;
+    let mut chars = block.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        let is_end =
+            ".?!:".contains(c) && chars.peek().is_none_or(|(_, next)| next.is_whitespace());
+        if is_end && !is_abbreviation(&block[begin..=at]) {
+            found.push(&block[begin..=at]);
+            begin = at + c.len_utf8();
+        }
+    }
+    found.push(&block[begin..]);
+    found.retain(|sentence| words(sentence) > 0);
+    found
+}
+
+fn is_abbreviation(text: &str) -> bool {
+    ["e.g.", "i.e.", "etc.", "vs.", "al."].iter().any(|short| text.ends_with(short))
+}
+
+/// How many words a sentence has: only what contains a letter counts, not figures and symbols.
+fn words(sentence: &str) -> usize {
+    sentence.split_whitespace().filter(|word| word.chars().any(char::is_alphabetic)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::made_up;
+
+    #[test]
+    fn sentences_end_with_punctuation_or_block() {
+        assert_eq!(
+            sentences("One, e.g. 1.5 s. Two? Three: four"),
+            ["One, e.g. 1.5 s.", " Two?", " Three:", " four"]
+        );
+        assert_eq!(words("12 % of 3 links, `x`."), 3);
+    }
+
+    #[test]
+    fn page_with_many_long_sentences_is_found() {
+        let long = format!("{}end.\n\n", "word ".repeat(LONG));
+        let text = |count: usize| format!("# A\n\n{}", long.repeat(count));
+        assert_eq!(long_sentences(&made_up(&[("docs/a.md", &text(1))])), []);
+        let found = long_sentences(&made_up(&[("docs/a.md", &text(2))]));
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!(found[1].line, Some(3));
+        let many_short = format!("{}{}", text(2), "Short one. ".repeat(38));
+        assert_eq!(long_sentences(&made_up(&[("docs/a.md", &many_short)])), []);
+    }
+
+    #[test]
+    fn code_and_generated_pages_are_left_out() {
+        let long = "word ".repeat(3 * LONG);
+        let code = format!("```sh\n{long}\n```\n\n```sh\n{long} whoever\n```\n");
+        let generated = format!("{GENERATED} by a test -->\n{long}\n\n{long} whoever\n");
+        let tree = made_up(&[
+            ("docs/a.md", &code),
+            ("docs/b.md", &generated),
+            ("crates/a/README.md", &generated[20..]),
+        ]);
+        assert_eq!(long_sentences(&tree), []);
+        assert_eq!(idioms(&tree), []);
+    }
+
+    #[test]
+    fn every_idiom_is_found_as_whole_words() {
+        for (idiom, instead) in IDIOMS {
+            let text = format!("# A\n\nIt {}, then.\n", idiom.to_uppercase());
+            let found = idioms(&made_up(&[("README.md", &text)]));
+            assert_eq!(found.len(), 1, "{idiom}: {found:?}");
+            assert!(found[0].what.contains(instead));
+        }
+        assert_eq!(idioms(&made_up(&[("README.md", "Anewly, here and there.\n")])), []);
+    }
+}
