@@ -53,7 +53,7 @@ impl fmt::Display for Finding {
 
 /// Everything in `tree` that is against a rule, by file and line.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 16] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 17] = [
         text::long_files,
         text::machine_paths,
         text::markers,
@@ -69,6 +69,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         links::broken,
         links::mentions,
         links::summary,
+        links::test_names,
         test_names::long_names,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();

@@ -1,6 +1,7 @@
 //! Rules on links: each leads somewhere, and the book has every page.
 
 use crate::markdown::Page;
+use crate::prose::GENERATED;
 use crate::{Finding, Tree};
 
 /// The table of contents of the book.
@@ -88,6 +89,32 @@ fn mentioned(line: &str) -> Vec<&str> {
         .collect()
 }
 
+/// Names of tests in the documentation that no source has, because the test has another name now.
+pub(crate) fn test_names(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.under("docs/", ".md").filter(|(_, text)| !text.starts_with(GENERATED))
+    {
+        for (line, name) in Page::parse(text).code {
+            let is_known =
+                || tree.under("crates/", ".rs").any(|(_, source)| source.contains(&name));
+            if is_test_name(&name) && !is_known() {
+                findings.push(Finding::at(path, line, format!("there is no test {name}")));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether this may be the name of a test: words in lower case, at least five of them. Metrics have fewer, or
+/// begin with `lull_`.
+fn is_test_name(code: &str) -> bool {
+    let is_word = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+    };
+    let words: Vec<_> = code.split('_').collect();
+    words.len() >= 5 && words[0] != "lull" && words.into_iter().all(is_word)
+}
+
 /// Pages that the table of contents of the book leaves out.
 pub(crate) fn summary(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.file(SUMMARY) else {
@@ -142,6 +169,19 @@ mod tests {
         let found = mentions(&tree);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].path.as_str(), found[0].line), ("crates/a.rs", Some(1)));
+    }
+
+    #[test]
+    fn tests_that_pages_name_exist() {
+        let page =
+            "`a_test_that_is_there`, `a_test_that_is_gone`, `lull_web_hint_lists_total`, `a_b`\n";
+        let tree = made_up(&[
+            ("docs/a.md", page),
+            ("crates/a/src/lib.rs", "#[test]\nfn a_test_that_is_there() {}\n"),
+        ]);
+        let found = test_names(&tree);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].what.contains("is_gone"));
     }
 
     #[test]

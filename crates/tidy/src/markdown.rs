@@ -27,6 +27,8 @@ pub(crate) struct Link {
 pub(crate) struct Page {
     pub(crate) blocks: Vec<Block>,
     pub(crate) links: Vec<Link>,
+    /// Inline code, with its line.
+    pub(crate) code: Vec<(usize, String)>,
     /// The anchors of its headings, as mdBook and code hosts name them.
     pub(crate) anchors: Vec<String>,
 }
@@ -99,6 +101,9 @@ impl Reader<'_> {
     }
 
     fn read(&mut self, event: Event<'_>, place: Range<usize>) {
+        if let Event::Code(code) = &event {
+            self.page.code.push((self.line(&place), code.to_string()));
+        }
         match event {
             Event::Start(Tag::Heading { .. }) => self.begin(&place, true),
             Event::Start(Tag::Paragraph | Tag::Item | Tag::TableCell) => self.begin(&place, false),
