@@ -1,5 +1,7 @@
 //! Rules on links: each leads somewhere, and the book has every page.
 
+use std::collections::BTreeMap;
+
 use crate::markdown::Page;
 use crate::prose::GENERATED;
 use crate::{Finding, Tree};
@@ -10,14 +12,17 @@ const SUMMARY: &str = "docs/SUMMARY.md";
 /// Links in Markdown files that lead to no file or to no heading. A page of the book may not link to files outside
 /// of it, because the built book has only its own.
 pub(crate) fn broken(tree: &Tree) -> Vec<Finding> {
+    let pages: BTreeMap<_, _> =
+        tree.under("", ".md").map(|(path, text)| (path, Page::parse(text))).collect();
     let mut findings = Vec::new();
-    for (path, text) in tree.under("", ".md") {
-        for link in Page::parse(text).links {
+    for (path, page) in &pages {
+        for link in &page.links {
             if link.to.contains("://") || link.to.starts_with("mailto:") {
                 continue;
             }
-            if let Some(what) = problem(tree, path, &link.to) {
-                findings.push(Finding::at(path, link.line, format!("link to {}: {what}", link.to)));
+            if let Some(what) = problem(tree, &pages, path, &link.to) {
+                let what = format!("link to {}: {what}", link.to);
+                findings.push(Finding::at(*path, link.line, what));
             }
         }
     }
@@ -25,7 +30,7 @@ pub(crate) fn broken(tree: &Tree) -> Vec<Finding> {
 }
 
 /// What is wrong with a link from the page `path`.
-fn problem(tree: &Tree, path: &str, to: &str) -> Option<String> {
+fn problem(tree: &Tree, pages: &BTreeMap<&str, Page>, path: &str, to: &str) -> Option<String> {
     let (file, heading) = to.split_once('#').unwrap_or((to, ""));
     let file = if file.is_empty() { path.to_owned() } else { resolve(path, file)? };
     let is_folder = tree.under(&format!("{}/", file.trim_end_matches('/')), "").next().is_some();
@@ -35,10 +40,12 @@ fn problem(tree: &Tree, path: &str, to: &str) -> Option<String> {
     if is_folder {
         return None;
     }
-    let Some(text) = tree.file(&file) else {
+    if tree.file(&file).is_none() {
         return Some(format!("there is no file {file}"));
-    };
-    let has_heading = heading.is_empty() || Page::parse(text).anchors.iter().any(|a| a == heading);
+    }
+    let anchors = pages.get(file.as_str()).map(|page| &page.anchors);
+    let has_heading =
+        heading.is_empty() || anchors.is_some_and(|all| all.iter().any(|a| a == heading));
     (!has_heading).then(|| format!("{file} has no heading with the anchor {heading}"))
 }
 

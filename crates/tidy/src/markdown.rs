@@ -37,7 +37,8 @@ impl Page {
     /// Reads a page. Code blocks are left out.
     pub(crate) fn parse(text: &str) -> Page {
         let mut page = Page::default();
-        let mut reader = Reader { text, block: None, code: false, page: &mut page };
+        let ends = text.match_indices('\n').map(|(at, _)| at).collect();
+        let mut reader = Reader { ends, block: None, code: false, page: &mut page };
         let parser = Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH);
         for (event, place) in parser.into_offset_iter() {
             reader.read(event, place);
@@ -48,7 +49,8 @@ impl Page {
 }
 
 struct Reader<'a> {
-    text: &'a str,
+    /// Where lines end.
+    ends: Vec<usize>,
     block: Option<Block>,
     code: bool,
     page: &'a mut Page,
@@ -56,7 +58,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn line(&self, place: &Range<usize>) -> usize {
-        self.text[..place.start].matches('\n').count() + 1
+        self.ends.partition_point(|end| *end < place.start) + 1
     }
 
     fn begin(&mut self, place: &Range<usize>, is_heading: bool) {
