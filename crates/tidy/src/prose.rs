@@ -25,8 +25,9 @@ const IDIOMS: &[(&str, &str)] = &[
     ("anybody", "any user, any client"),
     ("everybody", "all users, all clients"),
     ("nobody", "no user, no client"),
-    ("is told of", "is notified of, logs"),
-    ("is told by", "is notified by, is reported by"),
+    ("is told", "is notified, is reported"),
+    ("are told", "are notified, are reported"),
+    ("was told", "was notified, was reported"),
     ("tells of", "reports"),
     ("mends", "fixes"),
     ("mended", "fixed"),
@@ -95,11 +96,14 @@ pub(crate) fn long_sentences(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Idioms of the list above.
+/// Idioms of the list above, and sentences that begin with "Else".
 pub(crate) fn idioms(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, page) in pages(tree) {
         for block in &page.blocks {
+            if sentences(&block.text).iter().any(|sentence| sentence.trim().starts_with("Else ")) {
+                findings.push(Finding::at(path, block.line, "\"Else …\": write Otherwise"));
+            }
             let text = plain(&block.text);
             for (idiom, instead) in IDIOMS {
                 if text.contains(&format!(" {idiom} ")) {
@@ -197,5 +201,9 @@ mod tests {
             assert!(found[0].what.contains(instead));
         }
         assert_eq!(idioms(&made_up(&[("README.md", "Anewly, here and there.\n")])), []);
+        assert_eq!(
+            idioms(&made_up(&[("README.md", "It is, or else. Else it is not.\n")])).len(),
+            1
+        );
     }
 }
