@@ -17,11 +17,20 @@ use crate::support::{LULL, finish_within};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The functions that the script of a tutorial is made of. `shows OUTPUT PATTERNS` waits until each pattern is a line
-/// of the output.
+/// of the output. `started SOCKETS` waits until there are other sockets: the program in the other terminal listens or
+/// has connected, as a reader would notice.
 const FUNCTIONS: &str = r#"
 set -u
 ip link set lo up
 fail() { echo "FAILED: $*"; exit 1; }
+sockets() { ss --tcp --all --numeric --no-header; }
+started() {
+    for _ in $(seq 100); do
+        [ "$(sockets)" != "$1" ] && break
+        sleep 0.1
+    done
+    sleep 0.5
+}
 has_all() {
     while IFS= read -r pattern; do
         grep -Eqx -- "$pattern" "$1" || return 1
@@ -61,7 +70,10 @@ fn script(page: &str, out: &Path) -> String {
                 let _ = writeln!(script, "shows {last} {file}");
             }
             other if other.starts_with("sh,terminal-") => {
-                let _ = write!(script, "(\n{text}\n) >{file} 2>&1 &\nsleep 1\n");
+                let _ = write!(
+                    script,
+                    "before=$(sockets)\n(\n{text}\n) >{file} 2>&1 &\nstarted \"$before\"\n"
+                );
                 last = file;
             }
             other => panic!("a block is marked {other}"),
@@ -118,13 +130,13 @@ fn tutorial_first_backup_works_word_by_word() {
 
 #[test]
 fn tutorial_first_site_works_word_by_word() {
-    needs!(lull_testing::root(), command("python3"), command("curl"));
+    needs!(lull_testing::root(), command("python3"), command("curl"), command("ss"));
     done("first-site.md");
 }
 
 #[test]
 fn tutorial_first_replica_works_word_by_word() {
-    needs!(lull_testing::root(), command("curl"));
+    needs!(lull_testing::root(), command("curl"), command("ss"));
     done("first-replica.md");
 }
 
