@@ -28,13 +28,10 @@ pub(crate) fn long_names(tree: &Tree) -> Vec<Finding> {
         if long.len() > allowed {
             let what = format!(
                 "{name} has {} test names of more than {LONGEST} characters, and {RATCHET} allows {allowed}: \
-                 say subject, behaviour, condition in fewer",
+                 shorten the new one, which `git diff` shows, to subject, behaviour and condition",
                 long.len()
             );
-            // The new one is among these. Which it is, only the change tells.
-            findings.extend(long.into_iter().map(|(path, line, test)| {
-                Finding::at(path, line, format!("{what}. This one has {}: {test}", test.len()))
-            }));
+            findings.push(Finding::in_file(format!("crates/{name}"), what));
         } else if long.len() + ROOM < allowed {
             let what = format!("{name} has {} long test names left: write that", long.len());
             findings.push(Finding::in_file(RATCHET, what));
@@ -43,32 +40,30 @@ pub(crate) fn long_names(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The long names of each crate: file, line, name.
-fn by_crate(tree: &Tree) -> BTreeMap<&str, Vec<(&str, usize, &str)>> {
+/// The long names of each crate.
+fn by_crate(tree: &Tree) -> BTreeMap<&str, Vec<&str>> {
     let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (path, text) in tree.under("crates/", ".rs") {
         let Some(name) = path.split('/').nth(1) else {
             continue;
         };
         let long = found.entry(name).or_default();
-        let tests = test_names(text).into_iter().filter(|(_, test)| test.len() > LONGEST);
-        long.extend(tests.map(|(line, test)| (path, line, test)));
+        long.extend(test_names(text).into_iter().filter(|test| test.len() > LONGEST));
     }
     found
 }
 
-/// The functions behind an attribute `#[test]` or `#[…::test…]`, with their lines.
-fn test_names(text: &str) -> Vec<(usize, &str)> {
+/// The functions behind an attribute `#[test]` or `#[…::test…]`.
+fn test_names(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut is_test = false;
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
+    for line in text.lines().map(str::trim) {
         if let Some(attribute) = line.strip_prefix("#[") {
             let path = attribute.split(['(', ']']).next().unwrap_or("");
             is_test |= path.rsplit("::").next() == Some("test");
         } else if let Some(name) = function(line) {
             if is_test {
-                found.push((number + 1, name));
+                found.push(name);
             }
             is_test = false;
         }
@@ -91,7 +86,7 @@ mod tests {
     fn names_of_tests_are_read() {
         let text = "#[test]\nfn a() {}\nfn b() {}\n#[tokio::test(flavor = \"x\")]\n#[ignore]\nasync fn c() {}\n\
                     #[cfg(test)]\nmod d { fn e() {} }\n";
-        assert_eq!(test_names(text), [(2, "a"), (6, "c")]);
+        assert_eq!(test_names(text), ["a", "c"]);
     }
 
     #[test]
@@ -106,7 +101,7 @@ mod tests {
             .len()
         };
         assert_eq!(found(2, 2), 0);
-        assert_eq!(found(2, 1), 2, "each is shown");
+        assert_eq!(found(2, 1), 1);
         assert_eq!(found(2, 2 + ROOM), 0);
         assert_eq!(found(2, 3 + ROOM), 1, "the number has to be lowered");
         let short = format!("#[test]\nfn {}() {{}}\n", "x".repeat(LONGEST));
