@@ -16,6 +16,7 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod run;
+pub mod score;
 mod simulate;
 pub mod torture;
 mod traffic;

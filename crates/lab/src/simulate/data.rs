@@ -39,7 +39,7 @@ pub(crate) fn check(scenario: &Scenario, data: &Path) -> Result<(), SimulateErro
 }
 
 /// A file as text; what ends in `.gz` is compressed.
-fn text(path: &Path) -> Result<String, SimulateError> {
+pub(crate) fn text(path: &Path) -> Result<String, SimulateError> {
     let error = |source| SimulateError::Data { path: path.to_owned(), source };
     let bytes = fs::read(path).map_err(error)?;
     let mut plain = Vec::new();

@@ -1,0 +1,171 @@
+//! One simulation of a cell, with or without its background.
+
+use std::sync::Arc;
+
+use lull_cc::Timestamp;
+use lull_sim::tcp::Parameters;
+use lull_sim::traffic::{Demand, Flow, Tcp};
+use lull_sim::{Simulation, SourceId, Trace};
+
+use super::cells::{Cell, Foreground};
+use super::foreground::{self, STEPS, Times, at_step};
+use super::network::{Bottleneck, PAYLOAD};
+use super::scheme::Scheme;
+
+/// Background packets carry the DSCP of lower effort (RFC 8622).
+const LOWER_EFFORT: u8 = 1;
+/// Steps between the starts of two background connections, in microseconds.
+const STAGGER_MICROS: u64 = 20_000;
+/// The background has returned at this part of the capacity, over [`RETURN_STEPS`].
+const RETURNED: f64 = 0.8;
+/// Steps over which a return is measured: a quarter of a second.
+const RETURN_STEPS: usize = 5;
+/// After this many steps a background counts as not having returned: 14 s.
+pub(super) const RETURN_LIMIT: u64 = 14 * STEPS;
+
+/// What one simulation measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Measured {
+    /// Bytes of payload that the foreground received while it counts.
+    pub(super) foreground: f64,
+    /// Bytes of payload that the foreground received while the cell is measured.
+    pub(super) foreground_measured: f64,
+    /// Bytes of payload that the background received while the cell is measured.
+    pub(super) background: f64,
+    /// Bytes of payload that the bottleneck can carry while the cell is measured.
+    pub(super) capacity: f64,
+    /// Seconds until the background has the link again, after each download.
+    pub(super) returns: Vec<f64>,
+    /// Seconds from each request to the end of its response, ascending.
+    pub(super) responses: Vec<f64>,
+}
+
+/// Simulates a cell. `recorded` is the trace of a recorded link.
+pub(super) fn run(cell: &Cell, scheme: Scheme, recorded: Option<&Trace>) -> Measured {
+    let times = Times::of(cell);
+    let mut bottleneck = Bottleneck::new(cell, recorded);
+    let ends = bottleneck.ends;
+    let foreground = foreground::add(&mut bottleneck.simulation, ends, cell);
+    let background = add_background(&mut bottleneck, cell, scheme, &times);
+    let (begin, end) = times.measured;
+    let capacity = bottleneck.capacity(at_step(begin), at_step(end));
+    let mut meter = Meter::new(cell, &foreground, &background);
+    let simulation = &mut bottleneck.simulation;
+    for step in begin..=end {
+        simulation.run_until(at_step(step));
+        meter.read(simulation);
+    }
+    let counted = |&(from, to): &(u64, u64)| {
+        meter.foreground[(to - begin) as usize] - meter.foreground[(from - begin) as usize]
+    };
+    let capacity_per_step = capacity / (end - begin) as f64;
+    Measured {
+        foreground: times.counted.iter().map(counted).sum::<u64>() as f64,
+        foreground_measured: span(&meter.foreground),
+        background: span(&meter.background),
+        capacity,
+        returns: match times.has_returns && scheme != Scheme::None {
+            true => returns(&meter.background, &times, capacity_per_step),
+            false => Vec::new(),
+        },
+        responses: responses(simulation, &foreground),
+    }
+}
+
+fn add_background(
+    bottleneck: &mut Bottleneck,
+    cell: &Cell,
+    scheme: Scheme,
+    times: &Times,
+) -> Vec<SourceId> {
+    let (from, to) = bottleneck.ends;
+    let parameters = Arc::new(Parameters::default());
+    let mut sources = Vec::new();
+    for host in 0..cell.hosts {
+        let Some(controller) = scheme.host() else { continue };
+        for connection in 0..cell.connections {
+            let tcp = Tcp {
+                parameters: Arc::clone(&parameters),
+                controller: controller.clone(),
+                dscp: LOWER_EFFORT,
+            };
+            let stagger = match cell.foreground {
+                // A crowd comes at once.
+                Foreground::Established => 0,
+                _ => (host * cell.connections + connection) as u64 * STAGGER_MICROS,
+            };
+            let start = Timestamp::from_micros(at_step(times.join).as_micros() + stagger);
+            let flow = Flow { from, to, tcp, start, stop: None, demand: Demand::Backlogged };
+            let added = bottleneck.simulation.add_flow(flow);
+            sources.push(added.expect("a dumbbell connects its ends"));
+        }
+    }
+    sources
+}
+
+/// Bytes that foreground and background have received by each step.
+struct Meter<'a> {
+    sources: (&'a [SourceId], &'a [SourceId]),
+    has_datagrams: bool,
+    foreground: Vec<u64>,
+    background: Vec<u64>,
+}
+
+impl<'a> Meter<'a> {
+    fn new(cell: &Cell, foreground: &'a [SourceId], background: &'a [SourceId]) -> Self {
+        Meter {
+            sources: (foreground, background),
+            has_datagrams: cell.foreground == Foreground::Datagrams,
+            foreground: Vec::new(),
+            background: Vec::new(),
+        }
+    }
+
+    fn read(&mut self, simulation: &Simulation) {
+        let goodput = |sources: &[SourceId]| -> u64 {
+            sources.iter().map(|&source| simulation.source(source).goodput_bytes()).sum()
+        };
+        let datagrams = |sources: &[SourceId]| -> u64 {
+            let delays = sources.iter().filter_map(|&source| simulation.datagram_delays(source));
+            // A datagram is a full packet, which would carry this much of a download.
+            delays.map(|delays| delays.delays.len() * PAYLOAD).sum()
+        };
+        let (foreground, background) = self.sources;
+        self.foreground.push(match self.has_datagrams {
+            true => datagrams(foreground),
+            false => goodput(foreground),
+        });
+        self.background.push(goodput(background));
+    }
+}
+
+/// What was received from the first to the last step.
+fn span(bytes: &[u64]) -> f64 {
+    match bytes {
+        [first, .., last] => (last - first) as f64,
+        _ => 0.0,
+    }
+}
+
+/// Seconds until the background has the link again after each time that counts.
+fn returns(bytes: &[u64], times: &Times, capacity_per_step: f64) -> Vec<f64> {
+    let begin = times.measured.0;
+    let enough = RETURNED * capacity_per_step * RETURN_STEPS as f64;
+    let has_returned = |step: u64| {
+        let now = (step - begin) as usize;
+        bytes.get(now).is_some_and(|&sum| (sum - bytes[now - RETURN_STEPS]) as f64 > enough)
+    };
+    let steps_after = |&(_, end): &(u64, u64)| {
+        let found = (1..RETURN_LIMIT).find(|after| has_returned(end + after));
+        found.unwrap_or(RETURN_LIMIT) as f64 / STEPS as f64
+    };
+    times.counted.iter().map(steps_after).collect()
+}
+
+fn responses(simulation: &Simulation, foreground: &[SourceId]) -> Vec<f64> {
+    let own = simulation.transfers().iter().filter(|one| foreground.contains(&one.source));
+    let mut seconds: Vec<f64> =
+        own.map(|one| (one.acknowledged - one.requested).as_secs_f64()).collect();
+    seconds.sort_by(f64::total_cmp);
+    seconds
+}

@@ -1,0 +1,108 @@
+//! The congestion controllers of the background, by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use lull_cc::lull::SharedPath;
+use lull_cc::{Bbr, Cubic, LedbatPlusPlus, Nice, NiceParameters, Reno, TcpLp, TcpLpParameters};
+use lull_sim::traffic::ControllerFactory;
+use serde::Serialize;
+
+use super::cells::Opponent;
+
+/// Feeds the foreground's BBR; each cell has randomness of its own besides.
+const BBR_SEED: u64 = 1;
+
+/// The controller of background connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Scheme {
+    /// No background: the control, which keeps 1.0 of everything.
+    #[serde(rename = "none")]
+    None,
+    /// Lull: one window for the connections of a host.
+    #[serde(rename = "lull")]
+    Lull,
+    /// TCP Nice with this project's refinements.
+    #[serde(rename = "nice")]
+    Nice,
+    /// CUBIC: a background that does not yield.
+    #[serde(rename = "cubic")]
+    Cubic,
+    /// LEDBAT++.
+    #[serde(rename = "ledbat++")]
+    LedbatPlusPlus,
+    /// TCP-LP.
+    #[serde(rename = "tcp-lp")]
+    TcpLp,
+}
+
+impl Scheme {
+    const ALL: [Scheme; 6] = [
+        Scheme::None,
+        Scheme::Lull,
+        Scheme::Nice,
+        Scheme::Cubic,
+        Scheme::LedbatPlusPlus,
+        Scheme::TcpLp,
+    ];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scheme::None => "none",
+            Scheme::Lull => "lull",
+            Scheme::Nice => "nice",
+            Scheme::Cubic => "cubic",
+            Scheme::LedbatPlusPlus => "ledbat++",
+            Scheme::TcpLp => "tcp-lp",
+        }
+    }
+
+    /// Makes the controllers of one host's connections; nothing without a background.
+    pub(super) fn host(self) -> Option<ControllerFactory> {
+        Some(match self {
+            Scheme::None => return None,
+            Scheme::Lull => {
+                let path = SharedPath::default();
+                ControllerFactory::boxed(move || Box::new(path.join()))
+            }
+            Scheme::Nice => ControllerFactory::new(|| Nice::new(NiceParameters::refined())),
+            Scheme::Cubic => ControllerFactory::new(Cubic::new),
+            Scheme::LedbatPlusPlus => ControllerFactory::new(LedbatPlusPlus::new),
+            Scheme::TcpLp => ControllerFactory::new(|| TcpLp::new(TcpLpParameters::default())),
+        })
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// There is no congestion controller of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no controller '{0}': choose {names}", names = names())]
+pub struct UnknownSchemeError(String);
+
+fn names() -> String {
+    Scheme::ALL.map(Scheme::name).join(", ")
+}
+
+impl FromStr for Scheme {
+    type Err = UnknownSchemeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Scheme::ALL.into_iter().find(|scheme| scheme.name() == text);
+        found.ok_or_else(|| UnknownSchemeError(text.to_owned()))
+    }
+}
+
+/// The controllers of a foreground download.
+pub(super) fn opponent(opponent: Opponent) -> ControllerFactory {
+    match opponent {
+        Opponent::Cubic => ControllerFactory::new(Cubic::new),
+        Opponent::Reno => ControllerFactory::new(Reno::new),
+        Opponent::Bbr => ControllerFactory::new(|| Bbr::new(BBR_SEED)),
+    }
+}
