@@ -1,5 +1,5 @@
 //! `lull lab run`, `list`, `report`: experiments, and what they show; `replay`, `documents`, `learn`,
-//! `replicate`, `readers`, `edits`, `speed` and `torture`.
+//! `replicate`, `readers`, `edits`, `score`, `speed` and `torture`.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Read, Write};
@@ -24,6 +24,7 @@ mod readers;
 mod replay;
 mod replicate;
 mod report;
+mod score;
 mod section;
 mod speed;
 mod table;
@@ -39,6 +40,7 @@ pub(crate) use readers::{ReadersArgs, readers};
 pub(crate) use replay::{ReplayArgs, replay};
 pub(crate) use replicate::{ReplicateArgs, replicate};
 pub(crate) use report::{ReportArgs, report};
+pub(crate) use score::{ScoreArgs, score};
 pub(crate) use speed::{Command as SpeedCommand, EXAMPLES as SPEED_EXAMPLES, speed};
 pub(crate) use torture::{TortureArgs, torture};
 

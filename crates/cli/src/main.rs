@@ -47,6 +47,8 @@ Examples:
       one of them, a first look
   lull lab report out
       what the runs have shown, as a page
+  lull lab score bulk requests
+      score background congestion control on two groups of simulations
   lull lab speed writes
       how many durable writes a second an origin acknowledges in time on this machine
   sudo lull lab torture
@@ -103,6 +105,7 @@ enum Lab {
     Readers(Box<lab::ReadersArgs>),
     // It holds far more options than the others.
     Edits(Box<lab::EditsArgs>),
+    Score(lab::ScoreArgs),
     /// See how fast origin and replicas are on this machine
     #[command(subcommand, after_help = lab::SPEED_EXAMPLES)]
     Speed(lab::SpeedCommand),
@@ -139,6 +142,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Replicate(args)) => lab::replicate(&args),
         Command::Lab(Lab::Readers(args)) => lab::readers(&args),
         Command::Lab(Lab::Edits(args)) => lab::edits(&args),
+        Command::Lab(Lab::Score(args)) => lab::score(args),
         Command::Lab(Lab::Speed(command)) => lab::speed(command),
         Command::Lab(Lab::Torture(args)) => lab::torture(&args),
         Command::Lab(Lab::Cell) => lab::cell(),

@@ -30,6 +30,7 @@ mod replicate_disk;
 mod replicate_link;
 mod replicate_trees;
 mod report;
+mod score;
 mod several;
 mod site;
 mod speed;

@@ -276,7 +276,7 @@ fn reads(process: &Path, name: &str) -> u64 {
 }
 
 #[test]
-fn both_mounts_have_the_same_options_and_lull_takes_no_more_requests() {
+fn both_mounts_have_the_same_options_and_ours_is_asked_less() {
     needs!(fuse(), user_namespaces());
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().to_str().unwrap();

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_changed_only_where_all_before_were_read_as_heads() {
+    fn requests_change_only_after_complete_heads() {
         for (handled, is_simple, changes) in
             [(1, true, true), (0, true, false), (2, true, false), (1, false, false)]
         {

@@ -285,7 +285,7 @@ fn answer_holds_until_the_lease_ends_or_a_commit_is_due() {
 }
 
 #[test]
-fn answer_holds_for_no_time_where_invalidations_are_applied_at_once() {
+fn answer_is_not_kept_where_invalidations_come_at_once() {
     let mut bench = Bench::new(Config { eager: Some(true), ..config() });
     bench.commit(1, "a-");
     bench.heartbeat(1);

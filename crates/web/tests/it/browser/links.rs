@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn links_in_shadow_roots_and_drawings_are_fetched_when_pointed_at() {
+fn links_in_shadow_roots_are_fetched_when_pointed_at() {
     needs!(chromium::installed());
     let site = Site::start(&[(SHADOW, &[">/inside", ">/drawn"])]);
     let mut chromium = Chromium::start();
@@ -18,7 +18,7 @@ fn links_in_shadow_roots_and_drawings_are_fetched_when_pointed_at() {
 }
 
 #[test]
-fn link_of_a_shadow_root_that_is_not_to_be_followed_is_not_fetched() {
+fn nofollow_link_of_a_shadow_root_is_not_fetched() {
     needs!(chromium::installed());
     let site = Site::start(&[(SHADOW, &["/hidden", "/b"])]);
     let mut chromium = Chromium::start();

@@ -1,0 +1,153 @@
+//! `lull lab score`: background congestion control judged by a few hundred simulations.
+
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lull_lab::score::{self, Group, Scheme, Set, Settings};
+
+use super::is_watched;
+
+const EXAMPLES: &str = "\
+Examples:
+  lull lab score
+      score the default controllers, nice and lull, on all groups
+  lull lab score bulk shallow --cc lull --seeds 2
+      score lull on two groups, with the seeds 7 and 8
+  lull lab score --held-out
+      use the rates, round-trip times and seeds that nothing was tuned on
+  lull lab score bulk --cells
+      show every cell of the group
+  lull lab score --json | jq '.lines[] | {group, scheme, kept}'
+      read the results with a program
+
+Groups:
+  bulk       CUBIC downloads, buffers of 1 and 4 bandwidth-delay products (BDP)
+  shallow    CUBIC downloads, buffer of 0.25 BDP
+  deep       CUBIC downloads, buffer of 16 BDP
+  aqm        CUBIC downloads under RED and CoDel
+  fq         CUBIC downloads under FQ-CoDel
+  reno       Reno downloads
+  bbr        BBR downloads
+  hosts      CUBIC downloads beside four background hosts
+  crowd      64 background connections start at once beside a CUBIC download
+  lasting    a CUBIC download that never ends
+  udp        datagrams, on and off
+  jitter     CUBIC downloads over a link with pauses, as Wi-Fi has them
+  requests   requests of 100 kB that use a third of the link
+  documents  documents of random size that use 40 % of the link
+  idle       no foreground, over steady links and links with pauses
+  recorded   no foreground, over recorded Wi-Fi and cellular links; needs --data
+
+Columns, each with the median and the worst cell of the group:
+  kept    bytes that the foreground received, relative to the foreground alone
+  reaped  bytes that the background received, relative to the spare capacity. The spare capacity is
+          capacity x time less what the foreground receives alone. No value if it is below 5 %.
+  return  time until the background has 80 % of the capacity after a download, relative to a limit of
+          0.5 s and ten round-trip times; 14 s if it takes longer
+  mean    mean response time, relative to the foreground alone
+  p99     99th percentile of response times, relative to the foreground alone
+
+Tune on the default cells: seeds 7 and 8, mostly 10 Mbit/s x 50 ms, 100 x 20, 100 x 200 and 1 x 100.
+Judge on --held-out: seeds from 101, mostly 20 Mbit/s x 30 ms, 50 x 80, 5 x 120 and 200 x 10. The results
+depend on the cells and their seeds only, not on the machine or on --jobs.";
+
+/// Score background congestion control: hundreds of simulations, one line per group
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ScoreArgs {
+    /// The groups of cells [default: all]
+    #[arg(value_name = "GROUP")]
+    groups: Vec<Group>,
+    /// The background's congestion control: lull, nice, cubic, ledbat++, tcp-lp, or none; several are
+    /// separated by commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "nice,lull")]
+    cc: Vec<Scheme>,
+    /// How many seeds each cell runs with
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=50))]
+    seeds: u64,
+    /// Use the cells that nothing was tuned on
+    #[arg(long)]
+    held_out: bool,
+    /// Show every cell
+    #[arg(long)]
+    cells: bool,
+    /// How many simulations run at once [default: one per processor]
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// The folder of recorded links [default: shared/data beside the working folder, or beside one
+    /// around it]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Show the results as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Scores the controllers.
+pub(crate) fn score(args: ScoreArgs) -> anyhow::Result<ExitCode> {
+    let set = if args.held_out { Set::HeldOut } else { Set::Tuned };
+    let mut groups = distinct(&args.groups);
+    if groups.is_empty() {
+        groups = Group::ALL.to_vec();
+        // A group that was not asked for by name must not keep the others from running.
+        if args.data.is_none() && !score::has_data(set, None) {
+            groups.retain(|group| !group.needs_data());
+            let _ = writeln!(
+                io::stderr(),
+                "without the group 'recorded': its traces were not found; name their folder by --data DIR"
+            );
+        }
+    }
+    let jobs = args.jobs.or_else(|| thread::available_parallelism().ok());
+    let settings = Settings {
+        groups,
+        schemes: distinct(&args.cc),
+        set,
+        seeds: args.seeds,
+        jobs: jobs.unwrap_or(NonZeroUsize::MIN),
+        data: args.data,
+    };
+    let bar = bar();
+    let report = score::score(&settings, &|progress| {
+        bar.set_length(progress.all as u64);
+        bar.set_position(progress.ended as u64);
+    });
+    bar.finish_and_clear();
+    let report = report?;
+    let text = if args.json {
+        let mut value = serde_json::to_value(&report)?;
+        if !args.cells {
+            value.as_object_mut().map(|value| value.remove("cells"));
+        }
+        format!("{}\n", serde_json::to_string_pretty(&value)?)
+    } else {
+        score::table(&report, args.cells)
+    };
+    io::stdout().write_all(text.as_bytes()).context("cannot write")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The values without repetitions, in their order.
+fn distinct<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
+    let mut kept = Vec::new();
+    for &value in values {
+        if !kept.contains(&value) {
+            kept.push(value);
+        }
+    }
+    kept
+}
+
+/// A progress line on a terminal; nothing elsewhere.
+fn bar() -> ProgressBar {
+    let target =
+        if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("score [{bar:30}] {pos}/{len}, about {eta} left")
+        .expect("the template is well formed");
+    ProgressBar::with_draw_target(Some(0), target).with_style(style.progress_chars("=> "))
+}
