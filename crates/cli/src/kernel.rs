@@ -163,7 +163,7 @@ Examples:
 ///
 /// It listens at a Unix socket, and moves a process that connects into a background with TCP Nice. The process
 /// is the one that the kernel names, of the user who runs it, and it stays inside its cgroup, so its limits hold.
-/// Nobody can move the process of another user, or choose what runs in the background. It runs until it is
+/// A user can't move the process of another user, or choose what runs in the background. It runs until it is
 /// killed; programs in the background stay there. A socket that systemd hands over is used instead of --socket.
 /// It needs Linux 6.5.
 #[derive(Debug, clap::Args)]

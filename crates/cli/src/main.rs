@@ -118,7 +118,7 @@ enum Lab {
 /// The exit code for arguments that make no sense.
 const USAGE: u8 = 2;
 
-/// What ends a program whose output nobody reads (signal(7)). It has this number on all of Linux.
+/// What ends a program whose output is not read (signal(7)). It has this number on all of Linux.
 const SIGPIPE: i32 = 13;
 
 fn main() -> ExitCode {
@@ -172,7 +172,7 @@ impl std::fmt::Display for Misuse {
     }
 }
 
-/// Whether nobody reads standard output any more, as in `lull kernel status | head -1`.
+/// Whether standard output has no reader any more, as in `lull kernel status | head -1`.
 fn is_broken_output(error: &anyhow::Error) -> bool {
     let cause = error.root_cause().downcast_ref::<std::io::Error>();
     error.to_string() == "cannot write"

@@ -80,7 +80,7 @@ pub fn adopt(pid: i32, children: bool, choice: &Choice) -> Result<Adopted> {
     result
 }
 
-/// Removes a cgroup that nobody needed; the path of one with processes.
+/// Removes a cgroup without processes; the path of one with processes.
 fn removed_or_left(cgroup: Cgroup) -> Option<PathBuf> {
     let path = cgroup.called().to_owned();
     (!cgroup.remove()).then_some(path)

@@ -42,6 +42,12 @@ impl Choice {
         Wanted { congestion: &self.congestion, class, releases, leaving: None, only_others: false }
     }
 
+    /// What can be refused without a look at the machine, and without rights.
+    pub(crate) fn check_words(&self) -> Result<()> {
+        machine::check_congestion_name(&self.congestion)?;
+        self.check(self.automatic.map(|parameters| parameters.algorithm()))
+    }
+
     /// §4.2 and table 8 of the filler paper: without priorities TCP-Background is as obtrusive as any
     /// TCP, and its authors advise against it.
     fn check(&self, algorithm: Option<Algorithm>) -> Result<()> {
@@ -92,8 +98,7 @@ impl<'obj> Background<'obj> {
         storage: &'obj mut MaybeUninit<OpenObject>,
         around: Option<i32>,
     ) -> Result<Self> {
-        machine::check_congestion_name(&choice.congestion)?;
-        choice.check(choice.automatic.map(|parameters| parameters.algorithm()))?;
+        choice.check_words()?;
         machine::check_privilege("lull exec")?;
         machine::check_btf()?;
         choice.name.as_deref().map_or(Ok(()), jobs::check_name)?;
@@ -102,7 +107,7 @@ impl<'obj> Background<'obj> {
         // automatically loaded congestion control alive.
         let bpffs = match choice.automatic {
             Some(_) => Some(Bpffs::mount()?),
-            // Whoever may not look into it has loaded nothing there.
+            // A user who may not look into it has loaded nothing there.
             None => Bpffs::find().ok().flatten(),
         };
         let state = match (choice.automatic, &bpffs) {
@@ -168,7 +173,7 @@ impl<'obj> Background<'obj> {
         }
     }
 
-    /// Removes the cgroup unless processes are left in it, and what nobody needs any more. Says whether
+    /// Removes the cgroup unless processes are left in it, and what is not needed any more. Says whether
     /// the cgroup is gone.
     pub(crate) fn tear_down(self) -> bool {
         // The lock first: whoever sets up meanwhile must not find the congestion control loaded

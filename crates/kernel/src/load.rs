@@ -157,7 +157,7 @@ fn unload_locked(state: &State<'_>, name: &str, force: bool) -> Result<Unloaded>
         Err(_) if force => Users::default(),
         other => other?,
     };
-    // Nobody sends anything more over what is closed, and it may take minutes to go.
+    // Nothing more is written to what is closed, and it may take minutes to go.
     if !force && (sockets.open > 0 || programs > 0) {
         let users = format!("{}, {}", plural(sockets.open, "socket"), plural(programs, "program"));
         return Err(Error::InUse { name: name.to_owned(), users });

@@ -1,6 +1,6 @@
 //! Removes backgrounds when the processes in them have ended, after `lull` itself has.
 //!
-//! Nobody waits for a daemon that outlives its `lull`, or for a process that was moved. So a process
+//! No process waits for a daemon that outlives its `lull`, or for a process that was moved. So a process
 //! stays behind that waits until their cgroups are empty. It is in the cgroup of `lull`, so whoever
 //! stops that one, such as systemd with a unit, ends it as well; then the next `lull` clears.
 

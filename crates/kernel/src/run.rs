@@ -101,6 +101,7 @@ pub struct Outcome {
 /// If `program` is empty.
 pub fn run(program: &[OsString], choice: &Choice, user: Option<&User>) -> Result<Outcome> {
     user::check(user)?;
+    choice.check_words()?;
     let signals = Signals::block()?;
     let program = Program { words: program, user, choice, signals: &signals };
     let result = match machine::check_privilege("lull exec") {
@@ -181,7 +182,7 @@ fn supervise(
             Ok((ending, supervisor.foreground(child.id() as i32)))
         });
     if supervised.is_err() {
-        // Nobody would hand its signals on, nor learn how it ended.
+        // Its signals would not be passed on, and its exit status would be lost.
         let _ = child.kill();
         let _ = child.wait();
     }

@@ -87,7 +87,7 @@ pub fn serve(socket: &Path, group: &str) -> Result<()> {
 fn listen(socket: &Path, group: &str) -> Result<UnixListener> {
     let found = Group::from_name(group).map_err(Error::errno("read the groups"))?;
     let found = found.ok_or_else(|| Error::NoGroup { group: group.to_owned() })?;
-    // One that nobody listens at was left by a server that was killed.
+    // One without a listener was left by a server that was killed.
     if UnixStream::connect(socket).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
         let _ = fs::remove_file(socket);
     }

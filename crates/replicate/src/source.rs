@@ -60,7 +60,7 @@ fn wall(seconds: i64, nanos: i64) -> WallTime {
     WallTime::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
-/// A folder, by what `lstat` tells of it.
+/// A folder, by what `lstat` reports.
 pub(crate) fn folder(metadata: &fs::Metadata) -> Content {
     Content::folder(Fingerprint::of(metadata).modified, Mode::new(metadata.mode()))
 }

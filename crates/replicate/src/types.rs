@@ -90,7 +90,7 @@ pub enum Kind {
 
 /// The permission bits of a file or a folder, `rwxrwxrwx`. The set-user-ID, set-group-ID and sticky bits are not
 /// part of it. The owner is not replicated, so the first two would name another user at a replica: usually root.
-/// In a mount that nobody writes to, the sticky bit and the set-group-ID bit of a folder mean nothing.
+/// In a mount that is not written to, the sticky bit and the set-group-ID bit of a folder mean nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mode(u16);
 

@@ -52,7 +52,7 @@ impl Growth {
         self.hold = HOLD_AT_CAPACITY;
     }
 
-    /// The window after a round without a queue. `gentle` is a step that can hurt nobody;
+    /// The window after a round without a queue. `gentle` is a step too small to do harm;
     /// `may_pass` allows more than the mark.
     pub(super) fn grow(&mut self, window: u64, gentle: u64, may_pass: bool) -> u64 {
         if window < self.mark {

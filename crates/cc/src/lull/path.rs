@@ -144,7 +144,7 @@ impl Path {
         self.capacity.current_window(self.delay.min_rtt(), SHIFT)
     }
 
-    /// Another connection may lead: nobody does, or the leader is silent or had its time.
+    /// Another connection may lead: there is no leader, or it is silent or had its time.
     pub(super) fn is_lead_free(&self, now: u64) -> bool {
         let silence = (4 * u64::from(self.delay.min_rtt())).clamp(200_000, 2_000_000);
         let is_due = self.members > 1 && now > self.lead.since + LEAD_MICROS;

@@ -15,7 +15,7 @@ use lull_lab::torture::{
 use lull_replicate::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, Violation};
 use lull_replicate::daemon::{Clock, MachineClock};
 use lull_replicate::store::{OriginState, Settings, Store};
-use lull_replicate::types::{Digest, Sequence};
+use lull_replicate::types::{Change, Digest, Kind, Sequence};
 
 use super::is_watched;
 
@@ -143,7 +143,11 @@ fn log_of(history: &History, store: &Path) -> anyhow::Result<Vec<Changes>> {
     let bodies: BTreeMap<Digest, Body> =
         (1..=history.bodies).map(|number| (Digest::of(&body(number)), Body(number))).collect();
     let changes = image.log.iter().map(|entry| {
-        let changes = entry.commit.changes.iter().map(|change| {
+        // The folder of what is published is an object too, which no client writes.
+        let is_written = |change: &&Change| {
+            change.content.is_none_or(|content| content.metadata.kind != Kind::Folder)
+        };
+        let changes = entry.commit.changes.iter().filter(is_written).map(|change| {
             let object = object_of(&change.path.to_string()).map_or(Name(u32::MAX), name);
             let digest = change.content.map(|content| content.digest);
             let body = digest.map(|digest| bodies.get(&digest).copied().unwrap_or(UNKNOWN));

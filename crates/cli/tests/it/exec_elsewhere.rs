@@ -105,7 +105,7 @@ fn child_that_is_moved_elsewhere_is_reported() {
     assert_eq!(foreground(&said), [&expected], "{said:?}");
 }
 
-/// By somebody else, as systemd does for podman.
+/// By another process, as systemd does for podman.
 #[test]
 fn child_that_others_move_is_reported() {
     needs!(lull_testing::bpf());

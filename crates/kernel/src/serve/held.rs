@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
 
-/// A stopped process. If somebody kills it, its number is not given to another one before this is
+/// A stopped process. If it is killed, its number is not given to another one before this is
 /// dropped: the tracer has to wait for it first (ptrace(2)).
 pub(super) struct Stopped(Pid);
 

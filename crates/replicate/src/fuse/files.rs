@@ -95,7 +95,7 @@ pub(super) fn answer(
     device.write_vectored(&[IoSlice::new(&head), IoSlice::new(body)]).map(drop)
 }
 
-/// The mode of a folder. One that is no object of its own has that of a folder that nobody writes to.
+/// The mode of a folder. One that is no object of its own has that of a folder that is not written to.
 fn mode_of(told: Option<Metadata>) -> Mode {
     told.map_or(Mode::IMPLIED, |told| told.mode)
 }
@@ -283,7 +283,7 @@ impl Files {
         match &place {
             Place::Now(Some(path)) => {
                 let what = What::Entry(path.clone());
-                // Whoever finds a remembered name is not checked here.
+                // A lookup of a remembered name is not checked here.
                 let remembers = self.remembers && mode.bits() & 0o111 == 0o111;
                 self.ask(unique, what, move |this, answer| {
                     let holds_for = if remembers { answer.holds_for } else { Duration::ZERO };

@@ -1,8 +1,8 @@
 //! Names that the kernel remembers, so that it need not ask for them again.
 //!
 //! A name leads to one version of an object. The kernel may use it for as long as the replica would answer by the
-//! same state. There are two ends of that, and the replica tells of both before it answers any read otherwise:
-//! another state, and the end of the lease. Then the kernel is told that all names are to be looked up again. A name
+//! same state. There are two ends of that, and the replica reports both before it answers any read otherwise:
+//! another state, and the end of the lease. Then the kernel is asked to look up all names again. A name
 //! that is on its way to the kernel meanwhile is looked up again as well, since the kernel counts these times and
 //! notes the count when it asks.
 

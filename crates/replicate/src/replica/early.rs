@@ -19,7 +19,7 @@ pub(super) struct Early {
     late: BTreeSet<Key>,
     /// How many of them each object has.
     counts: BTreeMap<Path, u32>,
-    /// Objects that have a first one, or none any more. None if nobody asks for them.
+    /// Objects that have a first one, or none any more. None if they are not asked for.
     changed: Option<Vec<Path>>,
 }
 

@@ -135,7 +135,7 @@ impl Look<'_> {
                 seen.files.insert(path, content);
             }
             Ok(None) => drop(seen.restless.insert(name)),
-            // Deleted meanwhile, which is told of.
+            // Deleted meanwhile, which is another event.
             Err(error) if is_absent(&error) => {}
             Err(error) => unreadable(name, &error, seen),
         }
@@ -197,7 +197,7 @@ impl Look<'_> {
                 seen.restless.insert(name);
             }
             Err(_) if self.stop.load(Ordering::Relaxed) => return Err(Stopped),
-            // Deleted meanwhile, which is told of.
+            // Deleted meanwhile, which is another event.
             Err(error) if is_absent(&error) => {}
             Err(error) => unreadable(name, &error, seen),
         }

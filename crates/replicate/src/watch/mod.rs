@@ -508,7 +508,7 @@ impl Watcher {
 }
 
 impl Watcher {
-    /// Adds the folders in which something changes: their times are others by now, and no event tells of that.
+    /// Adds the folders in which something changes: their times are others by now, and no event reports that.
     fn add_folders(&mut self, changes: &mut Changes) {
         let folders = changes.keys().filter_map(Path::parent);
         let folders: BTreeSet<Path> = folders.filter(|path| !changes.contains_key(path)).collect();

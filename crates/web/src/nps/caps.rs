@@ -147,7 +147,7 @@ impl Caps {
         set[0] = Copied { key, bytes, made: seconds(now), asked: 0 };
     }
 
-    /// A browser asks for a page of which it has a copy, and is told that it may show that.
+    /// A browser asks for a page of which it has a copy, and gets the answer that it may show the copy.
     pub(super) fn asked(&self, client: Client, path: &str, now: Timestamp) {
         self.with(client, path, |copy| copy.asked = seconds(now));
     }

@@ -217,7 +217,7 @@ impl HttpBody for Sampled {
                         self.sampling = None;
                     }
                 }
-                // Nobody asks for more behind a length that is known.
+                // A client that knows the length does not ask for more.
                 if self.body.is_end_stream() {
                     self.end();
                 }

@@ -11,7 +11,7 @@ pub struct LearnedCookies(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Two lists that nobody can foresee have other keys.
+    /// Lists of two processes have different random keys.
     key: RandomState,
     /// Whether there is one at all, so that most requests need no lock.
     has_some: AtomicBool,

@@ -20,7 +20,7 @@ const MOST_FOUND: usize = 1024;
 const MOST_RECENT: usize = 1024;
 /// Of so many requests for pages for which there is no room one makes some.
 const RARE_LOOK: u64 = 16;
-/// More URLs in between than this, and nobody can say which of them it was.
+/// More URLs in between than this, and it is unknown which of them it was.
 const MOST_BETWEEN: usize = 16;
 /// Changes of a page after requests for a URL that are enough to say that it acts.
 const ENOUGH: u32 = 3;
@@ -59,7 +59,7 @@ pub struct SideEffects {
 }
 
 impl SideEffects {
-    /// Somebody got `url`, whoever that was. Whether it was found before that it acts.
+    /// Some client got `url`. Whether it was found before that it acts.
     pub fn got(&mut self, url: &str) -> bool {
         // Pages have many parts, and the same URL one after the other is one.
         let last = self.recent.back().and_then(|(_, url)| url.as_deref());
@@ -69,7 +69,7 @@ impl SideEffects {
         self.found.iter().any(|found| **found == *url)
     }
 
-    /// Somebody sent something by an unsafe method, which may change any page.
+    /// Some client sent something by an unsafe method, which may change any page.
     pub fn sent(&mut self) {
         self.note(None);
     }

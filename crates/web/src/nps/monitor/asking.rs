@@ -140,7 +140,7 @@ impl Asking<'_> {
         has_place && self.shared.is_active() && self.paid_at <= now + credit * PART
     }
 
-    /// Whether nobody has got a list so far, and there is time left to find out soon how the server is.
+    /// Whether no list was given so far, and there is time left to find out soon how the server is.
     fn is_early(&self) -> bool {
         !self.early.is_zero() && !self.shared.monitor.state().has_granted
     }

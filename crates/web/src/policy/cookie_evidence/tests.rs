@@ -64,7 +64,7 @@ fn value_that_many_share_is_accepted_if_pages_are_the_same() {
     site.is_read_with(theme);
     assert!(site.learned.has("theme", "dark"));
     assert_eq!(site.verdict("theme"), Some(CookieVerdict::Accepted));
-    // Nobody has seen the other one.
+    // The other one was not seen.
     assert!(!site.learned.has("theme", "light") && !site.learned.has("other", "dark"));
 }
 

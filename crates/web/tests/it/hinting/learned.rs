@@ -68,7 +68,7 @@ fn cookie_that_changes_no_page_is_accepted_until_one_differs() {
     assert!(!compared.with_theme(10, 0));
     compared.all_read();
     assert!(compared.with_theme(20, 1));
-    // A value that nobody has seen is as unknown as any cookie.
+    // A value that was not seen is as unknown as any cookie.
     let other = "Cookie: theme=light\r\n";
     assert!(!compared.site.visit_with(21, "/page/1", other).text().contains("<script"));
     // The site begins to have themes: one page is enough.
