@@ -36,7 +36,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// List the jobs [default]
+    /// List the jobs (default)
     #[command(after_help = LIST_EXAMPLES)]
     List {
         /// Print JSON; null stands for what this user may not know
