@@ -17,7 +17,7 @@ const PAIR: u32 = 2;
 const RECEIVER_DELAY_MICROS: u32 = 35_000;
 /// Packets further apart would be acknowledged one by one, by the receiver's timer.
 const LARGEST_SPACING_MICROS: u32 = 20_000;
-/// The packets of a pair are so far apart that the pair tells of jitter as well.
+/// The packets of a pair are so far apart that the pair shows jitter as well.
 const SMALLEST_SPACING_MICROS: u32 = 12_000;
 
 /// A background connection on a shared [`Path`].

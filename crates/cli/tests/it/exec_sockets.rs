@@ -350,7 +350,7 @@ fn connection_goes_unmarked_where_marked_packets_are_dropped() {
     let said = run(&[]);
     let note = "lull: 6 connections without the DSCP mark: marked packets got no answer";
     assert!(said.err.lines().any(|line| line.starts_with(note)), "{said:?}");
-    // Without a mark of ours, the program's own one passes.
+    // Where Lull sets no mark, the mark of the program passes.
     let said = run(&["--dscp", "none", "--json"]);
     assert_eq!(said.out, "72 72 72 72 72 72 72 72 72 72 ", "{said:?}");
 }

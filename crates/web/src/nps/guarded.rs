@@ -93,7 +93,7 @@ impl HttpBody for Guarded {
                 if let Err(enough) = self.count(bytes as u64) {
                     return Poll::Ready(Some(Err(enough.into())));
                 }
-                // Nobody asks for more behind a length that is known.
+                // A client that knows the length does not ask for more.
                 if self.body.is_end_stream() {
                     self.note_copy();
                 }
