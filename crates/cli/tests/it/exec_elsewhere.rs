@@ -44,7 +44,7 @@ fn writes_to_network_file_system_are_reported() {
 fn window_of_running_terminal_server_is_reported() {
     needs!(lull_testing::bpf(), lull_testing::command("tmux"));
     let name = unique_name();
-    let script = "export TMUX_TMPDIR=$(mktemp -d) TERM=dumb
+    let script = "export TMUX_TMPDIR=$(mktemp -d) TERM=dumb SHELL=/bin/sh
         tmux -L $1 -f /dev/null new-session -d 'sleep 20'
         \"$LULL\" exec --cc reno -- tmux -L $1 new-window true
         tmux -L $1 kill-server; rm -r $TMUX_TMPDIR";
@@ -53,7 +53,7 @@ fn window_of_running_terminal_server_is_reported() {
     let [line] = lines[..] else { panic!("{said:?}") };
     assert!(line.starts_with("what runs in windows of 'tmux: server' (process "), "{line}");
     // A server that the program starts itself is in the background.
-    let script = "export TMUX_TMPDIR=$(mktemp -d) TERM=dumb
+    let script = "export TMUX_TMPDIR=$(mktemp -d) TERM=dumb SHELL=/bin/sh
         \"$LULL\" exec --cc reno -- sh -c 'tmux -L $1 -f /dev/null new-session -d sleep 20
             tmux -L $1 new-window true; tmux -L $1 kill-server' sh $1; rm -r $TMUX_TMPDIR";
     let said = finish(&mut shell(script, &[&name]));

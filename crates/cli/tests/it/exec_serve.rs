@@ -144,7 +144,7 @@ fn server_reports_what_others_send() {
     let server = Server::start();
     let name = crate::support::unique_name();
     let script = format!(
-        "export TMUX_TMPDIR=$(mktemp -d) TERM=dumb
+        "export TMUX_TMPDIR=$(mktemp -d) TERM=dumb SHELL=/bin/sh
         tmux -L {name} -f /dev/null new-session -d 'sleep 20'
         \"$LULL\" exec -- tmux -L {name} new-window true
         tmux -L {name} kill-server; rm -r $TMUX_TMPDIR"
