@@ -63,6 +63,24 @@ static SOCKET_INLINE u32 newly_lost(const struct rate_sample *rs)
 	return rs->losses > 0 ? rs->losses : 0;
 }
 
+/* The round-trip time of the newest packet of an ACK, at most `limit`; 0: no sample. */
+static SOCKET_INLINE u32 sampled_rtt_us(const struct rate_sample *rs, u32 limit)
+{
+	if (!rs->prior_mstamp || rs->rtt_us < 0)
+		return 0;
+	return rs->rtt_us > limit ? limit : rs->rtt_us ? (u32)rs->rtt_us : 1;
+}
+
+/* The packets of an ACK were on average less than three quarters of a full one. What is acknowledged
+ * selectively is not counted in bytes. `bytes_acked` keeps the socket's count. */
+static SOCKET_INLINE bool is_small(const struct tcp_sock *tp, u32 acked, u64 *bytes_acked)
+{
+	u64 bytes = tp->bytes_acked - *bytes_acked;
+
+	*bytes_acked = tp->bytes_acked;
+	return bytes && bytes < (u64)acked * tp->mss_cache * 3 / 4;
+}
+
 /* An acknowledgement, after all that the kernel itself does with it. */
 static void acknowledge(struct sock *sk, const struct rate_sample *rs);
 /* The first packet after a time with nothing in flight is about to leave. */
