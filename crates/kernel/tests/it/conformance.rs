@@ -1,43 +1,18 @@
 //! One algorithm, two compilations: `bpf/nice.h` and `lull_cc::Nice`, `bpf/background.h` and
 //! `lull_cc::Filler` give the same windows.
 
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
 use lull_cc::filler::{PROTOCOLS, Protocol};
 use lull_cc::nice::fixed;
 use lull_cc::{Base, Controller, Filler, Nice, NiceParameters, Reaction, Refinements, Window};
 use lull_kernel::Constants;
 use lull_testing::trace::{Event, History, seed};
-use tempfile::TempDir;
+
+use crate::mirror::{Mirror, compile};
 
 const EVENTS: usize = 200_000;
 /// Words in an answer of each mirror.
 const NICE_ANSWER: usize = 11;
 const BACKGROUND_ANSWER: usize = 3;
-
-/// `bpf/host_<name>.c`, compiled into a folder of its own: another run of the tests in the same tree
-/// makes the same program.
-struct Mirror {
-    program: PathBuf,
-    _folder: TempDir,
-}
-
-fn compile(name: &str) -> Mirror {
-    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let program = folder.path().join(format!("host_{name}"));
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-    let status = Command::new(&compiler)
-        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
-        .arg(&program)
-        .arg(bpf.join(format!("host_{name}.c")))
-        .status()
-        .unwrap_or_else(|error| panic!("cannot run the C compiler {compiler}: {error}"));
-    assert!(status.success(), "{compiler} cannot compile {name}.h for the host");
-    Mirror { program, _folder: folder }
-}
 
 fn event_words(event: &Event) -> [u64; 11] {
     match *event {
@@ -102,25 +77,10 @@ fn nice_answer(nice: &Nice, event: &Event) -> [u64; NICE_ANSWER] {
     ]
 }
 
-fn bytes(words: &[u64]) -> impl Iterator<Item = u8> + '_ {
-    words.iter().flat_map(|word| word.to_le_bytes())
-}
-
 fn run_in_c(mirror: &Mirror, constants: impl Into<Constants>, events: &[Event]) -> Vec<u64> {
-    let mut child = Command::new(&mirror.program)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the compiled mirror starts");
-    let mut input: Vec<u8> = bytes(&constants.into().words()).collect();
-    events.iter().for_each(|event| input.extend(bytes(&event_words(event))));
-    let mut stdin = child.stdin.take().expect("stdin is piped");
-    let writer = std::thread::spawn(move || stdin.write_all(&input));
-    let mut output = Vec::new();
-    child.stdout.take().expect("stdout is piped").read_to_end(&mut output).expect("output");
-    writer.join().expect("the writer ends").expect("the mirror reads all events");
-    assert!(child.wait().expect("the mirror ends").success());
-    output.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8"))).collect()
+    let mut words = constants.into().words();
+    words.extend(events.iter().flat_map(event_words));
+    mirror.run(&words)
 }
 
 #[test]
