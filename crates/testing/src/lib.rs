@@ -21,6 +21,7 @@ mod copy;
 mod namespace;
 pub mod pipe;
 mod probe;
+pub mod shared_trace;
 pub mod trace;
 
 use std::fs::OpenOptions;

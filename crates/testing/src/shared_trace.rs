@@ -1,0 +1,190 @@
+//! Generated histories of connections that share the state of a path, for tests of controllers that
+//! do so. Like those of [`trace`](crate::trace), they depend on their seed alone.
+
+use core::iter::Peekable;
+
+use lull_cc::{Ack, Timestamp};
+
+use crate::trace::{Event, History, Random};
+
+/// The paths that connections may be on.
+pub const PATHS: usize = 2;
+/// The most connections.
+pub const CONNECTIONS: usize = 8;
+
+/// What can happen to a connection that shares a path. An event of a connection that is on no path is
+/// to be ignored, as is a join of one that is on one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedEvent {
+    /// When.
+    pub now: Timestamp,
+    /// The number of the connection.
+    pub connection: usize,
+    /// What happens.
+    pub kind: SharedKind,
+}
+
+/// What happens to a connection. Paths are given by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedKind {
+    /// It joins a path.
+    Join(usize),
+    /// It leaves its path.
+    Leave,
+    /// Whichever connection leads on a path, another perhaps, leaves that.
+    LeaderLeaves(usize),
+    /// It leaves its path and joins another.
+    Move(usize),
+    /// It has data and nothing in flight, and asks what it may send. With the count of
+    /// [`Ack::delivered`].
+    Send(u32),
+    /// Anything that can happen to a connection alone, at the same time.
+    Own(Event),
+}
+
+/// Histories of up to [`CONNECTIONS`] connections on one time line, with joins, leaves, moves between
+/// paths, and deaths of leaders.
+#[derive(Debug)]
+pub struct SharedHistory {
+    random: Random,
+    connections: Vec<Line>,
+    now: Timestamp,
+}
+
+/// The history of one connection, and how far its clock is ahead of ours.
+#[derive(Debug)]
+struct Line {
+    history: Peekable<History>,
+    ahead_micros: u64,
+    delivered: u32,
+}
+
+/// A time to begin at: no history begins before it.
+const BEGIN_MICROS: u64 = 1_000_000;
+
+impl SharedHistory {
+    /// Histories that paths could have had.
+    pub fn plausible(seed: u64, connections: usize) -> Self {
+        Self::new(seed, connections, History::plausible)
+    }
+
+    /// Histories in which anything that the types allow may happen.
+    pub fn wild(seed: u64, connections: usize) -> Self {
+        Self::new(seed, connections, History::wild)
+    }
+
+    fn new(seed: u64, connections: usize, history: impl Fn(u64) -> History) -> Self {
+        assert!((1..=CONNECTIONS).contains(&connections), "{connections} connections");
+        let mut random = Random::new(seed);
+        let connections = (0..connections)
+            .map(|_| {
+                let mut history = history(random.bits()).peekable();
+                let first = history.peek().map_or(BEGIN_MICROS, |event| time(event).as_micros());
+                Line { history, ahead_micros: first - BEGIN_MICROS, delivered: 0 }
+            })
+            .collect();
+        SharedHistory { random, connections, now: Timestamp::from_micros(BEGIN_MICROS) }
+    }
+
+    /// The connection whose next event is the earliest.
+    fn earliest(&mut self) -> usize {
+        let times = self.connections.iter_mut().map(Line::next_micros).enumerate();
+        times.min_by_key(|(_, micros)| *micros).map_or(0, |(connection, _)| connection)
+    }
+
+    /// An event that concerns who is on which path.
+    fn roster(&mut self) -> SharedEvent {
+        let connection = self.random.below(self.connections.len() as u32) as usize;
+        let path = self.random.below(PATHS as u32) as usize;
+        let kind = match self.random.below(8) {
+            0 => SharedKind::LeaderLeaves(path),
+            1 => SharedKind::Leave,
+            2 => SharedKind::Move(path),
+            3 => SharedKind::Join(path),
+            // Most of the time most are on the first path.
+            _ => SharedKind::Join(0),
+        };
+        SharedEvent { now: self.now, connection, kind }
+    }
+}
+
+impl Line {
+    fn next_micros(&mut self) -> u64 {
+        self.history.peek().map_or(u64::MAX, |event| time(event).as_micros() - self.ahead_micros)
+    }
+}
+
+impl Iterator for SharedHistory {
+    type Item = SharedEvent;
+
+    fn next(&mut self) -> Option<SharedEvent> {
+        if self.random.one_in(50) {
+            return Some(self.roster());
+        }
+        let connection = self.earliest();
+        let line = &mut self.connections[connection];
+        if self.random.one_in(5) {
+            let kind = SharedKind::Send(line.delivered);
+            return Some(SharedEvent { now: self.now, connection, kind });
+        }
+        let micros = line.next_micros();
+        let event = line.history.next()?;
+        self.now = Timestamp::from_micros(micros);
+        line.delivered = delivered(&event).unwrap_or(line.delivered);
+        let kind = SharedKind::Own(at(&event, self.now));
+        Some(SharedEvent { now: self.now, connection, kind })
+    }
+}
+
+fn time(event: &Event) -> Timestamp {
+    match *event {
+        Event::Ack(ack) => ack.now,
+        Event::Loss(now, _) | Event::Mark(now, _) | Event::Timeout(now, _) | Event::Idle(now) => {
+            now
+        }
+    }
+}
+
+fn delivered(event: &Event) -> Option<u32> {
+    match *event {
+        Event::Ack(ack) => Some(ack.delivered),
+        Event::Loss(_, delivered) | Event::Mark(_, delivered) | Event::Timeout(_, delivered) => {
+            Some(delivered)
+        }
+        Event::Idle(_) => None,
+    }
+}
+
+/// The same event at another time.
+fn at(event: &Event, now: Timestamp) -> Event {
+    match *event {
+        Event::Ack(ack) => Event::Ack(Ack { now, ..ack }),
+        Event::Loss(_, delivered) => Event::Loss(now, delivered),
+        Event::Mark(_, delivered) => Event::Mark(now, delivered),
+        Event::Timeout(_, delivered) => Event::Timeout(now, delivered),
+        Event::Idle(_) => Event::Idle(now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_connections_share_one_clock() {
+        for history in [SharedHistory::plausible(1, 8), SharedHistory::wild(2, 3)] {
+            let events: Vec<_> = history.take(20_000).collect();
+            assert!(events.is_sorted_by_key(|event| event.now.as_micros()));
+            let kinds: std::collections::HashSet<_> =
+                events.iter().map(|event| core::mem::discriminant(&event.kind)).collect();
+            assert_eq!(kinds.len(), 6, "every kind of event happens");
+        }
+    }
+
+    #[test]
+    fn shared_history_depends_on_its_seed_alone() {
+        let take = |seed| SharedHistory::plausible(seed, 4).take(1_000).collect::<Vec<_>>();
+        assert_eq!(take(5), take(5));
+        assert_ne!(take(5), take(6));
+    }
+}
