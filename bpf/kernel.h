@@ -22,6 +22,7 @@ typedef __u16 u16;
 typedef __u32 u32;
 typedef __s32 s32;
 typedef __u64 u64;
+typedef __s64 s64;
 typedef __u16 __be16;
 typedef __u32 __be32;
 typedef __u32 __wsum;
@@ -46,6 +47,15 @@ struct ns_common {
 
 struct net {
 	struct ns_common ns;
+	u64 net_cookie;
+} RELOCATED;
+
+struct net_device {
+	int ifindex;
+} RELOCATED;
+
+struct dst_entry {
+	struct net_device *dev;
 } RELOCATED;
 
 typedef struct {
@@ -107,6 +117,7 @@ struct sock {
 	unsigned long sk_pacing_rate;
 	unsigned long sk_max_pacing_rate;
 	struct socket *sk_socket;
+	struct dst_entry *sk_dst_cache;
 	struct sock_cgroup_data sk_cgrp_data;
 } RELOCATED;
 
@@ -141,6 +152,8 @@ struct tcp_sock {
 	u32 delivered;
 	u32 data_segs_out;
 	u32 lsndtime;
+	u32 write_seq;
+	u32 snd_nxt;
 	u64 tcp_mstamp;
 	u64 tcp_wstamp_ns;
 	u64 bytes_acked;
@@ -150,6 +163,7 @@ struct tcp_sock {
 struct rate_sample {
 	u64 prior_mstamp;
 	u32 prior_delivered;
+	long interval_us;
 	long rtt_us;
 	int losses;
 	u32 acked_sacked;

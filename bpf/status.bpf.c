@@ -7,16 +7,18 @@
 #include "kernel.h"
 #include <bpf/bpf_endian.h>
 #include "background_types.h"
+#include "lull_types.h"
 #include "nice_types.h"
+#include "shared_path_types.h"
 #include "status.h"
 
 enum { FAMILY_INET = 2 };
 
 /* crates/kernel/src/status.rs reads records of this size (RECORD_SIZE), field by field (parse). */
-_Static_assert(sizeof(struct status_record) == 136 &&
-		       __builtin_offsetof(struct status_record, netns) == 48 &&
-		       __builtin_offsetof(struct status_record, local_port) == 80 &&
-		       __builtin_offsetof(struct status_record, local) == 88,
+_Static_assert(sizeof(struct status_record) == 144 &&
+		       __builtin_offsetof(struct status_record, netns) == 56 &&
+		       __builtin_offsetof(struct status_record, local_port) == 88 &&
+		       __builtin_offsetof(struct status_record, local) == 96,
 	       "change RECORD_SIZE and parse in crates/kernel/src/status.rs, too");
 
 /* Never created: it tells the loader how large a state this program reads. */
@@ -27,12 +29,11 @@ struct {
 	__type(value, struct nice);
 } sockets SEC(".maps");
 
-/* Set before loading: what the states are. The verifier sees only the branch that fits. */
-enum { STATE_UNKNOWN = 0, STATE_NICE = 1, STATE_BACKGROUND = 2 };
+/* Set before loading: enum status_state. The verifier sees only the branch that fits. */
 const volatile u32 state_kind = STATE_NICE;
 
-static inline __attribute__((always_inline)) void tell_state(struct status_record *record,
-							     const void *state)
+static inline __attribute__((always_inline)) void
+tell_state(struct status_record *record, const void *state, const struct tcp_sock *tp)
 {
 	if (state_kind == STATE_NICE) {
 		const struct nice *n = state;
@@ -43,6 +44,13 @@ static inline __attribute__((always_inline)) void tell_state(struct status_recor
 		record->max_rtt_us = n->max_rtt;
 		record->rounds = n->rounds;
 		record->rounds_congested = n->rounds_congested;
+	} else if (state_kind == STATE_LULL) {
+		const struct lull_socket *s = state;
+
+		record->epoch = s->epoch;
+		record->member = s->member.number;
+		/* Without a path it runs Nice, whose state is elsewhere. */
+		record->window = s->epoch ? s->member.window : (u64)tp->snd_cwnd << LULL_SHIFT;
 	} else if (state_kind == STATE_BACKGROUND) {
 		const struct background *b = state;
 
@@ -64,7 +72,7 @@ int lull_status(struct bpf_iter__bpf_sk_storage_map *ctx)
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
-	tell_state(&record, state);
+	tell_state(&record, state, tp);
 	record.srtt_us = tp->srtt_us >> 3;
 	record.bytes_acked = tp->bytes_acked;
 	record.bytes_sent = tp->bytes_sent;

@@ -3,6 +3,9 @@
 #ifndef LULL_STATUS_H
 #define LULL_STATUS_H
 
+/* Whose state the map of sockets holds; crates/kernel/src/status.rs has the same order (Kind). */
+enum status_state { STATE_UNKNOWN = 0, STATE_NICE = 1, STATE_BACKGROUND = 2, STATE_LULL = 3 };
+
 struct status_record {
 	u64 window;
 	u64 yielded_us;
@@ -10,6 +13,7 @@ struct status_record {
 	u64 bytes_sent;
 	u64 inode;
 	u64 cgroup;
+	u64 epoch; /* of the path that it shares; 0: none */
 	u32 netns;
 	u32 family;
 	u32 state;
@@ -20,7 +24,7 @@ struct status_record {
 	u32 rounds_congested;
 	u16 local_port;
 	u16 remote_port;
-	u32 reserved;
+	u32 member; /* number of the socket within that path */
 	u8 local[16]; /* IPv4 addresses in the first four bytes */
 	u8 remote[16];
 	char congestion[16];

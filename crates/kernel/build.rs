@@ -6,14 +6,20 @@ use std::path::{Path, PathBuf};
 use libbpf_cargo::SkeletonBuilder;
 
 /// Every program of `bpf/`; each becomes a module of the same name.
-const PROGRAMS: [&str; 5] = ["background", "elsewhere", "exec", "nice", "status"];
+const PROGRAMS: [&str; 6] = ["background", "elsewhere", "exec", "lull", "nice", "status"];
 
 fn main() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed={}", bpf.display());
-    let headers =
-        ["background_types.h", "nice_types.h", "noise_floor_types.h"].map(|name| bpf.join(name));
+    let headers = [
+        "background_types.h",
+        "lull_types.h",
+        "nice_types.h",
+        "noise_floor_types.h",
+        "shared_path_types.h",
+    ]
+    .map(|name| bpf.join(name));
     println!("cargo::rustc-env=LULL_STATE={}", state(&headers));
     for name in PROGRAMS {
         let source = bpf.join(format!("{name}.bpf.c"));

@@ -152,7 +152,9 @@ impl<'obj> Background<'obj> {
         // One that was loaded under another name.
         choice.check(algorithm)?;
         let sockets = place
-            .filter(|place| place.knows_sockets() && algorithm.is_some_and(Algorithm::yields))
+            .filter(|place| {
+                place.knows_sockets() && algorithm.is_some_and(Algorithm::keeps_nice_state)
+            })
             .map(|place| place.sockets());
         let hooks = Hooks::load(
             storage,

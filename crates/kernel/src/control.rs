@@ -12,7 +12,9 @@ use lull_cc::{Base, NiceParameters, Reaction};
 
 use crate::error::{Error, Result};
 use crate::machine;
+use crate::parameters::PathTable;
 use crate::skeletons::background::{BackgroundSkel, BackgroundSkelBuilder, types as background};
+use crate::skeletons::lull::{LullSkel, LullSkelBuilder};
 use crate::skeletons::nice::{NiceSkel, NiceSkelBuilder, types as nice};
 
 /// TCP_CONG_NON_RESTRICTED of the kernel: any process may choose it.
@@ -25,6 +27,8 @@ pub enum Constants {
     Nice(NiceParameters),
     /// `bpf/background.bpf.c`: TCP-Background, or another protocol of its paper.
     Background(Protocol),
+    /// `bpf/lull.bpf.c`: connections of this host that share a path share one state.
+    Lull(PathTable),
 }
 
 impl From<&NiceParameters> for Constants {
@@ -41,7 +45,7 @@ impl From<&Protocol> for Constants {
 
 impl Constants {
     /// What the programs are given: the fields of `struct nice_params` or `struct background_params`,
-    /// in their order. So whoever compares the algorithms compares with the codes of the kernel, too.
+    /// in their order; nothing for Lull. So whoever compares the algorithms compares with the codes of the kernel, too.
     pub fn words(&self) -> Vec<u64> {
         match self {
             Constants::Nice(parameters) => {
@@ -66,6 +70,7 @@ impl Constants {
                     .map(u64::from)
                     .to_vec()
             }
+            Constants::Lull(_) => Vec::new(),
         }
     }
 }
@@ -74,6 +79,7 @@ impl Constants {
 pub(crate) enum Control<'obj> {
     Nice(NiceSkel<'obj>),
     Background(BackgroundSkel<'obj>),
+    Lull(LullSkel<'obj>),
 }
 
 impl<'obj> Control<'obj> {
@@ -109,6 +115,20 @@ impl<'obj> Control<'obj> {
                 describe(operations, name, restricted)?;
                 Ok(Control::Background(open.load().map_err(Error::bpf(loading))?))
             }
+            Constants::Lull(limits) => {
+                let mut open =
+                    LullSkelBuilder::default().open(object).map_err(Error::bpf(opening))?;
+                let rodata = open.maps.rodata_data.as_deref_mut().expect("it has constants");
+                rodata.cong_control_has_ack = has_ack.into();
+                rodata.path_kept_us = u64::from(limits.kept_seconds) * 1_000_000;
+                let table = &mut open.maps.paths;
+                table
+                    .set_max_entries(limits.paths)
+                    .map_err(Error::bpf("size the table of paths"))?;
+                let operations = open.maps.lull.initial_value_mut().expect("it has operations");
+                describe(operations, name, restricted)?;
+                Ok(Control::Lull(open.load().map_err(Error::bpf(loading))?))
+            }
         }
     }
 
@@ -117,8 +137,19 @@ impl<'obj> Control<'obj> {
         let pinned = match self {
             Control::Nice(skeleton) => skeleton.maps.sockets.pin(path),
             Control::Background(skeleton) => skeleton.maps.sockets.pin(path),
+            Control::Lull(skeleton) => skeleton.maps.sockets.pin(path),
         };
         pinned.map_err(Error::bpf("pin a map"))
+    }
+
+    /// Pins the table of paths, if there is one.
+    pub(crate) fn pin_paths(&mut self, path: &Path) -> Result<()> {
+        match self {
+            Control::Nice(_) | Control::Background(_) => Ok(()),
+            Control::Lull(skeleton) => {
+                skeleton.maps.paths.pin(path).map_err(Error::bpf("pin a map"))
+            }
+        }
     }
 
     /// Registers it for as long as the link lives.
@@ -126,14 +157,17 @@ impl<'obj> Control<'obj> {
         let link = match self {
             Control::Nice(skeleton) => skeleton.maps.nice.attach_struct_ops(),
             Control::Background(skeleton) => skeleton.maps.background.attach_struct_ops(),
+            Control::Lull(skeleton) => skeleton.maps.lull.attach_struct_ops(),
         };
         link.map_err(Error::bpf("register the congestion control"))
     }
 }
 
 /// The kernel's numbers of the maps with the state of each socket, of all our congestion controls that are
-/// registered or that a socket still runs.
+/// registered or that a socket still runs. Maps for some of the sockets are none of them.
 pub(crate) fn maps_of_sockets() -> BTreeSet<u32> {
+    /// `sockets` of `bpf/socket.h`.
+    const MAP: &[u8] = b"sockets";
     /// `socket_cong_control` of `bpf/socket.h`, as far as the kernel keeps the name of a program.
     const PROGRAM: &[u8] = b"socket_cong_con";
     let options = ProgInfoQueryOptions::default().include_map_ids(true);
@@ -143,7 +177,11 @@ pub(crate) fn maps_of_sockets() -> BTreeSet<u32> {
         .flat_map(|program| program.map_ids)
         .collect();
     let storages = MapInfoIter::default().filter(|map| map.ty == MapType::SkStorage);
-    storages.map(|map| map.id).filter(|id| maps.contains(id)).collect()
+    storages
+        .filter(|map| map.name.as_encoded_bytes() == MAP)
+        .map(|map| map.id)
+        .filter(|id| maps.contains(id))
+        .collect()
 }
 
 fn set_nice(to: &mut nice::nice_params, from: &NiceParameters) {
@@ -190,7 +228,7 @@ fn set_background(to: &mut background::background_params, from: &Protocol) {
     };
 }
 
-/// Fills in the operations what is known only now. They are the same structure in both programs.
+/// Fills in the operations what is known only now. They are the same structure in all programs.
 fn describe(operations: &mut [u8], name: &str, restricted: bool) -> Result<()> {
     use nice::tcp_congestion_ops as Operations;
 

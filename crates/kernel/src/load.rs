@@ -203,6 +203,7 @@ fn try_register(place: &Place, name: &str, record: Record) -> Result<()> {
     fs::create_dir(place.directory())
         .map_err(Error::io(format!("make 'lull/{name}' in the BPF file system")))?;
     control.pin_sockets(&place.sockets())?;
+    control.pin_paths(&place.paths())?;
     record.pin(&place.record())?;
     let mut link = control.register()?;
     link.pin(place.link()).map_err(Error::bpf("pin the congestion control"))

@@ -21,12 +21,25 @@ pub enum Algorithm {
     Vegas,
     /// TCP-Background, for networks that serve a lower class last: it does not yield by itself.
     Background,
+    /// One controller for all connections of this host that share a path. Under development: `bpf/lull.h`
+    /// holds a stand-in for its algorithm.
+    Lull,
 }
 
 impl Algorithm {
-    /// Whether it yields by itself, and keeps the state of `bpf/nice_types.h` for that.
+    /// Whether it yields by itself.
     pub fn yields(self) -> bool {
         self != Algorithm::Background
+    }
+
+    /// Whether it keeps the state of `bpf/nice_types.h` for each socket.
+    pub(crate) fn keeps_nice_state(self) -> bool {
+        matches!(self, Algorithm::Nice | Algorithm::Vegas)
+    }
+
+    /// Whether connections share the state of `bpf/shared_path_types.h`.
+    pub(crate) fn shares_paths(self) -> bool {
+        self == Algorithm::Lull
     }
 }
 
@@ -40,6 +53,26 @@ pub struct Parameters {
     pub(crate) fraction: u32,
     pub(crate) min_window: Window,
     pub(crate) restricted: bool,
+    /// Of [`Algorithm::Lull`].
+    pub(crate) table: PathTable,
+}
+
+/// Limits of the table of paths of [`Algorithm::Lull`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathTable {
+    /// The most paths; connections to further ones run Nice by themselves.
+    pub paths: u32,
+    /// How long a path is remembered that no connection uses, in seconds. It is forgotten when another path is
+    /// added after that, or when the table is full.
+    pub kept_seconds: u32,
+}
+
+impl Default for PathTable {
+    /// Enough for a host that replicates to a thousand places, as an entry takes memory only while it is
+    /// used; and as long as Nice remembers a round-trip time.
+    fn default() -> Self {
+        PathTable { paths: 4096, kept_seconds: 200 }
+    }
 }
 
 const ONE: f64 = 65_536.0;
@@ -53,6 +86,7 @@ impl Default for Parameters {
             fraction: (0.5 * ONE).round() as u32,
             min_window: Window::ONE_48TH,
             restricted: false,
+            table: PathTable::default(),
         }
     }
 }
@@ -61,6 +95,11 @@ impl Parameters {
     /// Those of TCP-Background, which are all constants of its paper (table 5, last row).
     pub fn background(restricted: bool) -> Self {
         Parameters { algorithm: Algorithm::Background, restricted, ..Parameters::default() }
+    }
+
+    /// Those of [`Algorithm::Lull`].
+    pub fn lull(table: PathTable, restricted: bool) -> Self {
+        Parameters { algorithm: Algorithm::Lull, restricted, table, ..Parameters::default() }
     }
 
     /// Parameters within their ranges.
@@ -90,6 +129,7 @@ impl Parameters {
             fraction: ((fraction * ONE).round() as u32).max(1),
             min_window: min_window.0,
             restricted,
+            table: PathTable::default(),
         })
     }
 
@@ -124,6 +164,7 @@ impl Parameters {
                 ..NiceParameters::refined()
             }),
             Algorithm::Background => Constants::Background(Protocol::TCP_BACKGROUND),
+            Algorithm::Lull => Constants::Lull(self.table),
         }
     }
 
@@ -143,6 +184,7 @@ impl fmt::Display for Parameters {
         match self.algorithm {
             Algorithm::Vegas => write!(f, "vegas")?,
             Algorithm::Background => write!(f, "background, which needs a network's lower class")?,
+            Algorithm::Lull => write!(f, "lull, at most {} paths", self.table.paths)?,
             Algorithm::Nice => write!(
                 f,
                 "threshold {}, fraction {}, minimum window {}",

@@ -1,7 +1,8 @@
 //! What is loaded, kept in the BPF file system so that it outlives the command.
 //!
-//! `<bpffs>/lull/NAME/` holds three pins: `link` keeps the congestion control registered,
-//! `sockets` is the map with the state of each socket, `record` the parameters. `link` comes
+//! `<bpffs>/lull/NAME/` holds three or four pins: `link` keeps the congestion control registered,
+//! `sockets` is the map with the state of each socket, `paths` the table of paths where connections
+//! share a state, `record` the parameters. `link` comes
 //! last: a directory without one was left by a command that was killed, and is removed by the
 //! next one. A lock on `<bpffs>/lull` lets one command at a time change anything.
 
@@ -17,11 +18,12 @@ use crate::cgroup::lock_existing;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::mounts::Bpffs;
-use crate::parameters::{Algorithm, Parameters};
+use crate::parameters::{Algorithm, Parameters, PathTable};
 
 const DIRECTORY: &str = "lull";
 const LINK: &str = "link";
 const SOCKETS: &str = "sockets";
+const PATHS: &str = "paths";
 const RECORD: &str = "record";
 
 /// The directory of all that is loaded, locked.
@@ -124,6 +126,10 @@ impl Place {
         Some(map.info().ok()?.info.id)
     }
 
+    pub(crate) fn paths(&self) -> PathBuf {
+        self.0.join(PATHS)
+    }
+
     pub(crate) fn record(&self) -> PathBuf {
         self.0.join(RECORD)
     }
@@ -146,7 +152,7 @@ impl Place {
 
     /// Removes every pin; the link goes first, so that an interruption leaves no half.
     pub(crate) fn remove(&self) {
-        for path in [self.link(), self.sockets(), self.record()] {
+        for path in [self.link(), self.sockets(), self.paths(), self.record()] {
             let _ = fs::remove_file(path);
         }
         let _ = fs::remove_dir(&self.0);
@@ -163,8 +169,8 @@ pub(crate) struct Record {
 
 impl Record {
     /// Of the words of the record.
-    const VERSION: u64 = 2;
-    const WORDS: usize = 8;
+    const VERSION: u64 = 3;
+    const WORDS: usize = 10;
     /// Of the state that is kept of each socket: another one may have the same size and another
     /// meaning. It follows from the text of `bpf/*_types.h`, so nobody has to remember to raise it.
     const STATE: u64 = match u64::from_str_radix(env!("LULL_STATE"), 10) {
@@ -181,11 +187,14 @@ impl Record {
                 Algorithm::Nice => 0,
                 Algorithm::Vegas => 1,
                 Algorithm::Background => 2,
+                Algorithm::Lull => 3,
             },
             u64::from(p.threshold),
             u64::from(p.fraction),
             p.min_window.raw(),
             u64::from(p.restricted),
+            u64::from(p.table.paths),
+            u64::from(p.table.kept_seconds),
             Self::STATE,
         ];
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
@@ -206,6 +215,8 @@ impl Record {
             fraction,
             min_window,
             restricted,
+            paths,
+            kept_seconds,
             state,
         ] = words[..]
         else {
@@ -218,12 +229,17 @@ impl Record {
                     0 => Algorithm::Nice,
                     1 => Algorithm::Vegas,
                     2 => Algorithm::Background,
+                    3 => Algorithm::Lull,
                     _ => return None,
                 },
                 threshold: u32::try_from(threshold).ok()?,
                 fraction: u32::try_from(fraction).ok()?,
                 min_window: Window::from_raw(min_window),
                 restricted: restricted != 0,
+                table: PathTable {
+                    paths: u32::try_from(paths).ok()?,
+                    kept_seconds: u32::try_from(kept_seconds).ok()?,
+                },
             },
         };
         Some((record, state == Self::STATE))
@@ -286,8 +302,11 @@ mod tests {
 
     #[test]
     fn a_record_survives_the_map() {
-        for algorithm in [Algorithm::Nice, Algorithm::Vegas, Algorithm::Background] {
-            let parameters = Parameters { algorithm, restricted: true, ..Parameters::default() };
+        let table = PathTable { paths: 5, kept_seconds: 6 };
+        for algorithm in [Algorithm::Nice, Algorithm::Vegas, Algorithm::Background, Algorithm::Lull]
+        {
+            let parameters =
+                Parameters { algorithm, restricted: true, table, ..Parameters::default() };
             let record = Record { parameters, automatic: true };
             assert_eq!(Record::from_bytes(&record.to_bytes()), Some((record, true)));
         }

@@ -14,7 +14,8 @@ use lull_cc::Window;
 
 use crate::error::{Error, Result};
 use crate::mounts::Bpffs;
-use crate::parameters::Parameters;
+use crate::parameters::{Algorithm, Parameters};
+use crate::paths::{self, Membership, SharedPath};
 use crate::skeletons::status::StatusSkelBuilder;
 use crate::state::{Place, Record, State};
 use crate::{control, machine};
@@ -34,6 +35,18 @@ pub struct Status {
     pub since: Duration,
     /// The sockets that run it.
     pub sockets: Vec<Socket>,
+    /// The paths that they share; None if the algorithm has a state for each connection alone.
+    pub paths: Option<Vec<SharedPath>>,
+}
+
+impl Status {
+    /// Connections that run Nice by themselves, because the table of paths had no room for theirs.
+    pub fn alone(&self) -> usize {
+        match self.paths {
+            Some(_) => self.sockets.iter().filter(|socket| socket.membership.is_none()).count(),
+            None => 0,
+        }
+    }
 }
 
 /// A socket on a congestion control of ours. Listeners, which run none, are not among them.
@@ -55,7 +68,8 @@ pub struct Socket {
     pub window: Option<Window>,
     /// Smoothed round-trip time.
     pub srtt: Duration,
-    /// How it yields; None if it does not by itself, as TCP-Background.
+    /// How it yields; None if it keeps no such state by itself: TCP-Background does not yield, and
+    /// Lull keeps it for the path.
     pub yielding: Option<Yielding>,
     /// Payload that the other side has acknowledged.
     pub bytes_acked: u64,
@@ -63,6 +77,8 @@ pub struct Socket {
     pub bytes_sent: u64,
     /// A process that holds it, if one is found.
     pub owner: Option<Owner>,
+    /// Where its state is, if it shares one.
+    pub(crate) membership: Option<Membership>,
 }
 
 /// What a congestion control that yields by itself keeps.
@@ -124,6 +140,12 @@ fn loaded(state: &State<'_>) -> Result<Vec<Status>> {
     for name in state.names() {
         let Some(place) = state.find(&name) else { continue };
         let sockets = sockets(&place)?;
+        let paths = match (&sockets, place.algorithm()) {
+            (Some(sockets), Some(algorithm)) if algorithm.shares_paths() => {
+                Some(paths::read(&place.paths(), sockets)?)
+            }
+            _ => None,
+        };
         let record = Record::read(&place.record())?;
         let since =
             place.since().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
@@ -135,6 +157,7 @@ fn loaded(state: &State<'_>) -> Result<Vec<Status>> {
             automatic: record.is_some_and(|record| record.automatic),
             since,
             sockets: sockets.unwrap_or_default(),
+            paths,
         });
     }
     Ok(all)
@@ -169,6 +192,7 @@ fn unloaded(state: Option<&State<'_>>) -> Result<Vec<Status>> {
         automatic: false,
         since: Duration::ZERO,
         sockets,
+        paths: None,
     };
     Ok(by_name.into_iter().map(status).collect())
 }
@@ -178,14 +202,14 @@ fn open_map(id: u32) -> Option<MapHandle> {
 }
 
 /// The size of `struct status_record`, which bpf/status.bpf.c asserts.
-const RECORD_SIZE: usize = 136;
+const RECORD_SIZE: usize = 144;
 
 /// None if another version of Lull keeps another state of them.
 fn sockets(place: &Place) -> Result<Option<Vec<Socket>>> {
     let Some(algorithm) = place.algorithm().filter(|_| place.knows_sockets()) else {
         return Ok(None);
     };
-    let kind = if algorithm.yields() { Kind::Nice } else { Kind::Background };
+    let kind = Kind::of(algorithm);
     let bytes = ask(&open_sockets(place)?, Question::Records(kind))?;
     let records = bytes.chunks_exact(RECORD_SIZE);
     Ok(Some(records.map(|record| parse(record, kind)).collect()))
@@ -211,13 +235,24 @@ fn open_sockets(place: &Place) -> Result<MapHandle> {
     MapHandle::from_pinned_path(place.sockets()).map_err(Error::bpf("open the map of sockets"))
 }
 
-/// What the state of a socket is; the order of the enumeration in `bpf/status.bpf.c`.
+/// What the state of a socket is; the order of `enum status_state` in `bpf/status.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Possibly another version's: it is not looked at.
     Unknown,
     Nice,
     Background,
+    Lull,
+}
+
+impl Kind {
+    fn of(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Nice | Algorithm::Vegas => Self::Nice,
+            Algorithm::Background => Self::Background,
+            Algorithm::Lull => Self::Lull,
+        }
+    }
 }
 
 /// What a program of `bpf/status.bpf.c` answers for each socket.
@@ -292,6 +327,7 @@ fn parse(record: &[u8], kind: Kind) -> Socket {
     let bytes_sent = fields.long();
     let inode = fields.long();
     let cgroup = fields.long();
+    let epoch = fields.long();
     let network_namespace = fields.word();
     let family = fields.word() as i32;
     let state = state_name(fields.word());
@@ -302,7 +338,7 @@ fn parse(record: &[u8], kind: Kind) -> Socket {
     let rounds_congested = fields.word();
     let local_port = fields.port();
     let remote_port = fields.port();
-    fields.word();
+    let number = fields.word();
     let local = address(family, fields.take());
     let remote = address(family, fields.take());
     Socket {
@@ -324,6 +360,7 @@ fn parse(record: &[u8], kind: Kind) -> Socket {
         bytes_acked,
         bytes_sent,
         owner: None,
+        membership: (epoch != 0).then_some(Membership { epoch, number }),
     }
 }
 
@@ -404,7 +441,7 @@ mod tests {
     #[test]
     fn a_record_is_read_in_the_order_of_the_header() {
         let mut bytes = Vec::new();
-        for long in [1u64 << 16, 2, 3, 4, 5, 6] {
+        for long in [1u64 << 16, 2, 3, 4, 5, 6, 13] {
             bytes.extend(long.to_ne_bytes());
         }
         for word in [7u32, libc::AF_INET as u32, 1, 8, 9, 10, 11, 12] {
@@ -413,7 +450,7 @@ mod tests {
         for port in [80u16, 443] {
             bytes.extend(port.to_ne_bytes());
         }
-        bytes.extend(0u32.to_ne_bytes());
+        bytes.extend(14u32.to_ne_bytes());
         bytes.extend([127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         bytes.extend([10, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         bytes.extend(*b"nice\0\0\0\0\0\0\0\0\0\0\0\0");
@@ -426,6 +463,7 @@ mod tests {
         assert_eq!(socket.window, Some(Window::ONE));
         assert_eq!(socket.yielding.unwrap().rounds_congested, 12);
         assert_eq!(socket.srtt, Duration::from_micros(10));
+        assert_eq!(socket.membership, Some(Membership { epoch: 13, number: 14 }));
         assert_eq!(parse(&bytes, Kind::Background).yielding, None);
         assert_eq!(parse(&bytes, Kind::Unknown).window, None);
     }

@@ -1,4 +1,8 @@
 //! The integration tests of this crate, in one program so that it is linked once.
 
 mod conformance;
+mod connection;
 mod mirror;
+mod shared_paths;
+mod shared_state;
+mod stand_in;

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
+/*
+ * `lull` as a congestion control of the kernel: the connections of this host that share a path share
+ * one state (lull.h). A connection for which the table of paths has no room runs Nice by itself.
+ */
+#include <linux/bpf.h>
+#include "kernel.h"
+#include <bpf/bpf_endian.h>
+#include "lull_types.h"
+#include "nice_types.h"
+#include "shared_path_types.h"
+#define SOCKET_STATE struct lull_socket
+#include "socket.h"
+
+/* Nice's state of the connections that share none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct nice);
+} alone SEC(".maps");
+
+#define NICE_SOCKETS alone
+#include "nice_socket.h"
+#define LULL_INLINE inline __attribute__((always_inline))
+#include "lull.h"
+#include "shared_path.h"
+
+static LULL_INLINE struct lull_socket *state_of(struct sock *sk)
+{
+	return bpf_sk_storage_get(&sockets, sk, 0, 0);
+}
+
+/* Writes the window and its pace to the socket. */
+static LULL_INLINE void apply(struct sock *sk, struct lull_socket *s)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	u64 rate = lull_pacing_rate(&s->member, tp->srtt_us >> 3, tp->mss_cache);
+	u32 cwnd = lull_cwnd(&s->member, packets_in_flight(tp));
+
+	/* As Nice does: an fq qdisc must not take the pacing over. */
+	sk->sk_pacing_status = PACING_NEEDED;
+	if (rate)
+		set_pace(sk, rate);
+	/* The second packet of a pair may still be due. */
+	if (cwnd < 2 && tp->data_segs_out == s->pair_began + 1)
+		cwnd = 2;
+	/* A route may have a largest window (`ip route ... cwnd N`). */
+	if (cwnd > tp->snd_cwnd_clamp)
+		cwnd = tp->snd_cwnd_clamp;
+	tp->snd_cwnd = cwnd;
+}
+
+/* Joins a path, or begins to run Nice. */
+static LULL_INLINE void begin(struct sock *sk, struct lull_socket *s)
+{
+	struct nice *n;
+
+	/* An active open is told of the ACK of its SYN before `init`, and has joined then. */
+	leave_path(s);
+	s->bytes_acked = tcp_of(sk)->bytes_acked;
+	join_path(sk, s);
+	if (s->epoch) {
+		apply(sk, s);
+		return;
+	}
+	n = nice_socket_open(sk);
+	if (n)
+		nice_socket_apply(sk, n);
+	else
+		tcp_of(sk)->snd_cwnd = 2;
+}
+
+/* The path of the socket, locked; a path that has gone is joined again. */
+static LULL_INLINE struct shared_path *enter_path(struct sock *sk, struct lull_socket *s)
+{
+	struct shared_path *p = s->epoch ? lock_path(s) : 0;
+
+	if (p || !s->epoch)
+		return p;
+	join_path(sk, s);
+	return s->epoch ? lock_path(s) : 0;
+}
+
+SEC("struct_ops")
+void BPF_PROG(lull_init, struct sock *sk)
+{
+	struct lull_socket *s = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_CREATE);
+
+	__sync_fetch_and_add(&connections, 1);
+	nice_socket_retry_evenly(sk);
+	if (s)
+		begin(sk, s);
+	else
+		tcp_of(sk)->snd_cwnd = 2;
+}
+
+/* The socket closes, or goes on with another congestion control, which must not find our pauses. */
+SEC("struct_ops")
+void BPF_PROG(lull_release, struct sock *sk)
+{
+	struct lull_socket *s = state_of(sk);
+
+	__sync_fetch_and_sub(&connections, 1);
+	if (s)
+		leave_path(s);
+	/* ~0: the application has set no maximum, which had to be paced without us, too. */
+	if (sk->sk_max_pacing_rate == ~0UL)
+		sk->sk_pacing_status = PACING_NONE;
+	bpf_sk_storage_delete(&alone, sk);
+	forget(sk);
+}
+
+/* Whether a packet may leave at this attempt: there is one, and no pause before it. */
+static LULL_INLINE bool may_send(const struct tcp_sock *tp)
+{
+	return tp->write_seq != tp->snd_nxt && tp->tcp_wstamp_ns / 1000 <= tp->tcp_mstamp;
+}
+
+static LULL_INLINE void ask_path(struct sock *sk, struct lull_socket *s)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	/* Between pairs the connection is silent by its own will. */
+	bool is_idle = s->member.window >= LULL_TWO && was_silent(tp);
+	u64 now_us = tp->tcp_mstamp;
+	struct shared_path *p = enter_path(sk, s);
+
+	if (!p)
+		return;
+	p->used_us = now_us;
+	if (is_idle)
+		lull_on_idle(&p->state, &s->member);
+	lull_on_send(&p->state, &s->member, now_us, tp->delivered);
+	bpf_spin_unlock(&p->lock);
+	apply(sk, s);
+}
+
+/* The kernel asks this before each attempt to send. */
+SEC("struct_ops")
+u32 BPF_PROG(lull_min_tso_segs, struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	struct lull_socket *s = state_of(sk);
+	struct nice *n;
+	u64 rate;
+
+	if (!s)
+		return 1;
+	if (s->epoch && !packets_in_flight(tp) && may_send(tp))
+		ask_path(sk, s);
+	if (!s->epoch) {
+		n = nice_socket_state(sk);
+		if (n)
+			nice_socket_send(sk, n);
+		return 1;
+	}
+	if (s->member.window >= LULL_TWO) {
+		if (tp->snd_cwnd > lull_cwnd(&s->member, 0))
+			tp->snd_cwnd = lull_cwnd(&s->member, 0);
+		return 1;
+	}
+	rate = lull_pacing_rate(&s->member, tp->srtt_us >> 3, tp->mss_cache);
+	if (rate)
+		pace_pair(sk, &s->pair_began, rate, lull_spacing(&s->member));
+	return 1;
+}
+
+SEC("struct_ops")
+u32 BPF_PROG(lull_ssthresh, struct sock *sk)
+{
+	struct lull_socket *s = state_of(sk);
+	struct nice *n;
+
+	if (s && s->epoch)
+		return lull_cwnd(&s->member, 0);
+	n = nice_socket_state(sk);
+	return n ? nice_cwnd(n, 0) : 2;
+}
+
+SEC("struct_ops")
+void BPF_PROG(lull_set_state, struct sock *sk, u8 state)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	struct lull_socket *s;
+	struct shared_path *p;
+	struct nice *n;
+	u64 now_us = tp->tcp_mstamp;
+
+	if (state < CA_CWR)
+		return;
+	s = state_of(sk);
+	if (!s)
+		return;
+	p = enter_path(sk, s);
+	if (!p) {
+		n = nice_socket_find(sk);
+		if (n)
+			nice_socket_set_state(sk, n, state);
+		return;
+	}
+	if (state == CA_LOSS)
+		lull_on_timeout(&p->state, &s->member, now_us, tp->delivered);
+	else if (state == CA_RECOVERY)
+		lull_on_loss(&p->state, &s->member, now_us, tp->delivered,
+			     tp->delivered - tp->packets_out);
+	else
+		lull_on_mark(&p->state, &s->member, now_us, tp->delivered);
+	bpf_spin_unlock(&p->lock);
+	apply(sk, s);
+}
+
+static LULL_INLINE void acknowledge_shared(struct sock *sk, struct lull_socket *s,
+					   struct shared_path *p, const struct lull_ack *ack)
+{
+	p->used_us = ack->now_us;
+	lull_on_ack(&p->state, &s->member, ack);
+	bpf_spin_unlock(&p->lock);
+	apply(sk, s);
+}
+
+static LULL_INLINE void resume(struct sock *sk)
+{
+	struct lull_socket *s = state_of(sk);
+	struct nice *n = s && !s->epoch ? nice_socket_state(sk) : 0;
+
+	/* One that shares a path was asked before this attempt to send. */
+	if (n)
+		nice_socket_resume(sk, n);
+}
+
+static LULL_INLINE void acknowledge(struct sock *sk, const struct rate_sample *rs)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	struct lull_socket *s = state_of(sk);
+	struct lull_ack ack = {};
+	struct shared_path *p;
+	struct nice *n;
+
+	if (!s) {
+		/* The allocation in `init` has failed; the connection waits with two packets. */
+		s = bpf_sk_storage_get(&sockets, sk, 0, BPF_SK_STORAGE_CREATE);
+		if (s)
+			begin(sk, s);
+		else
+			tp->snd_cwnd = 2;
+		return;
+	}
+	follow_path(sk, s);
+	p = enter_path(sk, s);
+	if (!p) {
+		n = nice_socket_find(sk);
+		if (n)
+			nice_socket_acknowledge(sk, n, rs);
+		else
+			tp->snd_cwnd = 2;
+		return;
+	}
+	ack.now_us = tp->tcp_mstamp;
+	ack.delivered = tp->delivered;
+	ack.prior_delivered = prior_delivered(tp, rs);
+	ack.acked = newly_acked(rs);
+	ack.lost = newly_lost(rs);
+	ack.in_flight = rs->prior_in_flight;
+	ack.app_limited = rs->is_app_limited;
+	ack.maybe_delayed = rs->is_ack_delayed;
+	ack.is_small = is_small(tp, ack.acked, &s->bytes_acked);
+	ack.rtt_us = sampled_rtt_us(rs, LULL_RTT_LIMIT);
+	ack.interval_us = rs->prior_mstamp && rs->interval_us > 0 ? (u32)rs->interval_us : 0;
+	acknowledge_shared(sk, s, p, &ack);
+}
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops lull = {
+	.init = (void *)lull_init,
+	.release = (void *)lull_release,
+	.min_tso_segs = (void *)lull_min_tso_segs,
+	.ssthresh = (void *)lull_ssthresh,
+	.set_state = (void *)lull_set_state,
+	.cwnd_event = (void *)socket_cwnd_event,
+	.cwnd_event_tx_start = (void *)socket_cwnd_event_tx_start,
+	.cong_control = (void *)socket_cong_control,
+	.undo_cwnd = (void *)socket_undo_cwnd,
+	.name = "lull",
+};
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

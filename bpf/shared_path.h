@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * The table of paths, and how a socket finds the state that it shares.
+ *
+ * An entry is used under its lock alone, and only by who has found it by its key there: memory of a
+ * deleted entry may be another's at once, so each use compares the epoch that the socket joined.
+ * A socket whose entry has gone joins again; one that finds no room has epoch 0. The includer has
+ * socket.h, lull.h and shared_path_types.h.
+ */
+#ifndef LULL_SHARED_PATH_H
+#define LULL_SHARED_PATH_H
+
+enum { FAMILY_INET = 2, FAMILY_INET6 = 10, NO_ROOM = -7 /* -E2BIG */ };
+
+/* An entry that no connection has used for so long is deleted: what it knows is as old as the
+ * oldest round-trip time that Nice goes by. Set before loading. */
+const volatile u64 path_kept_us = 200000000;
+/* The table is swept at most so many times in that time, and where it is full, so often. */
+#define PATH_SWEEPS 20
+#define PATH_FULL_SWEEP_US 100000ULL
+/* A connection looks so often whether its route has changed, and without a path whether there is
+ * room. */
+#define PATH_LOOK_US 1000000ULL
+
+/* The loader may change the size. Memory is taken as it is used. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct path_key);
+	__type(value, struct shared_path);
+} paths SEC(".maps");
+
+/* An entry that was not used; more than the stack of a program holds. */
+const char unused_path[sizeof(struct shared_path)] = {};
+
+u64 path_epochs = 0;
+u64 path_swept_us = 0;
+
+static SOCKET_INLINE u64 monotonic_us(void)
+{
+	return bpf_ktime_get_ns() / 1000;
+}
+
+/* An IPv4 destination of an IPv6 socket is an IPv4 one. */
+static SOCKET_INLINE void path_key_of(struct sock *sk, struct path_key *key)
+{
+	u32 words[4] = {};
+	u32 address = 0;
+
+	key->network_namespace = BPF_CORE_READ(sk, __sk_common.skc_net.net, net_cookie);
+	key->interface = BPF_CORE_READ(sk, sk_dst_cache, dev, ifindex);
+	key->family = sk->__sk_common.skc_family;
+	if (key->family == FAMILY_INET6) {
+		BPF_CORE_READ_INTO(&words, sk, __sk_common.skc_v6_daddr);
+		if (!words[0] && !words[1] && words[2] == bpf_htonl(0xffff))
+			key->family = FAMILY_INET;
+		address = words[3];
+	} else {
+		address = sk->__sk_common.skc_daddr;
+	}
+	if (key->family == FAMILY_INET) {
+		words[0] = address & bpf_htonl(0xffffff00);
+		words[1] = 0;
+	} else {
+		words[1] &= bpf_htonl(0xffff0000);
+	}
+	__builtin_memcpy(key->prefix, words, sizeof(key->prefix));
+}
+
+static SOCKET_INLINE bool path_keys_equal(const struct path_key *a, const struct path_key *b)
+{
+	const u64 *x = (const u64 *)a, *y = (const u64 *)b;
+
+	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2];
+}
+
+struct path_sweep {
+	u64 now_us;
+	u64 is_full;
+};
+
+static long sweep_path(void *map, struct path_key *key, struct shared_path *p,
+		       struct path_sweep *sweep)
+{
+	bool is_dead;
+
+	bpf_spin_lock(&p->lock);
+	/* Another processor may have used it since. */
+	is_dead = (s64)(sweep->now_us - p->used_us) > (s64)path_kept_us ||
+		  (sweep->is_full && p->epoch && !p->state.members);
+	p->is_dead |= is_dead;
+	bpf_spin_unlock(&p->lock);
+	if (is_dead)
+		bpf_map_delete_elem(map, key);
+	return 0;
+}
+
+static SOCKET_INLINE void sweep_paths(u64 now_us, bool is_full)
+{
+	struct path_sweep sweep = { .now_us = now_us, .is_full = is_full };
+
+	if (now_us - path_swept_us < (is_full ? PATH_FULL_SWEEP_US : path_kept_us / PATH_SWEEPS))
+		return;
+	path_swept_us = now_us;
+	bpf_for_each_map_elem(&paths, sweep_path, &sweep, 0);
+}
+
+/* The entry of a key; makes it, and room for it, if need be. */
+static SOCKET_INLINE struct shared_path *obtain_path(const struct path_key *key, u64 now_us)
+{
+	struct shared_path *p = bpf_map_lookup_elem(&paths, key);
+
+	if (p)
+		return p;
+	sweep_paths(now_us, false);
+	if (bpf_map_update_elem(&paths, key, unused_path, BPF_NOEXIST) == NO_ROOM) {
+		sweep_paths(now_us, true);
+		bpf_map_update_elem(&paths, key, unused_path, BPF_NOEXIST);
+	}
+	return bpf_map_lookup_elem(&paths, key);
+}
+
+/* Joins the path of the socket. Without room it is on none. */
+static SOCKET_INLINE void join_path(struct sock *sk, struct lull_socket *s)
+{
+	u64 now_us = monotonic_us();
+	u64 epoch = __sync_fetch_and_add(&path_epochs, 1) + 1;
+	struct shared_path *p;
+
+	s->epoch = 0;
+	s->looked_us = now_us;
+	path_key_of(sk, &s->key);
+	p = obtain_path(&s->key, now_us);
+	if (!p)
+		return;
+	bpf_spin_lock(&p->lock);
+	if (!p->epoch) {
+		p->epoch = epoch;
+		p->key = s->key;
+		lull_path_init(&p->state);
+	}
+	if (!p->is_dead && path_keys_equal(&p->key, &s->key)) {
+		p->used_us = now_us;
+		lull_join(&p->state, &s->member);
+		s->epoch = p->epoch;
+	}
+	bpf_spin_unlock(&p->lock);
+}
+
+/* The socket's path with its lock held; 0: it has gone, and nothing is locked. */
+static SOCKET_INLINE struct shared_path *lock_path(const struct lull_socket *s)
+{
+	struct shared_path *p = bpf_map_lookup_elem(&paths, &s->key);
+
+	if (!p)
+		return 0;
+	bpf_spin_lock(&p->lock);
+	if (p->epoch == s->epoch)
+		return p;
+	bpf_spin_unlock(&p->lock);
+	return 0;
+}
+
+static SOCKET_INLINE void leave_path(struct lull_socket *s)
+{
+	u64 now_us = monotonic_us();
+	struct shared_path *p;
+
+	if (!s->epoch)
+		return;
+	p = lock_path(s);
+	if (p) {
+		p->used_us = now_us;
+		lull_leave(&p->state, &s->member);
+		bpf_spin_unlock(&p->lock);
+	}
+	s->epoch = 0;
+}
+
+/* Looks now and then whether the route of the socket has become another, or there is room. */
+static SOCKET_INLINE void follow_path(struct sock *sk, struct lull_socket *s)
+{
+	u64 now_us = tcp_of(sk)->tcp_mstamp;
+	struct path_key key = {};
+
+	if ((s64)(now_us - s->looked_us) < (s64)PATH_LOOK_US)
+		return;
+	s->looked_us = now_us;
+	path_key_of(sk, &key);
+	if (s->epoch && path_keys_equal(&key, &s->key))
+		return;
+	leave_path(s);
+	join_path(sk, s);
+}
+
+#endif

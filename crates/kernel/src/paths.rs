@@ -1,0 +1,182 @@
+//! The table of paths: what the connections that share a path know of it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::mem::offset_of;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use lull_cc::Window;
+
+use crate::error::{Error, Result};
+use crate::skeletons::lull::types::{lull_path, path_key, shared_path};
+use crate::status::Socket;
+
+/// A path of this host, and what its background connections share.
+#[derive(Clone, Debug)]
+pub struct SharedPath {
+    /// The destinations that count as one.
+    pub destination: Prefix,
+    /// Index of the egress interface; 0 without a route.
+    pub interface: u32,
+    /// Inode of the network namespace, where a connection of the path is open.
+    pub network_namespace: Option<u32>,
+    /// Connections that share it.
+    pub members: u32,
+    /// The place of the connection that uses the window in [`crate::Status::sockets`].
+    pub leader: Option<usize>,
+    /// The window of all connections together.
+    pub window: Window,
+    /// Lowest round-trip time; `None` before the first sample.
+    pub base_rtt: Option<Duration>,
+    /// Highest delivery rate in packets per second.
+    pub packets_per_second: u64,
+}
+
+/// A prefix of addresses: a destination network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// Its first address.
+    pub address: IpAddr,
+    /// Bits that are the same in all of its addresses.
+    pub length: u8,
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+/// Where a connection has its state: number within the path, and epoch of the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Membership {
+    pub(crate) epoch: u64,
+    pub(crate) number: u32,
+}
+
+/// Reads a pinned table of paths, which `sockets` use.
+pub(crate) fn read(path: &Path, sockets: &[Socket]) -> Result<Vec<SharedPath>> {
+    let table = MapHandle::from_pinned_path(path).map_err(Error::bpf("open the table of paths"))?;
+    let members: HashMap<Membership, usize> = sockets
+        .iter()
+        .enumerate()
+        .filter_map(|(at, socket)| Some((socket.membership?, at)))
+        .collect();
+    let mut paths = Vec::new();
+    for key in table.keys() {
+        // An entry may go between its key and its value.
+        let value =
+            table.lookup(&key, MapFlags::LOCK).map_err(Error::bpf("read the table of paths"))?;
+        if let Some(entry) = value.as_deref().and_then(Entry::parse) {
+            paths.push(entry.describe(&members, sockets));
+        }
+    }
+    paths.sort_by_key(|path| (path.interface, path.destination.address));
+    Ok(paths)
+}
+
+/// `struct shared_path` of bpf/shared_path_types.h, as far as it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    epoch: u64,
+    destination: Prefix,
+    interface: u32,
+    window: u64,
+    rate: u64,
+    base_rtt: u32,
+    members: u32,
+    leader: u32,
+}
+
+impl Entry {
+    /// `None` for an entry that no connection has used yet.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        const KEY: usize = offset_of!(shared_path, key);
+        const STATE: usize = offset_of!(shared_path, state);
+        let long = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        let prefix: [u8; 8] = *bytes.get(KEY + offset_of!(path_key, prefix)..)?.first_chunk()?;
+        let epoch = long(offset_of!(shared_path, epoch))?;
+        if epoch == 0 {
+            return None;
+        }
+        Some(Entry {
+            epoch,
+            destination: destination(word(KEY + offset_of!(path_key, family))?, prefix),
+            interface: word(KEY + offset_of!(path_key, interface))?,
+            window: long(STATE + offset_of!(lull_path, window))?,
+            rate: long(STATE + offset_of!(lull_path, rate))?,
+            base_rtt: word(STATE + offset_of!(lull_path, base_rtt_us))?,
+            members: word(STATE + offset_of!(lull_path, members))?,
+            leader: word(STATE + offset_of!(lull_path, leader))?,
+        })
+    }
+
+    fn describe(&self, members: &HashMap<Membership, usize>, sockets: &[Socket]) -> SharedPath {
+        let leader = Membership { epoch: self.epoch, number: self.leader };
+        let is_member = |socket: &&Socket| socket.membership.is_some_and(|m| m.epoch == self.epoch);
+        SharedPath {
+            destination: self.destination,
+            interface: self.interface,
+            network_namespace: sockets.iter().find(is_member).map(|it| it.network_namespace),
+            members: self.members,
+            leader: members.get(&leader).copied(),
+            window: Window::from_raw(self.window),
+            base_rtt: (self.base_rtt != 0).then(|| Duration::from_micros(self.base_rtt.into())),
+            packets_per_second: self.rate,
+        }
+    }
+}
+
+/// The prefixes of `path_key_of` in bpf/shared_path.h.
+fn destination(family: u32, prefix: [u8; 8]) -> Prefix {
+    if family == libc::AF_INET as u32 {
+        let [a, b, c, ..] = prefix;
+        return Prefix { address: Ipv4Addr::new(a, b, c, 0).into(), length: 24 };
+    }
+    let mut bytes = [0; 16];
+    bytes[..6].copy_from_slice(&prefix[..6]);
+    Prefix { address: Ipv6Addr::from(bytes).into(), length: 48 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(family: u32, prefix: [u8; 8]) -> Vec<u8> {
+        let mut bytes = vec![0; size_of::<shared_path>()];
+        let mut set = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        let key = offset_of!(shared_path, key);
+        let state = offset_of!(shared_path, state);
+        set(offset_of!(shared_path, epoch), &7u64.to_ne_bytes());
+        set(key + offset_of!(path_key, prefix), &prefix);
+        set(key + offset_of!(path_key, interface), &3u32.to_ne_bytes());
+        set(key + offset_of!(path_key, family), &family.to_ne_bytes());
+        set(state + offset_of!(lull_path, members), &2u32.to_ne_bytes());
+        set(state + offset_of!(lull_path, window), &(1u64 << 16).to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn entry_of_the_table_is_read_field_by_field() {
+        let bytes = entry(libc::AF_INET as u32, [10, 9, 8, 0, 0, 0, 0, 0]);
+        let path = Entry::parse(&bytes).unwrap().describe(&HashMap::new(), &[]);
+        assert_eq!(path.destination.to_string(), "10.9.8.0/24");
+        assert_eq!((path.interface, path.members, path.leader), (3, 2, None));
+        assert_eq!(path.window, Window::ONE);
+        assert_eq!(path.base_rtt, None);
+        let bytes = entry(libc::AF_INET6 as u32, [0x20, 1, 0xd, 0xb8, 0, 5, 0, 0]);
+        let prefix = Entry::parse(&bytes).unwrap().destination;
+        assert_eq!(prefix.to_string(), "2001:db8:5::/48");
+    }
+
+    #[test]
+    fn unused_or_short_entries_are_left_out() {
+        let bytes = entry(libc::AF_INET as u32, [0; 8]);
+        assert_eq!(Entry::parse(&vec![0; bytes.len()]), None);
+        assert_eq!(Entry::parse(&bytes[..40]), None);
+    }
+}

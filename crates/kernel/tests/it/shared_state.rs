@@ -1,0 +1,214 @@
+//! One algorithm, two compilations, of controllers whose connections share the state of a path: C and
+//! Rust are given the same joins, leaves, acknowledgements and losses, and have equal states after each.
+
+use std::collections::BTreeMap;
+
+use lull_cc::{Ack, Timestamp};
+use lull_testing::shared_trace::{CONNECTIONS, PATHS, SharedEvent, SharedHistory, SharedKind};
+use lull_testing::trace::{Event, seed};
+
+use crate::mirror::{Mirror, compile};
+use crate::stand_in::StandIn;
+
+const EVENTS: usize = 100_000;
+
+/// A controller whose connections share a path, in Rust.
+pub(crate) trait SharedAlgorithm {
+    /// `bpf/host_MIRROR.c` is the same in C.
+    const MIRROR: &'static str;
+    /// Words in an answer of the mirror.
+    const ANSWER: usize;
+    /// What is shared.
+    type Path;
+    /// What a connection has of its own.
+    type Member;
+
+    /// A path that nobody has used.
+    fn path(&self) -> Self::Path;
+    fn join(&self, path: &mut Self::Path, now: Timestamp) -> Self::Member;
+    fn leave(&self, path: &mut Self::Path, member: Self::Member, now: Timestamp);
+    fn leads(&self, path: &Self::Path, member: &Self::Member) -> bool;
+    fn feed(&self, path: &mut Self::Path, member: &mut Self::Member, event: &Event);
+    fn send(
+        &self,
+        path: &mut Self::Path,
+        member: &mut Self::Member,
+        now: Timestamp,
+        delivered: u32,
+    );
+    /// What the mirror answers. `ack` is that of the event, or all zero.
+    fn answer(&self, path: &Self::Path, member: &Self::Member, ack: &Ack) -> Vec<u64>;
+}
+
+/// The mirror of `bpf/host_shared.h`.
+struct Host<A: SharedAlgorithm> {
+    algorithm: A,
+    paths: Vec<A::Path>,
+    connections: Vec<Option<(usize, A::Member)>>,
+    /// How often each kind of event changed anything, so that a test can tell that it did.
+    counts: BTreeMap<&'static str, usize>,
+}
+
+impl<A: SharedAlgorithm> Host<A> {
+    fn new(algorithm: A) -> Self {
+        Host {
+            paths: (0..PATHS).map(|_| algorithm.path()).collect(),
+            connections: (0..CONNECTIONS).map(|_| None).collect(),
+            counts: BTreeMap::new(),
+            algorithm,
+        }
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    fn leave(&mut self, connection: usize, now: Timestamp) {
+        if let Some((path, member)) = self.connections[connection].take() {
+            self.algorithm.leave(&mut self.paths[path], member, now);
+            self.count("leaves");
+        }
+    }
+
+    fn join(&mut self, connection: usize, path: usize, now: Timestamp) {
+        if self.connections[connection].is_none() {
+            let member = self.algorithm.join(&mut self.paths[path], now);
+            self.connections[connection] = Some((path, member));
+            self.count("joins");
+        }
+    }
+
+    fn leader(&self, path: usize) -> Option<usize> {
+        self.connections.iter().position(|connection| {
+            connection.as_ref().is_some_and(|(on, member)| {
+                *on == path && self.algorithm.leads(&self.paths[path], member)
+            })
+        })
+    }
+
+    fn step(&mut self, event: &SharedEvent) {
+        let SharedEvent { now, connection, kind } = *event;
+        match kind {
+            SharedKind::Join(path) => self.join(connection, path, now),
+            SharedKind::Leave => self.leave(connection, now),
+            SharedKind::LeaderLeaves(path) => {
+                if let Some(connection) = self.leader(path) {
+                    self.leave(connection, now);
+                    self.count("leaders leave");
+                }
+            }
+            SharedKind::Move(path) => {
+                self.leave(connection, now);
+                self.join(connection, path, now);
+            }
+            SharedKind::Send(delivered) => {
+                if let Some((path, member)) = &mut self.connections[connection] {
+                    let path = &mut self.paths[*path];
+                    let led = self.algorithm.leads(path, member);
+                    self.algorithm.send(path, member, now, delivered);
+                    if !led && self.algorithm.leads(path, member) {
+                        self.count("leads begin with a send");
+                    }
+                }
+            }
+            SharedKind::Own(event) => {
+                if let Some((path, member)) = &mut self.connections[connection] {
+                    self.algorithm.feed(&mut self.paths[*path], member, &event);
+                }
+            }
+        }
+    }
+
+    fn answer(&self, event: &SharedEvent) -> Vec<u64> {
+        let ack = match event.kind {
+            SharedKind::Own(Event::Ack(ack)) => ack,
+            _ => Ack::default(),
+        };
+        match &self.connections[event.connection] {
+            Some((path, member)) => self.algorithm.answer(&self.paths[*path], member, &ack),
+            None => vec![0; A::ANSWER],
+        }
+    }
+}
+
+/// `struct host_event` of `bpf/host_shared.h`.
+fn words(event: &SharedEvent) -> [u64; 14] {
+    let plain = |kind, path: usize, delivered: u32| {
+        let (path, connection) = (path as u64, event.connection as u64);
+        let delivered = delivered.into();
+        [kind, path, connection, event.now.as_micros(), delivered, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    };
+    match event.kind {
+        SharedKind::Own(Event::Ack(ack)) => acknowledgement(event.connection, &ack),
+        SharedKind::Own(Event::Loss(_, delivered)) => plain(1, 0, delivered),
+        SharedKind::Own(Event::Mark(_, delivered)) => plain(2, 0, delivered),
+        SharedKind::Own(Event::Timeout(_, delivered)) => plain(3, 0, delivered),
+        SharedKind::Own(Event::Idle(_)) => plain(4, 0, 0),
+        SharedKind::Send(delivered) => plain(5, 0, delivered),
+        SharedKind::Join(path) => plain(6, path, 0),
+        SharedKind::Leave => plain(7, 0, 0),
+        SharedKind::LeaderLeaves(path) => plain(8, path, 0),
+        SharedKind::Move(path) => plain(9, path, 0),
+    }
+}
+
+fn acknowledgement(connection: usize, ack: &Ack) -> [u64; 14] {
+    [
+        0,
+        0,
+        connection as u64,
+        ack.now.as_micros(),
+        ack.delivered.into(),
+        ack.prior_delivered.into(),
+        ack.acked.into(),
+        ack.lost.into(),
+        ack.in_flight.into(),
+        ack.rtt_micros.map_or(0, |rtt| rtt.get().into()),
+        ack.interval_micros.map_or(0, |interval| interval.get().into()),
+        ack.app_limited.into(),
+        ack.maybe_delayed.into(),
+        ack.is_small.into(),
+    ]
+}
+
+/// Gives both the same events, and compares after each.
+fn compare<A: SharedAlgorithm>(mirror: &Mirror, algorithm: A, events: &[SharedEvent], what: &str) {
+    let input: Vec<u64> = events.iter().flat_map(words).collect();
+    let in_c = mirror.run(&input);
+    assert_eq!(in_c.len(), events.len() * A::ANSWER, "the mirror answers every event: {what}");
+    let mut host = Host::new(algorithm);
+    for (i, event) in events.iter().enumerate() {
+        host.step(event);
+        assert_eq!(
+            in_c[i * A::ANSWER..(i + 1) * A::ANSWER],
+            host.answer(event),
+            "{what} event {i} {event:?}"
+        );
+    }
+    // A trace on which nothing happens would prove nothing.
+    for kind in ["joins", "leaves", "leaders leave", "leads begin with a send"] {
+        let count = host.counts.get(kind).copied().unwrap_or(0);
+        assert!(count > 20, "{what}: {count} {kind}");
+    }
+}
+
+/// Compares them over histories of one to eight connections.
+pub(crate) fn compare_all<A: SharedAlgorithm>(algorithm: impl Fn() -> A) {
+    let mirror = compile(A::MIRROR);
+    let seed = seed();
+    for connections in 1..=CONNECTIONS {
+        for (kind, history) in [
+            ("plausible", SharedHistory::plausible(seed, connections)),
+            ("wild", SharedHistory::wild(seed, connections)),
+        ] {
+            let events: Vec<SharedEvent> = history.take(EVENTS).collect();
+            let what = format!("LULL_SEED={seed} {kind}, {connections} connections:");
+            compare(&mirror, algorithm(), &events, &what);
+        }
+    }
+}
+
+#[test]
+fn shared_state_is_equal_in_c_and_rust_bit_for_bit() {
+    compare_all(|| StandIn);
+}
