@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lull_cc::Bytes;
-use lull_kernel::{Algorithm, Error, Loaded, MinWindow, Parameters, Socket, Status};
+use lull_kernel::{
+    Algorithm, Error, Loaded, MinWindow, Parameters, PathTable, SharedPath, Socket, Status,
+};
 use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
@@ -89,6 +91,9 @@ struct Load {
     /// itself and needs a network that serves lower effort last. Only nice has any of the above
     #[arg(long, value_enum, default_value_t = Kind::Nice)]
     algorithm: Kind,
+    /// Most paths whose connections share a state; connections to further ones run Nice
+    #[arg(long, hide = true, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    paths: Option<u32>,
     /// Only processes with CAP_NET_ADMIN may choose it
     #[arg(long)]
     restrict: bool,
@@ -109,6 +114,7 @@ impl Load {
             // A stock kernel has one of its own as 'vegas', in a module.
             (None, Kind::Vegas) => "lull_vegas",
             (None, Kind::Nice) => "nice",
+            (None, Kind::Lull) => "lull",
         }
     }
 
@@ -118,6 +124,7 @@ impl Load {
             Kind::Nice => (Algorithm::Nice, "nice"),
             Kind::Vegas => (Algorithm::Vegas, "vegas"),
             Kind::Background => (Algorithm::Background, "background"),
+            Kind::Lull => (Algorithm::Lull, "lull"),
         };
         for (option, is_given) in [
             ("--threshold", self.threshold.is_some()),
@@ -130,8 +137,19 @@ impl Load {
                 return Err(crate::Misuse(text).into());
             }
         }
-        if algorithm == Algorithm::Background {
-            return Ok(Parameters::background(self.restrict));
+        if self.paths.is_some() && algorithm != Algorithm::Lull {
+            let text =
+                format!("--paths is of lull, and {called} has no table of paths: leave it out");
+            return Err(crate::Misuse(text).into());
+        }
+        match algorithm {
+            Algorithm::Background => return Ok(Parameters::background(self.restrict)),
+            Algorithm::Lull => {
+                let table = PathTable::default();
+                let paths = self.paths.unwrap_or(table.paths);
+                return Ok(Parameters::lull(PathTable { paths, ..table }, self.restrict));
+            }
+            Algorithm::Nice | Algorithm::Vegas => {}
         }
         let min_window = match &self.min_window {
             Some(text) => text.parse()?,
@@ -148,6 +166,9 @@ enum Kind {
     Nice,
     Vegas,
     Background,
+    /// Under development.
+    #[value(hide = true)]
+    Lull,
 }
 
 const SERVE_EXAMPLES: &str = "\
@@ -260,6 +281,10 @@ fn status(as_json: bool) -> anyhow::Result<()> {
     }
     for status in &all {
         say(&headline(status))?;
+        if let Some(line) = alone_line(status) {
+            say(&format!("  {line}"))?;
+        }
+        path_table(status)?;
         table(&status.sockets)?;
     }
     Ok(())
@@ -285,6 +310,58 @@ fn headline(status: &Status) -> String {
     format!("{}: {parameters}; loaded {how}at {}; {sockets}", status.name, utc(status.since))
 }
 
+/// What the user should know about connections that share no path.
+fn alone_line(status: &Status) -> Option<String> {
+    let all = status.sockets.len();
+    match status.alone() {
+        0 => None,
+        alone => Some(format!(
+            "{alone} of {all} background connections use per-connection Nice: table of paths is full"
+        )),
+    }
+}
+
+fn path_table(status: &Status) -> anyhow::Result<()> {
+    let paths = status.paths.as_deref().unwrap_or_default();
+    if paths.is_empty() {
+        return Ok(());
+    }
+    let header =
+        ["destination", "interface", "connections", "leader", "W", "base rtt", "rate", "netns"];
+    let mut rows = vec![header.map(str::to_owned)];
+    let or_none = |text: Option<String>| text.unwrap_or("-".to_owned());
+    for path in paths {
+        let leader = path.leader.map(|at| &status.sockets[at]);
+        rows.push([
+            path.destination.to_string(),
+            path.interface.to_string(),
+            path.members.to_string(),
+            or_none(leader.map(|leader| format!("{} to {}", leader.local, leader.remote))),
+            path.window.to_string(),
+            or_none(path.base_rtt.map(milliseconds)),
+            format!("{} packets/s", path.packets_per_second),
+            or_none(path.network_namespace.map(|number| number.to_string())),
+        ]);
+    }
+    print_table(&rows)
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1e3)
+}
+
+/// Prints rows with columns as wide as their longest cell.
+fn print_table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> anyhow::Result<()> {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..COLUMNS).map(|column| width(column).unwrap_or(0)).collect();
+    for row in rows {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
+        say(format!("  {}", cells.join("  ")).trim_end())?;
+    }
+    Ok(())
+}
+
 fn table(sockets: &[Socket]) -> anyhow::Result<()> {
     if sockets.is_empty() {
         return Ok(());
@@ -305,7 +382,6 @@ fn table(sockets: &[Socket]) -> anyhow::Result<()> {
         ]
         .map(str::to_owned),
     ];
-    let milliseconds = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
     let of_nice = |text: Option<String>| text.unwrap_or("-".to_owned());
     for socket in sockets {
         rows.push([
@@ -329,14 +405,7 @@ fn table(sockets: &[Socket]) -> anyhow::Result<()> {
                 .map_or("-".to_owned(), |owner| format!("{} ({})", owner.command, owner.pid)),
         ]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..11).map(|column| width(column).unwrap_or(0)).collect();
-    for row in &rows {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
-        say(format!("  {}", cells.join("  ")).trim_end())?;
-    }
-    Ok(())
+    print_table(&rows)
 }
 
 /// Null stands for what the algorithm does not have.
@@ -359,6 +428,24 @@ fn status_json(status: &Status) -> Value {
         "loaded_by": status.is_loaded.then_some(if status.automatic { "exec" } else { "load" }),
         "since": status.is_loaded.then(|| utc(status.since)),
         "sockets": status.sockets.iter().map(socket_json).collect::<Vec<_>>(),
+        "sockets_without_path": status.paths.as_ref().map(|_| status.alone()),
+        "paths": status.paths.as_ref().map(|paths| {
+            paths.iter().map(|path| path_json(path, status)).collect::<Vec<_>>()
+        }),
+    })
+}
+
+fn path_json(path: &SharedPath, status: &Status) -> Value {
+    let leader = path.leader.map(|at| &status.sockets[at]);
+    json!({
+        "destination": path.destination.to_string(),
+        "interface": path.interface,
+        "network_namespace": path.network_namespace,
+        "connections": path.members,
+        "leader": leader.map(|leader| json!({ "local": leader.local, "remote": leader.remote })),
+        "window_packets": path.window.as_f64(),
+        "base_rtt_us": path.base_rtt.map(|rtt| rtt.as_micros() as u64),
+        "packets_per_second": path.packets_per_second,
     })
 }
 

@@ -256,6 +256,50 @@ sys.stdin.read()";
     assert!(table.contains(&format!("python3 ({})", who[1])), "{table}");
 }
 
+/// Three connections, two of them to one network, while there is room for one path.
+#[test]
+fn status_shows_paths_and_connections_without_one() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let lull_cc = Variant::load(&["--algorithm", "lull", "--paths", "1"]);
+    let script = "import socket, sys
+kept = []
+for address in '127.0.77.1', '127.0.77.2', '127.0.78.1':
+    listener = socket.socket()
+    listener.bind((address, 0))
+    listener.listen()
+    client = socket.socket()
+    client.setsockopt(6, 13, sys.argv[1].encode())
+    client.connect(listener.getsockname())
+    server, _ = listener.accept()
+    client.sendall(b'x' * 5000)
+    got = 0
+    while got < 5000:
+        got += len(server.recv(1 << 16))
+    kept.append((listener, client, server))
+print('ready', flush=True)
+sys.stdin.read()";
+    let mut command = Command::new("python3");
+    command.args(["-c", script, &lull_cc.0]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut kept = Kept::spawn(&mut command);
+    let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+
+    let status = lull_cc.status().unwrap();
+    assert_eq!(status["sockets"].as_array().unwrap().len(), 3, "{status}");
+    assert_eq!(status["sockets_without_path"], 1, "{status}");
+    let [path] = &status["paths"].as_array().unwrap()[..] else { panic!("{status}") };
+    assert_eq!(path["destination"], "127.0.77.0/24");
+    assert_eq!(path["connections"], 2);
+    assert!(path["window_packets"].as_f64().unwrap() >= 2.0, "{path}");
+    assert!(path["base_rtt_us"].as_u64().unwrap() > 0, "{path}");
+    let text = finish(&mut lull(&["kernel", "status"])).ok();
+    let line = "1 of 3 background connections use per-connection Nice: table of paths is full\n";
+    assert!(text.contains(line), "{text}");
+    assert!(text.contains("127.0.77.0/24"), "{text}");
+    drop(kept.0.stdin.take());
+    assert!(kept.0.wait().unwrap().success());
+}
+
 #[test]
 fn an_old_kernel_is_told() {
     needs!(lull_testing::bpf(), lull_testing::command("setarch"));
