@@ -6,7 +6,7 @@
  *
  * No kernel call, no clock, no memory of its own, so that all of it may run under the spin lock of
  * the path. No loop whose turns branch on data either: the verifier follows every path through
- * them, and bpf_loop is refused under a lock (docs/adr/0013). The includer provides u32, s32, u64,
+ * them, and bpf_loop is refused under a lock (docs/adr/0016). The includer provides u32, s32, u64,
  * bool and LULL_INLINE.
  */
 #ifndef LULL_LULL_H

@@ -6,7 +6,7 @@
 #ifndef LULL_SHARED_PATH_TYPES_H
 #define LULL_SHARED_PATH_TYPES_H
 
-/* Connections with an equal key share one state (docs/adr/0013). No padding: keys are compared as
+/* Connections with an equal key share one state (docs/adr/0016). No padding: keys are compared as
  * bytes. */
 struct path_key {
 	u64 network_namespace; /* cookie of the namespace: never used twice, unlike its inode */
