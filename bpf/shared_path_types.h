@@ -6,13 +6,20 @@
 #ifndef LULL_SHARED_PATH_TYPES_H
 #define LULL_SHARED_PATH_TYPES_H
 
-/* Connections with an equal key share one state (docs/adr/0016). No padding: keys are compared as
- * bytes. */
-struct path_key {
-	u64 network_namespace; /* cookie of the namespace: never used twice, unlike its inode */
-	u8 prefix[8];	       /* first bytes of the destination: three of IPv4, six of IPv6 */
-	u32 interface;	       /* index of the egress interface; 0: no route is known */
-	u32 family;
+#include "path_key_types.h"
+
+/* One interval of path_foreground. */
+#define FOREGROUND_INTERVAL_US 100000ULL
+
+/* What other connections of this host send on the path (foreground.bpf.c). Written without the lock:
+ * each field is whole, but they may be of different moments. Times are CLOCK_MONOTONIC; 0: never. */
+struct path_foreground {
+	u64 connected_us;   /* last SYN */
+	u64 data_us;	    /* last packet with data */
+	u64 bytes;	    /* in such packets, headers left out */
+	u64 interval_us;    /* when the interval began that is counted now */
+	u64 interval_bytes; /* in it so far */
+	u64 last_bytes;	    /* in the one before, which began at least as long before as it lasts */
 };
 
 struct shared_path {
@@ -22,6 +29,7 @@ struct shared_path {
 	u64 epoch;
 	u64 used_us; /* last event of any of its connections, CLOCK_MONOTONIC */
 	struct path_key key;
+	struct path_foreground foreground;
 	struct lull_path state;
 };
 

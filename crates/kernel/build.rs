@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use libbpf_cargo::SkeletonBuilder;
 
 /// Every program of `bpf/`; each becomes a module of the same name.
-const PROGRAMS: [&str; 6] = ["background", "elsewhere", "exec", "lull", "nice", "status"];
+const PROGRAMS: [&str; 7] =
+    ["background", "elsewhere", "exec", "foreground", "lull", "nice", "status"];
 
 fn main() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
@@ -17,6 +18,7 @@ fn main() {
         "lull_types.h",
         "nice_types.h",
         "noise_floor_types.h",
+        "path_key_types.h",
         "shared_path_types.h",
     ]
     .map(|name| bpf.join(name));

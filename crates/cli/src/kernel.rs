@@ -446,6 +446,12 @@ fn path_json(path: &SharedPath, status: &Status) -> Value {
         "window_packets": path.window.as_f64(),
         "base_rtt_us": path.base_rtt.map(|rtt| rtt.as_micros() as u64),
         "packets_per_second": path.packets_per_second,
+        "foreground": path.foreground.map(|foreground| json!({
+            "connected_us": foreground.connected.map(|time| time.as_micros() as u64),
+            "sent_us": foreground.sent.map(|time| time.as_micros() as u64),
+            "bytes": foreground.bytes,
+            "recent_bytes": foreground.recent_bytes,
+        })),
     })
 }
 

@@ -76,6 +76,11 @@ impl Hierarchy {
         }
     }
 
+    /// The root of the hierarchy, or of what is in sight of it.
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
     /// A path that leads to the root whether it is mounted in sight or not.
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()))

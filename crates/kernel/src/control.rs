@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::mem::{MaybeUninit, offset_of};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use libbpf_rs::query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
@@ -13,6 +14,7 @@ use lull_cc::{Base, NiceParameters, Reaction};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::parameters::PathTable;
+use crate::path_foreground;
 use crate::skeletons::background::{BackgroundSkel, BackgroundSkelBuilder, types as background};
 use crate::skeletons::lull::{LullSkel, LullSkelBuilder};
 use crate::skeletons::nice::{NiceSkel, NiceSkelBuilder, types as nice};
@@ -148,6 +150,18 @@ impl<'obj> Control<'obj> {
             Control::Nice(_) | Control::Background(_) => Ok(()),
             Control::Lull(skeleton) => {
                 skeleton.maps.paths.pin(path).map_err(Error::bpf("pin a map"))
+            }
+        }
+    }
+
+    /// Has the table of paths tell what other connections of this host send, for as long as the returned
+    /// link lives; `None` where there is no such table.
+    pub(crate) fn watch_foreground(&self, name: &str) -> Result<Option<Link>> {
+        match self {
+            Control::Nice(_) | Control::Background(_) => Ok(None),
+            Control::Lull(skeleton) => {
+                let maps = &skeleton.maps;
+                path_foreground::watch(name, maps.sockets.as_fd(), maps.paths.as_fd()).map(Some)
             }
         }
     }

@@ -204,6 +204,10 @@ fn try_register(place: &Place, name: &str, record: Record) -> Result<()> {
         .map_err(Error::io(format!("make 'lull/{name}' in the BPF file system")))?;
     control.pin_sockets(&place.sockets())?;
     control.pin_paths(&place.paths())?;
+    // Where the root cgroup takes no program, connections share paths all the same; the status says so.
+    if let Ok(Some(mut link)) = control.watch_foreground(name) {
+        link.pin(place.foreground()).map_err(Error::bpf("pin the program at the root cgroup"))?;
+    }
     record.pin(&place.record())?;
     let mut link = control.register()?;
     link.pin(place.link()).map_err(Error::bpf("pin the congestion control"))

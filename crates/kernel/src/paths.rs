@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use lull_cc::Window;
 
 use crate::error::{Error, Result};
-use crate::skeletons::lull::types::{lull_path, path_key, shared_path};
+use crate::skeletons::lull::types::{lull_path, path_foreground, path_key, shared_path};
 use crate::status::Socket;
 
 /// A path of this host, and what its background connections share.
@@ -33,6 +33,22 @@ pub struct SharedPath {
     pub base_rtt: Option<Duration>,
     /// Highest delivery rate in packets per second.
     pub packets_per_second: u64,
+    /// What other connections of this host have sent there; `None` if that is not watched.
+    pub foreground: Option<Foreground>,
+}
+
+/// What connections of this host that are not in the background have sent on a path, since it is in the
+/// table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Foreground {
+    /// When the last one began to connect, since the machine started; `None`: none did.
+    pub connected: Option<Duration>,
+    /// When the last packet with data left, likewise.
+    pub sent: Option<Duration>,
+    /// Bytes of data.
+    pub bytes: u64,
+    /// Bytes of data in the last whole tenth of a second before that packet; 0 after a pause.
+    pub recent_bytes: u64,
 }
 
 /// A prefix of addresses: a destination network.
@@ -58,7 +74,8 @@ pub(crate) struct Membership {
 }
 
 /// Reads a pinned table of paths, which `sockets` use.
-pub(crate) fn read(path: &Path, sockets: &[Socket]) -> Result<Vec<SharedPath>> {
+/// `is_watched`: the foreground is.
+pub(crate) fn read(path: &Path, sockets: &[Socket], is_watched: bool) -> Result<Vec<SharedPath>> {
     let table = MapHandle::from_pinned_path(path).map_err(Error::bpf("open the table of paths"))?;
     let members: HashMap<Membership, usize> = sockets
         .iter()
@@ -71,7 +88,11 @@ pub(crate) fn read(path: &Path, sockets: &[Socket]) -> Result<Vec<SharedPath>> {
         let value =
             table.lookup(&key, MapFlags::LOCK).map_err(Error::bpf("read the table of paths"))?;
         if let Some(entry) = value.as_deref().and_then(Entry::parse) {
-            paths.push(entry.describe(&members, sockets));
+            let described = entry.describe(&members, sockets);
+            paths.push(SharedPath {
+                foreground: described.foreground.filter(|_| is_watched),
+                ..described
+            });
         }
     }
     paths.sort_by_key(|path| (path.interface, path.destination.address));
@@ -89,6 +110,7 @@ struct Entry {
     base_rtt: u32,
     members: u32,
     leader: u32,
+    foreground: Foreground,
 }
 
 impl Entry {
@@ -96,6 +118,8 @@ impl Entry {
     fn parse(bytes: &[u8]) -> Option<Self> {
         const KEY: usize = offset_of!(shared_path, key);
         const STATE: usize = offset_of!(shared_path, state);
+        const FOREGROUND: usize = offset_of!(shared_path, foreground);
+        let time = |micros| (micros != 0).then(|| Duration::from_micros(micros));
         let long = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
         let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
         let prefix: [u8; 8] = *bytes.get(KEY + offset_of!(path_key, prefix)..)?.first_chunk()?;
@@ -112,6 +136,12 @@ impl Entry {
             base_rtt: word(STATE + offset_of!(lull_path, base_rtt_us))?,
             members: word(STATE + offset_of!(lull_path, members))?,
             leader: word(STATE + offset_of!(lull_path, leader))?,
+            foreground: Foreground {
+                connected: time(long(FOREGROUND + offset_of!(path_foreground, connected_us))?),
+                sent: time(long(FOREGROUND + offset_of!(path_foreground, data_us))?),
+                bytes: long(FOREGROUND + offset_of!(path_foreground, bytes))?,
+                recent_bytes: long(FOREGROUND + offset_of!(path_foreground, last_bytes))?,
+            },
         })
     }
 
@@ -127,6 +157,7 @@ impl Entry {
             window: Window::from_raw(self.window),
             base_rtt: (self.base_rtt != 0).then(|| Duration::from_micros(self.base_rtt.into())),
             packets_per_second: self.rate,
+            foreground: Some(self.foreground),
         }
     }
 }

@@ -14,6 +14,10 @@ pub(crate) mod exec {
     include!(concat!(env!("OUT_DIR"), "/exec.skel.rs"));
 }
 
+pub(crate) mod foreground {
+    include!(concat!(env!("OUT_DIR"), "/foreground.skel.rs"));
+}
+
 pub(crate) mod lull {
     include!(concat!(env!("OUT_DIR"), "/lull.skel.rs"));
 }

@@ -1,8 +1,8 @@
 //! What is loaded, kept in the BPF file system so that it outlives the command.
 //!
-//! `<bpffs>/lull/NAME/` holds three or four pins: `link` keeps the congestion control registered,
+//! `<bpffs>/lull/NAME/` holds three to five pins: `link` keeps the congestion control registered,
 //! `sockets` is the map with the state of each socket, `paths` the table of paths where connections
-//! share a state, `record` the parameters. `link` comes
+//! share a state, `foreground` what keeps the foreground in that, `record` the parameters. `link` comes
 //! last: a directory without one was left by a command that was killed, and is removed by the
 //! next one. A lock on `<bpffs>/lull` lets one command at a time change anything.
 
@@ -24,6 +24,7 @@ const DIRECTORY: &str = "lull";
 const LINK: &str = "link";
 const SOCKETS: &str = "sockets";
 const PATHS: &str = "paths";
+const FOREGROUND: &str = "foreground";
 const RECORD: &str = "record";
 
 /// The directory of all that is loaded, locked.
@@ -130,6 +131,10 @@ impl Place {
         self.0.join(PATHS)
     }
 
+    pub(crate) fn foreground(&self) -> PathBuf {
+        self.0.join(FOREGROUND)
+    }
+
     pub(crate) fn record(&self) -> PathBuf {
         self.0.join(RECORD)
     }
@@ -152,7 +157,7 @@ impl Place {
 
     /// Removes every pin; the link goes first, so that an interruption leaves no half.
     pub(crate) fn remove(&self) {
-        for path in [self.link(), self.sockets(), self.paths(), self.record()] {
+        for path in [self.link(), self.foreground(), self.sockets(), self.paths(), self.record()] {
             let _ = fs::remove_file(path);
         }
         let _ = fs::remove_dir(&self.0);

@@ -142,7 +142,7 @@ fn loaded(state: &State<'_>) -> Result<Vec<Status>> {
         let sockets = sockets(&place)?;
         let paths = match (&sockets, place.algorithm()) {
             (Some(sockets), Some(algorithm)) if algorithm.shares_paths() => {
-                Some(paths::read(&place.paths(), sockets)?)
+                Some(paths::read(&place.paths(), sockets, place.foreground().exists())?)
             }
             _ => None,
         };

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -95,6 +95,17 @@ pub(crate) fn connect_with(congestion: &str, to: SocketAddr) -> TcpStream {
     connect(std::os::fd::AsRawFd::as_raw_fd(&socket), &SockaddrStorage::from(to))
         .expect("it connects");
     TcpStream::from(socket)
+}
+
+/// An address of the loopback device by its last two bytes.
+pub(crate) fn loopback(last: [u8; 2]) -> IpAddr {
+    Ipv4Addr::new(127, 0, last[0], last[1]).into()
+}
+
+/// Namespaces of this test with a loopback device.
+pub(crate) fn enter() {
+    lull_testing::enter_own_namespaces();
+    run("ip link set lo up");
 }
 
 /// Runs a command that has to succeed, in the namespaces of this thread.

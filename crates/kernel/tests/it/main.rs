@@ -2,6 +2,7 @@
 
 mod conformance;
 mod connection;
+mod foreground;
 mod mirror;
 mod shared_paths;
 mod shared_state;

@@ -2,28 +2,18 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use lull_kernel::PathTable;
-use lull_testing::{bpf, command, enter_own_namespaces, needs};
+use lull_testing::{bpf, command, needs};
 use nix::sched::{CloneFlags, setns};
 
-use crate::connection::{Connection, Loaded, connect_with, eventually, run};
+use crate::connection::{Connection, Loaded, connect_with, enter, eventually, loopback, run};
 
 /// Name and setting of a child process that [`sender`] is.
 const SENDER: &str = "LULL_TEST_SENDER";
-
-fn loopback(last: [u8; 2]) -> IpAddr {
-    Ipv4Addr::new(127, 0, last[0], last[1]).into()
-}
-
-/// Namespaces of this test with a loopback device.
-fn enter() {
-    enter_own_namespaces();
-    run("ip link set lo up");
-}
 
 #[test]
 fn connections_to_one_network_share_a_path() {

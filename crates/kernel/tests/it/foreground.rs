@@ -1,0 +1,82 @@
+//! What other connections of this host send is in the table of paths.
+
+use std::net::{Ipv6Addr, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use lull_kernel::{Foreground, PathTable};
+use lull_testing::{bpf, command, needs};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use crate::connection::{Connection, Loaded, enter, eventually, loopback};
+
+/// The congestion control of the foreground.
+const FOREGROUND: &str = "reno";
+
+fn seen(lull: &Loaded, destination: &str) -> Foreground {
+    let paths = lull.status().paths.unwrap();
+    let path = paths.iter().find(|path| path.destination.to_string() == destination).unwrap();
+    path.foreground.expect("the root cgroup takes the program")
+}
+
+#[test]
+fn foreground_is_seen_on_its_path_alone() {
+    needs!(bpf(), command("ip"));
+    enter();
+    let lull = Loaded::lull(PathTable::default());
+    let mut background: Vec<Connection> = [loopback([0, 1]), loopback([1, 1])]
+        .map(|address| Connection::open(&lull.0, address))
+        .into();
+    background.iter_mut().for_each(|connection| connection.carry(20_000));
+    // Neither the background nor its handshake is foreground.
+    assert_eq!(seen(&lull, "127.0.0.0/24"), Foreground::default());
+
+    let mut foreground = Connection::open(FOREGROUND, loopback([0, 9]));
+    let connected = seen(&lull, "127.0.0.0/24");
+    assert!(connected.connected.is_some(), "{connected:?}");
+    assert_eq!((connected.sent, connected.bytes), (None, 0));
+    foreground.carry(30_000);
+    let sent = seen(&lull, "127.0.0.0/24");
+    assert_eq!((sent.connected, sent.bytes), (connected.connected, 30_000));
+    assert!(sent.sent >= connected.connected, "{sent:?}");
+    assert_eq!(seen(&lull, "127.0.1.0/24"), Foreground::default());
+}
+
+#[test]
+fn datagrams_and_ipv6_are_foreground_too() {
+    needs!(bpf(), command("ip"));
+    enter();
+    let lull = Loaded::lull(PathTable::default());
+    let _four = Connection::open(&lull.0, loopback([0, 1]));
+    let _six = Connection::open(&lull.0, Ipv6Addr::LOCALHOST.into());
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.send_to(&[0; 700], socket.local_addr().unwrap()).unwrap();
+    assert_eq!(seen(&lull, "127.0.0.0/24").bytes, 700);
+    let mut six = Connection::open(FOREGROUND, Ipv6Addr::LOCALHOST.into());
+    six.carry(5_000);
+    assert_eq!(seen(&lull, "::/48").bytes, 5_000);
+    // Others may mark their packets lower effort, and are no foreground either.
+    setsockopt(&socket, sockopt::Ipv4Tos, &(1 << 2)).unwrap();
+    socket.send_to(&[0; 700], socket.local_addr().unwrap()).unwrap();
+    assert_eq!(seen(&lull, "127.0.0.0/24").bytes, 700);
+}
+
+/// A connection that sends a little now and then can be told from one that is busy.
+#[test]
+fn chatty_connection_has_few_recent_bytes() {
+    needs!(bpf(), command("ip"));
+    enter();
+    let lull = Loaded::lull(PathTable::default());
+    let _background = Connection::open(&lull.0, loopback([0, 1]));
+    let mut foreground = Connection::open(FOREGROUND, loopback([0, 1]));
+    for _ in 0..8 {
+        foreground.carry(50);
+        thread::sleep(Duration::from_millis(60));
+    }
+    let chatty = seen(&lull, "127.0.0.0/24");
+    assert!(chatty.recent_bytes <= 150, "{chatty:?}");
+    eventually("it is busy", || {
+        foreground.carry(100_000);
+        seen(&lull, "127.0.0.0/24").recent_bytes >= 100_000
+    });
+}
