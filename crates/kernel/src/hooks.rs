@@ -232,7 +232,7 @@ fn counters_in(words: [u64; COUNTERS], open_lived: u64, open_yielded: u64) -> Co
 ///
 /// A program that was attached with BPF_F_ALLOW_OVERRIDE stops to run for a cgroup that gets one of
 /// its own (compute_effective_progs of the kernel). It may be a firewall, so it is attached here, too.
-fn attach_beside_others(
+pub(crate) fn attach_beside_others(
     program: BorrowedFd<'_>,
     cgroup: BorrowedFd<'_>,
     kind: bpf_attach_type,

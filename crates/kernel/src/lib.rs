@@ -8,6 +8,7 @@
 //! - [`serve`](fn@serve): makes that possible for users without the rights of root.
 //! - [`adopt`]: the same for a process that runs already; [`foreground`](fn@foreground) takes it back.
 
+mod admission;
 mod adopt;
 mod background;
 mod cgroup;
@@ -41,6 +42,7 @@ mod user;
 mod watch;
 mod witness;
 
+pub use admission::{Admission, admit};
 pub use adopt::{Adopted, adopt};
 pub use background::Choice;
 pub use control::Constants;

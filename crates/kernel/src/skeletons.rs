@@ -2,6 +2,10 @@
 
 #![allow(missing_docs, unreachable_pub, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
 
+pub(crate) mod admission {
+    include!(concat!(env!("OUT_DIR"), "/admission.skel.rs"));
+}
+
 pub(crate) mod background {
     include!(concat!(env!("OUT_DIR"), "/background.skel.rs"));
 }

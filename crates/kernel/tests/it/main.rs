@@ -1,5 +1,6 @@
 //! The integration tests of this crate, in one program so that it is linked once.
 
+mod admission;
 mod conformance;
 mod connection;
 mod foreground;

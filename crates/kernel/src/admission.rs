@@ -1,0 +1,56 @@
+//! Connections of a cgroup that start together are admitted one after the other.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use libbpf_rs::ProgramAttachType;
+use libbpf_rs::libbpf_sys::bpf_attach_type;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+
+use crate::error::{Error, Result};
+use crate::hooks::attach_beside_others;
+use crate::machine;
+use crate::skeletons::admission::AdmissionSkelBuilder;
+
+/// How connections are spread out that start together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// From one SYN to the next on a path, as long as few wait. Below a tick of the kernel (4 ms at
+    /// 250 Hz), several leave together.
+    pub gap: Duration,
+    /// The longest time that a connection waits.
+    pub longest: Duration,
+}
+
+impl Default for Admission {
+    /// 64 connections within a quarter of a second, and a second at most however many there are.
+    fn default() -> Self {
+        Admission { gap: Duration::from_millis(4), longest: Duration::from_secs(1) }
+    }
+}
+
+/// Spreads out the connections that processes of a cgroup open from now on, for as long as the cgroup exists. None
+/// fails for it, or gives up earlier than without.
+///
+/// # Errors
+/// What keeps the kernel from taking the programs.
+pub fn admit(cgroup: BorrowedFd<'_>, admission: Admission) -> Result<()> {
+    machine::check_privilege("spreading connections out")?;
+    let what = "load the programs that spread connections out";
+    let mut object = MaybeUninit::uninit();
+    let mut open = AdmissionSkelBuilder::default().open(&mut object).map_err(Error::bpf(what))?;
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the programs have constants");
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX >> 32);
+    rodata.gap_us = micros(admission.gap);
+    rodata.longest_us = micros(admission.longest).max(1);
+    let loaded = open.load().map_err(Error::bpf(what))?;
+    let programs = &loaded.progs;
+    for (program, kind) in [
+        (programs.lull_admission.as_fd(), ProgramAttachType::CgroupSockOps),
+        (programs.lull_hold_syn.as_fd(), ProgramAttachType::CgroupInetEgress),
+    ] {
+        attach_beside_others(program, cgroup, kind as bpf_attach_type)?;
+    }
+    Ok(())
+}
