@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * Mirrors whose connections share a path, on the host, for the conformance test: events from
- * standard input, state to standard output, all as 64-bit words. An event has fourteen words, the
- * fields of struct host_event; each is answered by HOST_ANSWERS words.
+ * Mirrors whose connections share a path, on the host, for the conformance test: parameters and
+ * events from standard input, state to standard output, all as 64-bit words. First come the
+ * parameters, then events of fourteen words, the fields of struct host_event; each is answered by
+ * HOST_ANSWERS words.
  *
- * The includer defines HOST_ANSWERS, HOST_TYPES, the header with the types of the states, HOST_PATH
- * and HOST_MEMBER, their names, and the functions that are declared below.
+ * The includer defines HOST_PARAMETERS, 0 without any; HOST_ANSWERS; HOST_TYPES, the header with the
+ * types of the states; HOST_PATH and HOST_MEMBER, their names; and the functions that are declared
+ * below.
  */
 #ifndef LULL_HOST_SHARED_H
 #define LULL_HOST_SHARED_H
@@ -56,6 +58,8 @@ struct host_event {
 	u64 is_small;
 };
 
+/* Takes the parameters. */
+static void host_start(const u64 *words);
 static void host_init(HOST_PATH *path);
 static void host_join(HOST_PATH *path, HOST_MEMBER *member, u64 now_us);
 static void host_leave(HOST_PATH *path, HOST_MEMBER *member, u64 now_us);
@@ -140,10 +144,13 @@ static void host_tell(const struct host_event *event, u64 *answer)
 
 int main(void)
 {
-	u64 answer[HOST_ANSWERS];
+	u64 parameters[HOST_PARAMETERS + 1], answer[HOST_ANSWERS];
 	struct host_event event;
 	int i;
 
+	if (fread(parameters, sizeof(u64), HOST_PARAMETERS, stdin) != HOST_PARAMETERS)
+		return 1;
+	host_start(parameters);
 	for (i = 0; i < HOST_PATHS; i++)
 		host_init(&host_paths[i]);
 	while (fread(&event, sizeof(event), 1, stdin) == 1) {

@@ -235,6 +235,7 @@ static LULL_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 	struct lull_ack ack = {};
 	struct shared_path *p;
 	struct nice *n;
+	bool was_alone;
 
 	if (!s) {
 		/* The allocation in `init` has failed; the connection waits with two packets. */
@@ -245,7 +246,11 @@ static LULL_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 			tp->snd_cwnd = 2;
 		return;
 	}
+	was_alone = !s->epoch;
 	follow_path(sk, s);
+	/* Should it be alone again, it begins with the window that it has then. */
+	if (was_alone && s->epoch)
+		bpf_sk_storage_delete(&alone, sk);
 	p = enter_path(sk, s);
 	if (!p) {
 		n = nice_socket_find(sk);

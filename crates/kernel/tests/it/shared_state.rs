@@ -23,6 +23,11 @@ pub(crate) trait SharedAlgorithm {
     /// What a connection has of its own.
     type Member;
 
+    /// What the mirror is given at the start.
+    fn parameters(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
     /// A path that nobody has used.
     fn path(&self) -> Self::Path;
     fn join(&self, path: &mut Self::Path, now: Timestamp) -> Self::Member;
@@ -173,7 +178,8 @@ fn acknowledgement(connection: usize, ack: &Ack) -> [u64; 14] {
 
 /// Gives both the same events, and compares after each.
 fn compare<A: SharedAlgorithm>(mirror: &Mirror, algorithm: A, events: &[SharedEvent], what: &str) {
-    let input: Vec<u64> = events.iter().flat_map(words).collect();
+    let mut input = algorithm.parameters();
+    input.extend(events.iter().flat_map(words));
     let in_c = mirror.run(&input);
     assert_eq!(in_c.len(), events.len() * A::ANSWER, "the mirror answers every event: {what}");
     let mut host = Host::new(algorithm);
