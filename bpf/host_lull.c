@@ -36,6 +36,17 @@ static bool host_leads(const struct lull_path *path, const struct lull_member *m
 	return lull_leads(path, member);
 }
 
+static void host_foreground(struct lull_path *path, const struct host_event *event)
+{
+	struct lull_foreground f = {
+		.connected_us = event->delivered,
+		.data_us = event->prior_delivered,
+		.recent_bytes = event->acked,
+	};
+
+	lull_on_foreground(path, event->now_us, &f);
+}
+
 static void host_acknowledge(struct lull_path *path, struct lull_member *member,
 			     const struct host_event *event)
 {

@@ -38,7 +38,8 @@ enum host_kind {
 	EVENT_LEAVE = 7,
 	EVENT_LEADER_LEAVES = 8,
 	EVENT_MOVE = 9,
-	EVENT_KINDS = 10,
+	EVENT_FOREGROUND = 10,
+	EVENT_KINDS = 11,
 };
 
 struct host_event {
@@ -64,6 +65,9 @@ static void host_init(HOST_PATH *path);
 static void host_join(HOST_PATH *path, HOST_MEMBER *member, u64 now_us);
 static void host_leave(HOST_PATH *path, HOST_MEMBER *member, u64 now_us);
 static bool host_leads(const HOST_PATH *path, const HOST_MEMBER *member);
+/* Of a path: when the host's foreground last connected and sent, and how many bytes of late, in
+ * the words `delivered`, `prior_delivered` and `acked`. */
+static void host_foreground(HOST_PATH *path, const struct host_event *event);
 /* Any event of a member but those above. */
 static void host_feed(HOST_PATH *path, HOST_MEMBER *member, const struct host_event *event);
 /* Answers for a path and one of its members. */
@@ -120,6 +124,9 @@ static void host_step(const struct host_event *event)
 		break;
 	case EVENT_LEADER_LEAVES:
 		host_leader_leaves(path, event->now_us);
+		break;
+	case EVENT_FOREGROUND:
+		host_foreground(path, event);
 		break;
 	case EVENT_MOVE:
 		host_leave_path(c, event->now_us);

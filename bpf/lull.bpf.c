@@ -127,7 +127,7 @@ static LULL_INLINE void ask_path(struct sock *sk, struct lull_socket *s)
 
 	if (!p)
 		return;
-	p->used_us = now_us;
+	begin_event(p, now_us);
 	if (is_idle)
 		lull_on_idle(&p->state, &s->member);
 	lull_on_send(&p->state, &s->member, now_us, tp->delivered);
@@ -198,6 +198,7 @@ void BPF_PROG(lull_set_state, struct sock *sk, u8 state)
 			nice_socket_set_state(sk, n, state);
 		return;
 	}
+	begin_event(p, now_us);
 	if (state == CA_LOSS)
 		lull_on_timeout(&p->state, &s->member, now_us, tp->delivered);
 	else if (state == CA_RECOVERY)
@@ -212,7 +213,7 @@ void BPF_PROG(lull_set_state, struct sock *sk, u8 state)
 static LULL_INLINE void acknowledge_shared(struct sock *sk, struct lull_socket *s,
 					   struct shared_path *p, const struct lull_ack *ack)
 {
-	p->used_us = ack->now_us;
+	begin_event(p, ack->now_us);
 	lull_on_ack(&p->state, &s->member, ack);
 	bpf_spin_unlock(&p->lock);
 	apply(sk, s);

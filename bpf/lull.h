@@ -117,6 +117,18 @@ static LULL_INLINE void lull_on_timeout(struct lull_path *p, struct lull_member 
 	lull_settle(p, m);
 }
 
+/* What the host's foreground does, before each other event. A new connection is met by a small
+ * window. */
+static LULL_INLINE void lull_on_foreground(struct lull_path *p, u64 now_us,
+					   const struct lull_foreground *f)
+{
+	if (f->connected_us != p->foreground.connected_us) {
+		p->window = p->window / 4 > LULL_TWO ? p->window / 4 : LULL_TWO;
+		p->changed_us = now_us;
+	}
+	p->foreground = *f;
+}
+
 /* The flow was silent for more than a retransmission timeout. */
 static LULL_INLINE void lull_on_idle(struct lull_path *p, struct lull_member *m)
 {

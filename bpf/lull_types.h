@@ -29,12 +29,20 @@ struct lull_ack {
 	u32 is_small; /* less than three quarters of a full packet each, on average */
 };
 
+/* What connections of this host that are not in the background send on the path. */
+struct lull_foreground {
+	u64 connected_us; /* when the last one began to connect; 0: none has */
+	u64 data_us;	  /* when the last packet with data left; 0: none has */
+	u64 recent_bytes; /* of data in the last whole tenth of a second before that */
+};
+
 /* What all flows of a path share. */
 struct lull_path {
 	u64 window;	      /* of the leader */
 	u64 rate;	      /* highest delivery rate, packets per second */
 	u64 leader_seen_us;   /* last acknowledgement of the leader */
 	u64 changed_us;	      /* the window was cut, or the leader changed */
+	struct lull_foreground foreground; /* as it was last told */
 	u32 base_rtt_us;      /* lowest round-trip time; 0: none was measured */
 	u32 members;	      /* flows */
 	u32 leader;	      /* number of the flow that uses the window; 0: none */

@@ -131,6 +131,22 @@ static SOCKET_INLINE struct shared_path *lock_path(const struct lull_socket *s)
 	return 0;
 }
 
+/* Begins an event on a path that is locked. */
+static SOCKET_INLINE void begin_event(struct shared_path *p, u64 now_us)
+{
+	struct lull_foreground f = {
+		.connected_us = p->foreground.connected_us,
+		.data_us = p->foreground.data_us,
+	};
+
+	/* The open interval ends with the next packet; where that does not come, the count before it is
+	 * out of date. */
+	if (now_us - p->foreground.interval_us < 2 * FOREGROUND_INTERVAL_US)
+		f.recent_bytes = p->foreground.last_bytes;
+	p->used_us = now_us;
+	lull_on_foreground(&p->state, now_us, &f);
+}
+
 static SOCKET_INLINE void leave_path(struct lull_socket *s)
 {
 	u64 now_us = monotonic_us();

@@ -38,8 +38,21 @@ pub enum SharedKind {
     /// It has data and nothing in flight, and asks what it may send. With the count of
     /// [`Ack::delivered`].
     Send(u32),
+    /// What the host's foreground has sent on a path is told.
+    Foreground(usize, Foreground),
     /// Anything that can happen to a connection alone, at the same time.
     Own(Event),
+}
+
+/// What connections of this host that are not in the background send on a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreground {
+    /// When the last one began to connect.
+    pub connected: Timestamp,
+    /// When the last packet with data left.
+    pub sent: Timestamp,
+    /// Bytes of data in the last whole tenth of a second before that.
+    pub recent_bytes: u64,
 }
 
 /// Histories of up to [`CONNECTIONS`] connections on one time line, with joins, leaves, moves between
@@ -48,6 +61,7 @@ pub enum SharedKind {
 pub struct SharedHistory {
     random: Random,
     connections: Vec<Line>,
+    foregrounds: [Foreground; PATHS],
     now: Timestamp,
 }
 
@@ -83,7 +97,10 @@ impl SharedHistory {
                 Line { history, ahead_micros: first - BEGIN_MICROS, delivered: 0 }
             })
             .collect();
-        SharedHistory { random, connections, now: Timestamp::from_micros(BEGIN_MICROS) }
+        let never = Timestamp::from_micros(0);
+        let silent = Foreground { connected: never, sent: never, recent_bytes: 0 };
+        let now = Timestamp::from_micros(BEGIN_MICROS);
+        SharedHistory { random, connections, foregrounds: [silent; PATHS], now }
     }
 
     /// The connection whose next event is the earliest.
@@ -92,11 +109,24 @@ impl SharedHistory {
         times.min_by_key(|(_, micros)| *micros).map_or(0, |(connection, _)| connection)
     }
 
-    /// An event that concerns who is on which path.
+    fn next_foreground(&mut self, path: usize) -> Foreground {
+        let foreground = &mut self.foregrounds[path];
+        if self.random.one_in(3) {
+            foreground.connected = self.now;
+        }
+        if self.random.one_in(2) {
+            foreground.sent = self.now;
+            foreground.recent_bytes = u64::from(self.random.below(1 << 24));
+        }
+        *foreground
+    }
+
+    /// An event that concerns who is on which path, and what else is on it.
     fn roster(&mut self) -> SharedEvent {
         let connection = self.random.below(self.connections.len() as u32) as usize;
         let path = self.random.below(PATHS as u32) as usize;
-        let kind = match self.random.below(8) {
+        let kind = match self.random.below(10) {
+            8 | 9 => SharedKind::Foreground(path, self.next_foreground(path)),
             0 => SharedKind::LeaderLeaves(path),
             1 => SharedKind::Leave,
             2 => SharedKind::Move(path),
@@ -177,7 +207,7 @@ mod tests {
             assert!(events.is_sorted_by_key(|event| event.now.as_micros()));
             let kinds: std::collections::HashSet<_> =
                 events.iter().map(|event| core::mem::discriminant(&event.kind)).collect();
-            assert_eq!(kinds.len(), 6, "every kind of event happens");
+            assert_eq!(kinds.len(), 7, "every kind of event happens");
         }
     }
 

@@ -194,7 +194,8 @@ fn held_connection_does_not_give_up_early() {
     let together = cgroup.connect(address, 4);
     for attempt in [&alone].into_iter().chain(&together) {
         assert!(attempt.outcome.contains("ETIMEDOUT"), "{attempt:?}");
-        assert!(attempt.took + 50 >= alone.took, "{attempt:?} {alone:?}");
+        // Timers are late by chance; without more retries it would be a tenth of the time.
+        assert!(2 * attempt.took >= alone.took, "{attempt:?} {alone:?}");
     }
     assert!(syns >= 2, "{syns}");
     let more = received("vb") - syns;

@@ -132,10 +132,15 @@ fn killed_leader_leaves_and_another_connection_leads() {
         status.sockets[at].owner.clone().map(|owner| owner.pid)
     };
     for left in (0..4).rev() {
-        eventually("a connection leads", || leader().is_some());
-        let pid = leader().unwrap();
-        let at = senders.iter().position(|sender| sender.0.id() as i32 == pid).unwrap();
-        drop(senders.remove(at));
+        let mut at = None;
+        eventually("a connection leads", || {
+            let pid = leader();
+            at = senders.iter().position(|sender| Some(sender.0.id() as i32) == pid);
+            at.is_some()
+        });
+        let killed = senders.remove(at.unwrap());
+        let pid = killed.0.id() as i32;
+        drop(killed);
         eventually("it leaves", || lull.members() == [("127.0.0.0/24".to_owned(), left)]);
         assert_ne!(leader(), Some(pid));
     }

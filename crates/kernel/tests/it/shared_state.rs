@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use lull_cc::{Ack, Timestamp};
-use lull_testing::shared_trace::{CONNECTIONS, PATHS, SharedEvent, SharedHistory, SharedKind};
+use lull_testing::shared_trace::{
+    CONNECTIONS, Foreground, PATHS, SharedEvent, SharedHistory, SharedKind,
+};
 use lull_testing::trace::{Event, seed};
 
 use crate::mirror::{Mirror, compile};
@@ -34,6 +36,7 @@ pub(crate) trait SharedAlgorithm {
     fn leave(&self, path: &mut Self::Path, member: Self::Member, now: Timestamp);
     fn leads(&self, path: &Self::Path, member: &Self::Member) -> bool;
     fn feed(&self, path: &mut Self::Path, member: &mut Self::Member, event: &Event);
+    fn foreground(&self, path: &mut Self::Path, now: Timestamp, foreground: Foreground);
     fn send(
         &self,
         path: &mut Self::Path,
@@ -116,6 +119,9 @@ impl<A: SharedAlgorithm> Host<A> {
                     }
                 }
             }
+            SharedKind::Foreground(path, foreground) => {
+                self.algorithm.foreground(&mut self.paths[path], now, foreground);
+            }
             SharedKind::Own(event) => {
                 if let Some((path, member)) = &mut self.connections[connection] {
                     self.algorithm.feed(&mut self.paths[*path], member, &event);
@@ -154,6 +160,13 @@ fn words(event: &SharedEvent) -> [u64; 14] {
         SharedKind::Leave => plain(7, 0, 0),
         SharedKind::LeaderLeaves(path) => plain(8, path, 0),
         SharedKind::Move(path) => plain(9, path, 0),
+        SharedKind::Foreground(path, foreground) => {
+            let mut words = plain(10, path, 0);
+            words[4] = foreground.connected.as_micros();
+            words[5] = foreground.sent.as_micros();
+            words[6] = foreground.recent_bytes;
+            words
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The stand-in of `bpf/lull.h` in Rust, until `lull_cc` has the algorithm.
 
 use lull_cc::{Ack, Timestamp};
+use lull_testing::shared_trace::Foreground;
 use lull_testing::trace::Event;
 
 use crate::shared_state::SharedAlgorithm;
@@ -21,6 +22,7 @@ pub(crate) struct Path {
     rate: u64,
     leader_seen: u64,
     changed: u64,
+    connected: u64,
     base_rtt: u32,
     members: u32,
     leader: u32,
@@ -176,6 +178,15 @@ impl SharedAlgorithm for StandIn {
                 path.settle(member);
             }
         }
+    }
+
+    fn foreground(&self, path: &mut Path, now: Timestamp, foreground: Foreground) {
+        let connected = foreground.connected.as_micros();
+        if connected != path.connected {
+            path.window = (path.window / 4).max(TWO);
+            path.changed = now.as_micros();
+        }
+        path.connected = connected;
     }
 
     fn send(&self, path: &mut Path, member: &mut Member, now: Timestamp, delivered: u32) {
