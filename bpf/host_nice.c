@@ -5,14 +5,6 @@
 #include "host.h"
 
 #define NICE_INLINE HOST_INLINE
-#define NICE_CALLBACK
-#define NICE_FOR(count, callback, context)                                                 \
-	do {                                                                               \
-		u32 nice_i;                                                                \
-		for (nice_i = 0; nice_i < (count); nice_i++)                               \
-			if (callback(nice_i, context))                                     \
-				break;                                                     \
-	} while (0)
 #define NICE_OPAQUE(variable) (void)(variable)
 #include "nice.h"
 
@@ -70,8 +62,8 @@ static void host_step(const struct host_event *event, u64 *answer)
 	}
 	answer[0] = n.window;
 	answer[1] = nice_slow_start_end(&n);
-	answer[2] = n.min_rtt;
-	answer[3] = n.max_rtt;
+	answer[2] = n.rtt.min_rtt;
+	answer[3] = n.rtt.max_rtt;
 	answer[4] = n.rounds;
 	answer[5] = n.rounds_congested;
 	answer[6] = n.yielded_us;

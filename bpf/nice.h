@@ -3,7 +3,7 @@
  * TCP Nice in plain C: the mirror of crates/cc (nice.rs, rtt.rs, vegas.rs), the reference.
  *
  * No kernel call, no clock, no memory of its own. The includer provides u32, s32, u64, bool,
- * NICE_INLINE, NICE_CALLBACK, NICE_FOR(count, callback, context) and NICE_OPAQUE(variable).
+ * NICE_INLINE and NICE_OPAQUE(variable), which rtt_history.h explains.
  * Windows are packets in fixed point with 16 fractional bits, times microseconds.
  * The conformance test feeds this file and the Rust the same events; every answer must be equal.
  * The letter of the papers is `refinements` = 0; nice.bpf.c has all of them on, so that below two
@@ -18,6 +18,7 @@
 #include "minimum_progress.h"
 #include "nice_types.h"
 #include "noise_floor.h"
+#include "rtt_history.h"
 
 static NICE_INLINE u64 nice_max64(u64 a, u64 b)
 {
@@ -59,115 +60,6 @@ static NICE_INLINE void nice_init(struct nice *n, u64 window, u64 ssthresh)
 	n->ssthresh = ssthresh;
 }
 
-/* A slot by its number; the mask proves the bound to the verifier. */
-static NICE_INLINE struct nice_slot *nice_slot_at(struct nice *n, u32 slot)
-{
-	u64 index = slot;
-
-	NICE_OPAQUE(index);
-	return &n->history[index & (NICE_SLOTS_ALLOCATED - 1)];
-}
-
-/* The two lowest and highest values of the slots so far. */
-struct nice_extremes {
-	const struct nice *n;
-	u32 low, second_low;
-	u32 high, second_high;
-	u32 full, second_full;
-};
-
-static NICE_CALLBACK long nice_see_slot(u32 i, struct nice_extremes *e)
-{
-	const struct nice_slot *s;
-
-	if (i >= NICE_SLOTS)
-		return 1;
-	s = &e->n->history[i];
-	if (s->low < e->low) {
-		e->second_low = e->low;
-		e->low = s->low;
-	} else if (s->low < e->second_low) {
-		e->second_low = s->low;
-	}
-	if (s->high > e->high) {
-		e->second_high = e->high;
-		e->high = s->high;
-	} else if (s->high > e->second_high) {
-		e->second_high = s->high;
-	}
-	if (s->full > e->full) {
-		e->second_full = e->full;
-		e->full = s->full;
-	} else if (s->full > e->second_full) {
-		e->second_full = s->full;
-	}
-	return 0;
-}
-
-/*
- * min_rtt and max_rtt out of the slots, in place of the 5th and the 95th percentile of SSR 4.1.2 and
- * their decaying averages (docs/algorithm.md says why). With twenty slots one value at each end is
- * an outlier and dropped; with fewer, none is.
- */
-static NICE_INLINE void nice_estimate(struct nice *n)
-{
-	struct nice_extremes e = { .n = n, .low = ~0U, .second_low = ~0U };
-
-	/* The verifier follows every path of a plain loop; a callback it checks once. */
-	NICE_FOR(n->slots, nice_see_slot, &e);
-	if (n->slots >= NICE_SLOTS) {
-		e.low = e.second_low;
-		e.high = e.second_high;
-		if (e.second_full)
-			e.full = e.second_full;
-	}
-	n->min_rtt = e.low;
-	/* Nice 2.3: max_rtt is 2 min_rtt until something better is known. A loss is better: the
-	 * queue was full then. */
-	n->max_rtt = nice_max32(e.high, e.full ? e.full : 2 * e.low);
-	/* A buffer below an eighth of the BDP can't be told from a loss by chance. */
-	n->max_rtt = nice_max32(n->max_rtt, n->min_rtt + n->min_rtt / 8);
-}
-
-/* The slot that is filled now; opens the next one when this one's time is over. Two rounds have to
- * reach a mean: one late packet is no full queue, and below two packets a round has one sample. The
- * first sample of all has no mean, 0: it counts in that of its round, and may have been acknowledged
- * late. */
-static NICE_INLINE void nice_remember(struct nice *n, u64 now_us, u32 low, u32 mean)
-{
-	struct nice_slot *s;
-	u32 slot, before, high;
-
-	/* Another path: less than half of what was the shortest. Nothing known holds. */
-	if (n->slots && low < n->min_rtt / 2)
-		n->slots = 0;
-	before = n->slots ? n->slot_highest : 0;
-	high = nice_min32(mean, before);
-	if (!n->slots || now_us - n->slot_start_us >= NICE_SLOT_US) {
-		n->slot_highest = mean;
-		slot = n->slots ? n->slot + 1 : 0;
-		if (slot >= NICE_SLOTS)
-			slot = 0;
-		n->slot = slot;
-		if (n->slots < NICE_SLOTS)
-			n->slots++;
-		n->slot_start_us = now_us;
-		s = nice_slot_at(n, slot);
-		s->low = low;
-		s->high = high;
-		s->full = 0;
-		nice_estimate(n);
-		return;
-	}
-	n->slot_highest = nice_max32(before, mean);
-	s = nice_slot_at(n, n->slot);
-	if (low >= s->low && high <= s->high)
-		return;
-	s->low = nice_min32(s->low, low);
-	s->high = nice_max32(s->high, high);
-	nice_estimate(n);
-}
-
 /*
  * t of Nice 2.2. `probation`: a quarter of it at first, all of it after sixty-four rounds without
  * congestion. A flow that comes late takes the foreground's queue for the path, and twice that for
@@ -186,14 +78,14 @@ static NICE_INLINE u32 nice_threshold(const struct nice_params *p, const struct 
 static NICE_INLINE u32 nice_quiet_rtt(const struct nice_params *p, const struct nice *n)
 {
 	if (!(p->refinements & NICE_NOISE))
-		return n->min_rtt;
-	return n->min_rtt + nice_min32(noise_floor_us(&n->noise), n->max_rtt - n->min_rtt);
+		return n->rtt.min_rtt;
+	return n->rtt.min_rtt + nice_min32(noise_floor_us(&n->noise), n->rtt.max_rtt - n->rtt.min_rtt);
 }
 
 /* Nice 2.2: t (max_rtt - min_rtt), but never less than the floor. */
 static NICE_INLINE u32 nice_tolerance(const struct nice_params *p, const struct nice *n)
 {
-	u64 delay = ((u64)(n->max_rtt - n->min_rtt) * nice_threshold(p, n)) >> NICE_SHIFT;
+	u64 delay = ((u64)(n->rtt.max_rtt - n->rtt.min_rtt) * nice_threshold(p, n)) >> NICE_SHIFT;
 
 	return delay < p->delay_floor_us ? p->delay_floor_us : (u32)delay;
 }
@@ -228,16 +120,16 @@ static NICE_INLINE void nice_sample(const struct nice_params *p, struct nice *n,
 	/* A full packet's own time on a slow link is no queue: what small ones have shown of the
 	 * path does not count as soon as full ones do. */
 	if (n->of_small && !a->is_small)
-		n->slots = 0;
-	if (!n->slots) {
+		rtt_history_forget(&n->rtt);
+	if (!n->rtt.slots) {
 		n->of_small = a->is_small;
 		n->round_low = 0;
-		nice_remember(n, a->now_us, rtt, 0);
+		rtt_history_remember(&n->rtt, a->now_us, rtt, 0);
 	}
 	trigger = nice_trigger_rtt(p, n);
 	delayed = nice_is_maybe_delayed(n, a, rtt);
 	if (!delayed)
-		noise_floor_on_sample(&n->noise, a->now_us, rtt, n->min_rtt);
+		noise_floor_on_sample(&n->noise, a->now_us, rtt, n->rtt.min_rtt);
 	n->last_rtt = rtt;
 	/* What the receiver may have added can only hide the absence of a queue. */
 	if (rtt > trigger && delayed)
@@ -247,7 +139,7 @@ static NICE_INLINE void nice_sample(const struct nice_params *p, struct nice *n,
 	n->num_sampled += a->acked;
 	n->rtt_sum += (u64)rtt * a->acked;
 	/* A small packet among full ones does not tell how short the path is for those. */
-	shortest = a->is_small && !n->of_small ? nice_max32(rtt, n->min_rtt) : rtt;
+	shortest = a->is_small && !n->of_small ? nice_max32(rtt, n->rtt.min_rtt) : rtt;
 	if (!n->round_low || shortest < n->round_low)
 		n->round_low = shortest;
 	n->round_high = nice_max32(n->round_high, rtt);
@@ -326,12 +218,9 @@ static NICE_INLINE void nice_on_loss(const struct nice_params *p, struct nice *n
 				     u32 prior_delivered)
 {
 	u32 seen = nice_max32(n->round_high, n->last_high);
-	struct nice_slot *s = nice_slot_at(n, n->slot);
 
-	if (p->refinements & NICE_FULL && n->slots && seen > s->full) {
-		s->full = seen;
-		nice_estimate(n);
-	}
+	if (p->refinements & NICE_FULL)
+		rtt_history_remember_full(&n->rtt, seen);
 	if (n->started && (s32)(prior_delivered - n->loss_end) < 0)
 		return;
 	nice_halve_for_loss(p, n);
@@ -431,7 +320,7 @@ static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u
 	/* `least`: from two packets in a millisecond on, Vegas looks at the least RTT of the round. A
 	 * window leaves in bursts of that length, whose packets wait for each other, and paths jitter
 	 * by as much. */
-	bool dense = n->window * NICE_BURST_US > NICE_TWO * n->min_rtt;
+	bool dense = n->window * NICE_BURST_US > NICE_TWO * n->rtt.min_rtt;
 	u32 seen = p->refinements & NICE_LEAST && dense ? n->round_low : observed;
 	u64 diff;
 
@@ -480,7 +369,7 @@ static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, 
 			if (n->unlimited)
 				nice_grow(p, n, observed, in_slow_start);
 		}
-		nice_remember(n, now_us, n->round_low, observed);
+		rtt_history_remember(&n->rtt, now_us, n->round_low, observed);
 	}
 	/* Who has nothing to send yields to nobody. */
 	if (yielding && n->unlimited && n->round_start_us && now_us > n->round_start_us)
@@ -579,7 +468,7 @@ static NICE_INLINE u32 nice_spacing(const struct nice_params *p, const struct ni
 {
 	if (n->window >= NICE_TWO || !(p->refinements & NICE_SPACED))
 		return 0;
-	return nice_min32(n->min_rtt / 4, NICE_LARGEST_SPACING_US);
+	return nice_min32(n->rtt.min_rtt / 4, NICE_LARGEST_SPACING_US);
 }
 
 #endif

@@ -14,8 +14,6 @@
 #define LULL_NICE_SOCKET_H
 
 #define NICE_INLINE inline __attribute__((always_inline))
-#define NICE_CALLBACK __attribute__((noinline))
-#define NICE_FOR(count, callback, context) bpf_loop(count, callback, context, 0)
 #define NICE_OPAQUE(variable) asm volatile("" : "+r"(variable))
 #include "nice.h"
 #include "pair.h"

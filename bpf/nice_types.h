@@ -7,6 +7,7 @@
 #define LULL_NICE_TYPES_H
 
 #include "noise_floor_types.h"
+#include "rtt_history_types.h"
 
 #define NICE_SHIFT 16
 #define NICE_ONE (1ULL << NICE_SHIFT)
@@ -15,12 +16,6 @@
 #define NICE_WINDOW_LIMIT ((1ULL << 20) << NICE_SHIFT)
 /* Round-trip times above this are cut: 16.7 s keeps window times RTT below 2^60. */
 #define NICE_RTT_LIMIT ((1U << 24) - 1)
-
-/* In place of SSR 4.1.2's percentiles and decaying averages: 20 slots, so that one slot is five per
- * cent of them, each at least ten seconds and one round long. See docs/algorithm.md. */
-#define NICE_SLOTS 20
-#define NICE_SLOTS_ALLOCATED 32
-#define NICE_SLOT_US 10000000ULL
 
 /* Rounds without congestion until a new flow has the whole threshold. */
 #define NICE_PROBATION_ROUNDS 64
@@ -85,24 +80,15 @@ struct nice_ack {
 	u32 is_small;	     /* less than three quarters of a full packet each, on average */
 };
 
-struct nice_slot {
-	u32 low;  /* lowest RTT of the slot */
-	u32 high; /* highest mean RTT that two rounds of it, or of it and the slot before, reached */
-	u32 full; /* highest RTT seen around a loss, 0: no loss */
-};
-
 struct nice {
 	u64 window;
 	u64 ssthresh;
 	u64 recall; /* half of where the detector's run of cuts began; 0 after any other cut */
-	u64 slot_start_us;
 	u64 round_start_us;
 	u64 rtt_sum;	 /* of the round, weighted by packets */
 	u64 bytes_acked; /* the transport's: what was acknowledged at the last ACK */
 	u64 yielded_us; /* time in rounds that ended in a reduction or ran below two packets, with
 			 * something to send */
-	u32 min_rtt;
-	u32 max_rtt;
 	u32 round_end; /* the round ends when a packet sent at or after this count is delivered */
 	u32 loss_end;  /* no second reaction before a packet sent after this count is delivered */
 	u32 num_cong;
@@ -112,9 +98,6 @@ struct nice {
 	u32 last_high;
 	u32 rounds;
 	u32 rounds_congested;
-	u32 slot;
-	u32 slots;
-	u32 slot_highest; /* highest mean RTT of a round of the slot */
 	u32 started;  /* round_end and loss_end are valid */
 	u32 pending;  /* a round has passed, its operation waits for the pair to return */
 	u32 reacted;  /* a loss, a mark or a timeout has cut the window in this round */
@@ -127,7 +110,7 @@ struct nice {
 	u32 last_rtt;	/* the sample before, whatever it was good for */
 	u32 connections; /* of this host that share the minimum progress */
 	struct noise_floor noise;
-	struct nice_slot history[NICE_SLOTS_ALLOCATED];
+	struct rtt_history rtt;
 };
 
 #endif

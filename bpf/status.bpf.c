@@ -40,8 +40,8 @@ tell_state(struct status_record *record, const void *state, const struct tcp_soc
 
 		record->window = n->window;
 		record->yielded_us = n->yielded_us;
-		record->min_rtt_us = n->min_rtt;
-		record->max_rtt_us = n->max_rtt;
+		record->min_rtt_us = n->rtt.min_rtt;
+		record->max_rtt_us = n->rtt.max_rtt;
 		record->rounds = n->rounds;
 		record->rounds_congested = n->rounds_congested;
 	} else if (state_kind == STATE_LULL) {

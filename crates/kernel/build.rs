@@ -19,6 +19,7 @@ fn main() {
         "nice_types.h",
         "noise_floor_types.h",
         "path_key_types.h",
+        "rtt_history_types.h",
         "shared_path_types.h",
     ]
     .map(|name| bpf.join(name));
