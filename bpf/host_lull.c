@@ -86,7 +86,7 @@ static void host_feed(struct lull_path *path, struct lull_member *member,
 		lull_on_timeout(path, member, event->now_us, delivered);
 		break;
 	case EVENT_SEND:
-		lull_on_send(path, member, event->now_us, delivered);
+		lull_on_send(path, member, event->now_us, delivered, event->in_flight);
 		break;
 	default:
 		lull_on_idle(path, member);

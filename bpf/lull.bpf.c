@@ -111,17 +111,20 @@ void BPF_PROG(lull_release, struct sock *sk)
 	forget(sk);
 }
 
-/* Whether a packet may leave at this attempt: there is one, and no pause before it. */
+/* Whether a packet may leave at this attempt: there is one, new or lost, and no pause before it. */
 static LULL_INLINE bool may_send(const struct tcp_sock *tp)
 {
-	return tp->write_seq != tp->snd_nxt && tp->tcp_wstamp_ns / 1000 <= tp->tcp_mstamp;
+	bool has_data = tp->write_seq != tp->snd_nxt || tp->lost_out > tp->retrans_out;
+
+	return has_data && tp->tcp_wstamp_ns / 1000 <= tp->tcp_mstamp;
 }
 
 static LULL_INLINE void ask_path(struct sock *sk, struct lull_socket *s)
 {
 	struct tcp_sock *tp = tcp_of(sk);
+	u32 in_flight = packets_in_flight(tp);
 	/* Between pairs the connection is silent by its own will. */
-	bool is_idle = s->member.window >= LULL_TWO && was_silent(tp);
+	bool is_idle = !in_flight && s->member.window >= LULL_TWO && was_silent(tp);
 	u64 now_us = tp->tcp_mstamp;
 	struct shared_path *p = enter_path(sk, s);
 
@@ -130,7 +133,7 @@ static LULL_INLINE void ask_path(struct sock *sk, struct lull_socket *s)
 	begin_event(p, now_us);
 	if (is_idle)
 		lull_on_idle(&p->state, &s->member);
-	lull_on_send(&p->state, &s->member, now_us, tp->delivered);
+	lull_on_send(&p->state, &s->member, now_us, tp->delivered, in_flight);
 	bpf_spin_unlock(&p->lock);
 	apply(sk, s);
 }
@@ -146,7 +149,7 @@ u32 BPF_PROG(lull_min_tso_segs, struct sock *sk)
 
 	if (!s)
 		return 1;
-	if (s->epoch && !packets_in_flight(tp) && may_send(tp))
+	if (s->epoch && may_send(tp))
 		ask_path(sk, s);
 	if (!s->epoch) {
 		n = nice_socket_state(sk);

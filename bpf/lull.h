@@ -136,12 +136,13 @@ static LULL_INLINE void lull_on_idle(struct lull_path *p, struct lull_member *m)
 	lull_settle(p, m);
 }
 
-/* The flow has data, nothing in flight, and no pause before it: what it sends now, it sends with the
- * window that this leaves. */
+/* The flow has something to send, and its pace allows it now. What it sends, it sends with the window
+ * that this leaves. */
 static LULL_INLINE void lull_on_send(struct lull_path *p, struct lull_member *m, u64 now_us,
-				     u32 delivered)
+				     u32 delivered, u32 in_flight)
 {
-	lull_take_lead(p, m, now_us, delivered);
+	if (!in_flight)
+		lull_take_lead(p, m, now_us, delivered);
 	lull_settle(p, m);
 }
 

@@ -35,9 +35,9 @@ pub enum SharedKind {
     LeaderLeaves(usize),
     /// It leaves its path and joins another.
     Move(usize),
-    /// It has data and nothing in flight, and asks what it may send. With the count of
-    /// [`Ack::delivered`].
-    Send(u32),
+    /// It has something to send, and its pace allows it now. With the count of [`Ack::delivered`], and
+    /// packets in flight.
+    Send(u32, u32),
     /// What the host's foreground has sent on a path is told.
     Foreground(usize, Foreground),
     /// Anything that can happen to a connection alone, at the same time.
@@ -154,7 +154,8 @@ impl Iterator for SharedHistory {
         let connection = self.earliest();
         let line = &mut self.connections[connection];
         if self.random.one_in(5) {
-            let kind = SharedKind::Send(line.delivered);
+            let in_flight = self.random.below(8).saturating_sub(4);
+            let kind = SharedKind::Send(line.delivered, in_flight);
             return Some(SharedEvent { now: self.now, connection, kind });
         }
         let micros = line.next_micros();

@@ -43,6 +43,7 @@ pub(crate) trait SharedAlgorithm {
         member: &mut Self::Member,
         now: Timestamp,
         delivered: u32,
+        in_flight: u32,
     );
     /// What the mirror answers. `ack` is that of the event, or all zero.
     fn answer(&self, path: &Self::Path, member: &Self::Member, ack: &Ack) -> Vec<u64>;
@@ -109,11 +110,11 @@ impl<A: SharedAlgorithm> Host<A> {
                 self.leave(connection, now);
                 self.join(connection, path, now);
             }
-            SharedKind::Send(delivered) => {
+            SharedKind::Send(delivered, in_flight) => {
                 if let Some((path, member)) = &mut self.connections[connection] {
                     let path = &mut self.paths[*path];
                     let led = self.algorithm.leads(path, member);
-                    self.algorithm.send(path, member, now, delivered);
+                    self.algorithm.send(path, member, now, delivered, in_flight);
                     if !led && self.algorithm.leads(path, member) {
                         self.count("leads begin with a send");
                     }
@@ -133,6 +134,7 @@ impl<A: SharedAlgorithm> Host<A> {
     fn answer(&self, event: &SharedEvent) -> Vec<u64> {
         let ack = match event.kind {
             SharedKind::Own(Event::Ack(ack)) => ack,
+            SharedKind::Send(_, in_flight) => Ack { in_flight, ..Ack::default() },
             _ => Ack::default(),
         };
         match &self.connections[event.connection] {
@@ -155,7 +157,11 @@ fn words(event: &SharedEvent) -> [u64; 14] {
         SharedKind::Own(Event::Mark(_, delivered)) => plain(2, 0, delivered),
         SharedKind::Own(Event::Timeout(_, delivered)) => plain(3, 0, delivered),
         SharedKind::Own(Event::Idle(_)) => plain(4, 0, 0),
-        SharedKind::Send(delivered) => plain(5, 0, delivered),
+        SharedKind::Send(delivered, in_flight) => {
+            let mut words = plain(5, 0, delivered);
+            words[8] = in_flight.into();
+            words
+        }
         SharedKind::Join(path) => plain(6, path, 0),
         SharedKind::Leave => plain(7, 0, 0),
         SharedKind::LeaderLeaves(path) => plain(8, path, 0),

@@ -189,8 +189,17 @@ impl SharedAlgorithm for StandIn {
         path.connected = connected;
     }
 
-    fn send(&self, path: &mut Path, member: &mut Member, now: Timestamp, delivered: u32) {
-        path.take_lead(member, now.as_micros(), delivered);
+    fn send(
+        &self,
+        path: &mut Path,
+        member: &mut Member,
+        now: Timestamp,
+        delivered: u32,
+        in_flight: u32,
+    ) {
+        if in_flight == 0 {
+            path.take_lead(member, now.as_micros(), delivered);
+        }
         path.settle(member);
     }
 
