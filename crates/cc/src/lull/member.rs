@@ -72,7 +72,8 @@ impl Member {
         }
     }
 
-    fn leads(&self, path: &Path) -> bool {
+    /// Whether it carries the path's window.
+    pub fn leads(&self, path: &Path) -> bool {
         path.lead.leader == Some(self.number)
     }
 
