@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
 /* lull.h on the host, for the conformance test. */
 #define HOST_PARAMETERS 0
-#define HOST_ANSWERS 11
+#define HOST_ANSWERS 12
 #define HOST_TYPES "lull_types.h"
 #define HOST_PATH struct lull_path
 #define HOST_MEMBER struct lull_member
 #include "host_shared.h"
 #define LULL_INLINE HOST_INLINE
+#define NICE_INLINE HOST_INLINE
 #include "lull.h"
 
 static void host_start(const u64 *words)
@@ -58,10 +59,8 @@ static void host_acknowledge(struct lull_path *path, struct lull_member *member,
 		.lost = event->lost,
 		.in_flight = event->in_flight,
 		.rtt_us = event->rtt_us,
-		.interval_us = event->interval_us,
 		.app_limited = event->app_limited,
 		.maybe_delayed = event->maybe_delayed,
-		.is_small = event->is_small,
 	};
 
 	lull_on_ack(path, member, &ack);
@@ -77,19 +76,17 @@ static void host_feed(struct lull_path *path, struct lull_member *member,
 		host_acknowledge(path, member, event);
 		break;
 	case EVENT_LOSS:
-		lull_on_loss(path, member, event->now_us, delivered, delivered);
-		break;
 	case EVENT_MARK:
-		lull_on_mark(path, member, event->now_us, delivered);
+		lull_on_loss(path, member, event->now_us, delivered);
 		break;
 	case EVENT_TIMEOUT:
 		lull_on_timeout(path, member, event->now_us, delivered);
 		break;
 	case EVENT_SEND:
-		lull_on_send(path, member, event->now_us, delivered, event->in_flight);
+		if (!event->in_flight)
+			lull_on_send(path, member, event->now_us, delivered);
 		break;
 	default:
-		lull_on_idle(path, member);
 		break;
 	}
 }
@@ -97,15 +94,18 @@ static void host_feed(struct lull_path *path, struct lull_member *member,
 static void host_answer(const struct lull_path *path, const struct lull_member *member,
 			const struct host_event *event, u64 *answer)
 {
+	u64 rate = lull_pacing_rate(member, event->rtt_us, 1448);
+
 	answer[0] = path->window;
-	answer[1] = path->rate;
-	answer[2] = path->base_rtt_us;
+	answer[1] = lull_path_min_rtt(path);
+	answer[2] = lull_capacity_packets_per_second(&path->capacity);
 	answer[3] = path->members;
-	answer[4] = path->leader;
-	answer[5] = path->changed_us;
-	answer[6] = member->number;
+	answer[4] = path->in_flight;
+	answer[5] = lull_path_is_at_floor(path);
+	answer[6] = lull_leads(path, member);
 	answer[7] = member->window;
 	answer[8] = lull_cwnd(member, event->in_flight);
-	answer[9] = lull_pacing_rate(member, event->rtt_us, 1448);
-	answer[10] = lull_spacing(member);
+	answer[9] = rate;
+	answer[10] = rate ? lull_spacing(member) : 0;
+	answer[11] = rate ? (member->is_using ? 1 : LULL_PAIR) : 0;
 }

@@ -58,7 +58,6 @@ static LULL_INLINE void begin(struct sock *sk, struct lull_socket *s)
 
 	/* An active open is told of the ACK of its SYN before `init`, and has joined then. */
 	leave_path(s);
-	s->bytes_acked = tcp_of(sk)->bytes_acked;
 	join_path(sk, s);
 	if (s->epoch) {
 		apply(sk, s);
@@ -122,18 +121,13 @@ static LULL_INLINE bool may_send(const struct tcp_sock *tp)
 static LULL_INLINE void ask_path(struct sock *sk, struct lull_socket *s)
 {
 	struct tcp_sock *tp = tcp_of(sk);
-	u32 in_flight = packets_in_flight(tp);
-	/* Between pairs the connection is silent by its own will. */
-	bool is_idle = !in_flight && s->member.window >= LULL_TWO && was_silent(tp);
 	u64 now_us = tp->tcp_mstamp;
 	struct shared_path *p = enter_path(sk, s);
 
 	if (!p)
 		return;
 	begin_event(p, now_us);
-	if (is_idle)
-		lull_on_idle(&p->state, &s->member);
-	lull_on_send(&p->state, &s->member, now_us, tp->delivered, in_flight);
+	lull_on_send(&p->state, &s->member, now_us, tp->delivered);
 	bpf_spin_unlock(&p->lock);
 	apply(sk, s);
 }
@@ -149,7 +143,7 @@ u32 BPF_PROG(lull_min_tso_segs, struct sock *sk)
 
 	if (!s)
 		return 1;
-	if (s->epoch && may_send(tp))
+	if (s->epoch && !packets_in_flight(tp) && may_send(tp))
 		ask_path(sk, s);
 	if (!s->epoch) {
 		n = nice_socket_state(sk);
@@ -204,11 +198,8 @@ void BPF_PROG(lull_set_state, struct sock *sk, u8 state)
 	begin_event(p, now_us);
 	if (state == CA_LOSS)
 		lull_on_timeout(&p->state, &s->member, now_us, tp->delivered);
-	else if (state == CA_RECOVERY)
-		lull_on_loss(&p->state, &s->member, now_us, tp->delivered,
-			     tp->delivered - tp->packets_out);
 	else
-		lull_on_mark(&p->state, &s->member, now_us, tp->delivered);
+		lull_on_loss(&p->state, &s->member, now_us, tp->delivered);
 	bpf_spin_unlock(&p->lock);
 	apply(sk, s);
 }
@@ -272,9 +263,7 @@ static LULL_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 	ack.in_flight = rs->prior_in_flight;
 	ack.app_limited = rs->is_app_limited;
 	ack.maybe_delayed = rs->is_ack_delayed;
-	ack.is_small = is_small(tp, ack.acked, &s->bytes_acked);
 	ack.rtt_us = sampled_rtt_us(rs, LULL_RTT_LIMIT);
-	ack.interval_us = rs->prior_mstamp && rs->interval_us > 0 ? (u32)rs->interval_us : 0;
 	acknowledge_shared(sk, s, p, &ack);
 }
 

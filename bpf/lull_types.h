@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * What `lull` keeps for each path and for each of its flows, and what it is told. lull.h is the
- * algorithm. The includer provides u32 and u64.
+ * What `lull` keeps for each path and for each of its connections, and what it is told. lull.h is
+ * the algorithm. The includer provides u32 and u64.
  */
 #ifndef LULL_LULL_TYPES_H
 #define LULL_LULL_TYPES_H
+
+#include "noise_floor_types.h"
 
 #define LULL_SHIFT 16
 #define LULL_ONE (1ULL << LULL_SHIFT)
@@ -23,10 +25,8 @@ struct lull_ack {
 	u32 lost;	     /* packets newly marked lost */
 	u32 in_flight;	     /* packets in flight before this ACK */
 	u32 rtt_us;	     /* 0: no sample */
-	u32 interval_us; /* time in which the packets since prior_delivered arrived, 0: no sample */
-	u32 app_limited; /* the newest packet was sent for want of data, not of window */
+	u32 app_limited;     /* the newest packet was sent for want of data, not of window */
 	u32 maybe_delayed; /* the transport knows that the receiver may have held this ACK back */
-	u32 is_small; /* less than three quarters of a full packet each, on average */
 };
 
 /* What connections of this host that are not in the background send on the path. */
@@ -36,26 +36,101 @@ struct lull_foreground {
 	u64 recent_bytes; /* of data in the last whole tenth of a second before that */
 };
 
-/* What all flows of a path share. */
-struct lull_path {
-	u64 window;	      /* of the leader */
-	u64 rate;	      /* highest delivery rate, packets per second */
-	u64 leader_seen_us;   /* last acknowledgement of the leader */
-	u64 changed_us;	      /* the window was cut, or the leader changed */
-	struct lull_foreground foreground; /* as it was last told */
-	u32 base_rtt_us;      /* lowest round-trip time; 0: none was measured */
-	u32 members;	      /* flows */
-	u32 leader;	      /* number of the flow that uses the window; 0: none */
-	u32 last_member;      /* number of the flow that joined last */
+/* Packets delivered in a time. */
+struct lull_count {
+	u64 packets;
+	u64 micros;
 };
 
-/* What a flow has of its own. */
+/* Rates are in packets per second, with LULL_RATE_SHIFT fractional bits. */
+struct lull_capacity {
+	u64 current;
+	u64 peak;
+	u64 peak_before;
+	u64 used_us;	/* of use in which `peak` was collected */
+	u64 round_start; /* 0: none to measure */
+	u64 packets;	/* delivered in the round */
+	struct lull_count last;
+	struct lull_count measured;
+	struct lull_count longer; /* what may become the peak */
+	u32 longer_rounds;
+	u32 reserved;
+};
+
+/* The lowest value of a time; 0: none. */
+struct lull_lowest {
+	u64 since;
+	u32 now;
+	u32 before;
+};
+
+struct lull_delay {
+	struct lull_lowest empty;
+	struct lull_lowest full; /* the queue that losses have met */
+	struct noise_floor noise;
+};
+
+struct lull_growth {
+	u64 mark;   /* the window that the path had room for */
+	u32 hold;   /* rounds to wait for */
+	u32 beyond; /* rounds beyond the mark */
+};
+
+struct lull_restraint {
+	u64 last;
+	u64 last_harm;
+	u64 wait;
+};
+
+struct lull_lead {
+	u64 since;
+	u64 seen;   /* when the leader was heard of last */
+	u32 leader; /* its number; 0: none */
+	u32 rounds; /* of the leader so far */
+};
+
+enum lull_phase {
+	LULL_START = 0, /* the capacity is unknown */
+	LULL_FLOOR = 1, /* others use the path */
+	LULL_USE = 2,	/* the background uses it */
+};
+
+/* What all connections of a path share. */
+struct lull_path {
+	struct lull_delay delay;
+	struct lull_capacity capacity;
+	u64 window;
+	u64 floor_since;
+	struct lull_growth growth;
+	struct lull_restraint restraint;
+	u64 patience;	/* how long the floor lasts at the least, in microseconds */
+	u64 idle_share; /* the part of the path that returns have found idle */
+	struct lull_lead lead;
+	u64 in_flight;	/* packets that all members have in flight, or may have */
+	u64 slot;	/* when the last pair is due that was given a time */
+	u32 phase;	/* enum lull_phase */
+	u32 use_rounds; /* of the phase LULL_USE */
+	u32 alone;	/* rounds with the whole path */
+	u32 members;	/* connections */
+	u32 last_number; /* of the connection that joined last */
+	u32 reserved;
+};
+
+/* What a connection has of its own. */
 struct lull_member {
 	u64 window;
+	u64 next_pair;	/* when the next pair is due, and the pause before it */
+	u64 pause;
 	u32 number;	/* within the path; 0: of no path */
-	u32 rtt_us;	/* last sample */
-	u32 pause_us;	/* from one pair of packets to the next, where it does not lead */
-	u32 cut_end;	/* no second reaction before a packet sent after this count is delivered */
+	u32 is_using;	/* it carries a part of the path's window; otherwise it sends pairs */
+	u32 in_flight;	/* packets in flight, or allowed to be */
+	u32 last_rtt;	/* 0: none */
+	u32 round_end;
+	u32 loss_end;
+	u32 started;	/* round_end and loss_end count */
+	u32 low;	/* the lowest round-trip time of the round; 0: none */
+	u32 unlimited;	/* some packet of the round was limited by the window */
+	u32 reserved;
 };
 
 #endif

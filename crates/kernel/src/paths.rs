@@ -14,6 +14,9 @@ use crate::error::{Error, Result};
 use crate::skeletons::lull::types::{lull_path, path_foreground, path_key, shared_path};
 use crate::status::Socket;
 
+/// Fractional bits of a rate in the table: `LULL_RATE_SHIFT` of bpf/lull_capacity.h.
+const RATE_SHIFT: u32 = 8;
+
 /// A path of this host, and what its background connections share.
 #[derive(Clone, Debug)]
 pub struct SharedPath {
@@ -132,10 +135,15 @@ impl Entry {
             destination: destination(word(KEY + offset_of!(path_key, family))?, prefix),
             interface: word(KEY + offset_of!(path_key, interface))?,
             window: long(STATE + offset_of!(lull_path, window))?,
-            rate: long(STATE + offset_of!(lull_path, rate))?,
-            base_rtt: word(STATE + offset_of!(lull_path, base_rtt_us))?,
+            rate: long(STATE + offset_of!(lull_path, capacity.peak))?
+                .max(long(STATE + offset_of!(lull_path, capacity.peak_before))?)
+                >> RATE_SHIFT,
+            base_rtt: lowest([
+                word(STATE + offset_of!(lull_path, delay.empty.now))?,
+                word(STATE + offset_of!(lull_path, delay.empty.before))?,
+            ]),
             members: word(STATE + offset_of!(lull_path, members))?,
-            leader: word(STATE + offset_of!(lull_path, leader))?,
+            leader: word(STATE + offset_of!(lull_path, lead.leader))?,
             foreground: Foreground {
                 connected: time(long(FOREGROUND + offset_of!(path_foreground, connected_us))?),
                 sent: time(long(FOREGROUND + offset_of!(path_foreground, data_us))?),
@@ -160,6 +168,11 @@ impl Entry {
             foreground: Some(self.foreground),
         }
     }
+}
+
+/// The lowest of values that are there, as `lull_lowest_get` of bpf/lull_delay.h; 0 without one.
+fn lowest(values: [u32; 2]) -> u32 {
+    values.into_iter().filter(|value| *value != 0).min().unwrap_or(0)
 }
 
 /// The prefixes of `path_key_of` in bpf/shared_path.h.
@@ -188,6 +201,8 @@ mod tests {
         set(key + offset_of!(path_key, family), &family.to_ne_bytes());
         set(state + offset_of!(lull_path, members), &2u32.to_ne_bytes());
         set(state + offset_of!(lull_path, window), &(1u64 << 16).to_ne_bytes());
+        set(state + offset_of!(lull_path, capacity.peak_before), &(900u64 << 8).to_ne_bytes());
+        set(state + offset_of!(lull_path, capacity.peak), &(800u64 << 8).to_ne_bytes());
         bytes
     }
 
@@ -198,7 +213,7 @@ mod tests {
         assert_eq!(path.destination.to_string(), "10.9.8.0/24");
         assert_eq!((path.interface, path.members, path.leader), (3, 2, None));
         assert_eq!(path.window, Window::ONE);
-        assert_eq!(path.base_rtt, None);
+        assert_eq!((path.base_rtt, path.packets_per_second), (None, 900));
         let bytes = entry(libc::AF_INET6 as u32, [0x20, 1, 0xd, 0xb8, 0, 5, 0, 0]);
         let prefix = Entry::parse(&bytes).unwrap().destination;
         assert_eq!(prefix.to_string(), "2001:db8:5::/48");

@@ -80,23 +80,3 @@ fn chatty_connection_has_few_recent_bytes() {
         seen(&lull, "127.0.0.0/24").recent_bytes >= 100_000
     });
 }
-
-/// What is written without a lock reaches the algorithm with its next event.
-#[test]
-fn new_foreground_connection_shrinks_the_window() {
-    needs!(bpf(), command("ip"));
-    enter();
-    let lull = Loaded::lull(PathTable::default());
-    let mut background = Connection::open(&lull.0, loopback([0, 1]));
-    let window = || lull.status().paths.unwrap()[0].window;
-    eventually("the window has grown", || {
-        background.carry(1_000_000);
-        window().as_f64() >= 16.0
-    });
-    background.carry(1_000);
-    let before = window();
-    let _foreground = Connection::open(FOREGROUND, loopback([0, 1]));
-    assert_eq!(window(), before);
-    background.carry(1_000);
-    assert!(window().as_f64() <= before.as_f64() / 2.0, "{} after {before}", window());
-}

@@ -5,6 +5,6 @@ mod conformance;
 mod connection;
 mod foreground;
 mod mirror;
+mod shared_lull;
 mod shared_paths;
 mod shared_state;
-mod stand_in;

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * What round-trip times say about a path: the mirror of crates/cc/src/lull/delay.rs, the reference,
+ * which says why each rule is there.
+ */
+#ifndef LULL_LULL_DELAY_H
+#define LULL_LULL_DELAY_H
+
+#include "lull_arithmetic.h"
+#include "lull_types.h"
+#include "noise_floor.h"
+
+#define LULL_LOWEST_MEMORY_US 100000000ULL
+#define LULL_MOST_NOISE_US 20000
+
+static LULL_INLINE void lull_lowest_record(struct lull_lowest *l, u64 now_us, u32 value)
+{
+	if (!l->now || lull_less(now_us, l->since) >= LULL_LOWEST_MEMORY_US) {
+		l->before = l->now;
+		l->now = value;
+		l->since = now_us;
+	} else {
+		l->now = lull_min(l->now, value);
+	}
+}
+
+static LULL_INLINE u32 lull_lowest_get(const struct lull_lowest *l)
+{
+	return l->before && l->before < l->now ? l->before : l->now;
+}
+
+static LULL_INLINE u32 lull_delay_min_rtt(const struct lull_delay *d)
+{
+	return lull_lowest_get(&d->empty);
+}
+
+static LULL_INLINE u32 lull_delay_full_queue(const struct lull_delay *d)
+{
+	return lull_lowest_get(&d->full);
+}
+
+static LULL_INLINE void lull_delay_on_sample(struct lull_delay *d, u64 now_us, u32 rtt, u32 packets)
+{
+	noise_floor_on_delivery(&d->noise, packets);
+	noise_floor_on_sample(&d->noise, now_us, rtt, lull_delay_min_rtt(d));
+}
+
+static LULL_INLINE void lull_delay_record(struct lull_delay *d, u64 now_us, u32 rtt)
+{
+	lull_lowest_record(&d->empty, now_us, rtt);
+}
+
+static LULL_INLINE void lull_delay_record_full(struct lull_delay *d, u64 now_us, u32 rtt)
+{
+	u32 queue = lull_less(rtt, lull_delay_min_rtt(d));
+
+	if (queue)
+		lull_lowest_record(&d->full, now_us, queue);
+}
+
+static LULL_INLINE u32 lull_delay_noise(const struct lull_delay *d)
+{
+	u64 most = lull_max(lull_delay_min_rtt(d), LULL_MOST_NOISE_US);
+
+	return lull_min(noise_floor_us(&d->noise), most);
+}
+
+static LULL_INLINE u32 lull_delay_queue(const struct lull_delay *d, u32 rtt)
+{
+	return lull_less(rtt, lull_delay_min_rtt(d) + lull_delay_noise(d));
+}
+
+static LULL_INLINE bool lull_delay_is_shallow(const struct lull_delay *d)
+{
+	u32 full = lull_delay_full_queue(d);
+
+	return full && full < lull_delay_min_rtt(d) / 2;
+}
+
+static LULL_INLINE u32 lull_delay_trigger(const struct lull_delay *d, u64 packet_us)
+{
+	u64 trigger = 500 + lull_min(lull_delay_min_rtt(d) / 16, 2000) + packet_us * 3 / 2;
+	u64 full = lull_delay_full_queue(d);
+
+	if (full)
+		trigger = lull_min(trigger, lull_max(full / 2, packet_us + 200));
+	return trigger;
+}
+
+#endif

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * What a connection knows for itself: the mirror of crates/cc/src/lull/member.rs, the reference,
+ * which says why each rule is there.
+ */
+#ifndef LULL_LULL_MEMBER_H
+#define LULL_LULL_MEMBER_H
+
+#include "lull_arithmetic.h"
+#include "lull_path.h"
+#include "lull_types.h"
+
+#define LULL_PAIR 2
+#define LULL_IN_FLIGHT_LIMIT (1ULL << 32)
+#define LULL_RECEIVER_DELAY_US 35000
+#define LULL_LARGEST_SPACING_US 20000
+#define LULL_SMALLEST_SPACING_US 12000
+
+static LULL_INLINE bool lull_leads(const struct lull_path *p, const struct lull_member *m)
+{
+	return m->number && p->lead.leader == m->number;
+}
+
+static LULL_INLINE void lull_set_in_flight(struct lull_path *p, struct lull_member *m, u32 packets)
+{
+	p->in_flight = p->in_flight - m->in_flight + packets;
+	m->in_flight = packets;
+}
+
+static LULL_INLINE void lull_join(struct lull_path *p, struct lull_member *m)
+{
+	__builtin_memset(m, 0, sizeof(*m));
+	p->members++;
+	p->last_number++;
+	/* Zero is nobody. */
+	p->last_number += !p->last_number;
+	m->number = p->last_number;
+	m->window = LULL_TWO;
+}
+
+static LULL_INLINE void lull_leave(struct lull_path *p, struct lull_member *m)
+{
+	p->members -= !!p->members;
+	lull_set_in_flight(p, m, 0);
+	if (lull_leads(p, m))
+		lull_path_set_leader(p, 0, 0);
+	m->number = 0;
+}
+
+static LULL_INLINE void lull_clear_round(struct lull_member *m)
+{
+	m->low = 0;
+	m->unlimited = 0;
+}
+
+static LULL_INLINE void lull_restart_round(struct lull_member *m, u32 delivered)
+{
+	m->round_end = delivered;
+	m->loss_end = delivered;
+	m->started = 1;
+	lull_clear_round(m);
+}
+
+static LULL_INLINE bool lull_is_new_loss(const struct lull_member *m, u32 prior_delivered)
+{
+	return !m->started || (s32)(prior_delivered - m->loss_end) >= 0;
+}
+
+static LULL_INLINE void lull_take_lead(struct lull_path *p, struct lull_member *m, u64 now_us,
+				       u32 delivered)
+{
+	lull_path_set_leader(p, now_us, m->number);
+	lull_restart_round(m, delivered);
+}
+
+/* Takes its part of the path's window. */
+static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, u32 in_flight,
+				    bool wants_all)
+{
+	u64 others = lull_min(p->in_flight - m->in_flight, LULL_IN_FLIGHT_LIMIT) << LULL_SHIFT;
+	u64 free = lull_less(p->window, others);
+	bool is_large = free >= p->window / 4 && free >= 2 * LULL_TWO;
+	u32 counted = in_flight;
+
+	m->is_using = !lull_path_is_at_floor(p) && (lull_leads(p, m) || is_large);
+	m->window = m->is_using ? lull_max(free, LULL_TWO) : LULL_ONE;
+	if (m->is_using && wants_all)
+		counted = lull_max(in_flight, m->window >> LULL_SHIFT);
+	lull_set_in_flight(p, m, counted);
+}
+
+static LULL_INLINE bool lull_is_maybe_delayed(const struct lull_member *m, const struct lull_ack *a,
+					      u32 rtt)
+{
+	bool stands_out = m->last_rtt && rtt >= m->last_rtt + LULL_RECEIVER_DELAY_US;
+
+	return a->maybe_delayed || a->in_flight <= 1 || (a->acked == 1 && stands_out);
+}
+
+static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
+				    const struct lull_ack *a, u32 rtt)
+{
+	bool is_maybe_delayed = lull_is_maybe_delayed(m, a, rtt);
+
+	if (!lull_path_min_rtt(p))
+		lull_delay_record(&p->delay, a->now_us, rtt);
+	m->last_rtt = rtt;
+	if (!is_maybe_delayed)
+		lull_delay_on_sample(&p->delay, a->now_us, rtt, a->acked);
+	else if (rtt > lull_path_min_rtt(p) + lull_path_trigger(p) / 2)
+		return;
+	if (!m->low || rtt < m->low)
+		m->low = rtt;
+	if (lull_path_on_sample(p, a->now_us, rtt)) {
+		lull_path_set_leader(p, a->now_us, p->members == 1 ? m->number : 0);
+		lull_restart_round(m, a->delivered);
+	}
+}
+
+static LULL_INLINE void lull_end_round(struct lull_path *p, struct lull_member *m,
+				       const struct lull_ack *a, bool leads)
+{
+	if (!a->acked || (s32)(a->prior_delivered - m->round_end) < 0)
+		return;
+	m->round_end = a->delivered;
+	if (leads && m->low)
+		lull_path_end_round(p, a->now_us, m->low, m->unlimited);
+	lull_clear_round(m);
+}
+
+static LULL_INLINE void lull_on_ack(struct lull_path *p, struct lull_member *m,
+				    const struct lull_ack *a)
+{
+	u32 left = lull_less(a->in_flight, (u64)a->acked + a->lost);
+	bool may_lead = p->members == 1 || p->phase == LULL_START;
+	bool leads;
+
+	lull_set_in_flight(p, m, left);
+	if (!p->lead.leader && may_lead)
+		lull_take_lead(p, m, a->now_us, a->delivered);
+	leads = lull_leads(p, m);
+	if (leads)
+		p->lead.seen = a->now_us;
+	if (!m->started) {
+		m->round_end = a->delivered - a->acked;
+		m->loss_end = m->round_end;
+		m->started = 1;
+	}
+	if (a->rtt_us)
+		lull_on_rtt(p, m, a, lull_min(a->rtt_us, LULL_RTT_LIMIT));
+	m->unlimited |= a->acked && !a->app_limited;
+	lull_capacity_deliver(&p->capacity, a->acked);
+	if (a->lost && lull_is_new_loss(m, a->prior_delivered)) {
+		lull_path_on_loss(p, a->now_us, m->last_rtt);
+		lull_restart_round(m, a->delivered);
+	}
+	lull_end_round(p, m, a, leads);
+	lull_update(p, m, left, !a->app_limited);
+}
+
+/* A loss without an acknowledgement, or a mark. */
+static LULL_INLINE void lull_on_loss(struct lull_path *p, struct lull_member *m, u64 now_us,
+				     u32 delivered)
+{
+	if (lull_is_new_loss(m, delivered)) {
+		lull_path_on_loss(p, now_us, m->last_rtt);
+		lull_restart_round(m, delivered);
+	}
+	lull_update(p, m, m->in_flight, true);
+}
+
+static LULL_INLINE void lull_on_timeout(struct lull_path *p, struct lull_member *m, u64 now_us,
+					u32 delivered)
+{
+	if (lull_leads(p, m))
+		lull_path_on_timeout(p, now_us);
+	lull_set_in_flight(p, m, 0);
+	lull_restart_round(m, delivered);
+	lull_update(p, m, 0, false);
+}
+
+/* The connection has data, nothing in flight, and no pause before it: what it sends now, it sends
+ * with the window that this leaves. */
+static LULL_INLINE void lull_on_send(struct lull_path *p, struct lull_member *m, u64 now_us,
+				     u32 delivered)
+{
+	if (!m->last_rtt) {
+		lull_set_in_flight(p, m, LULL_PAIR);
+		return;
+	}
+	if (!lull_path_is_at_floor(p) && !lull_leads(p, m) && lull_path_is_lead_free(p, now_us))
+		lull_take_lead(p, m, now_us, delivered);
+	lull_update(p, m, LULL_PAIR, true);
+	if (!m->is_using && now_us >= m->next_pair) {
+		m->next_pair = lull_path_next_slot(p, now_us);
+		m->pause = m->next_pair - now_us;
+	}
+}
+
+/* What the transport may have in flight: whole packets, and never less than one pair, which the
+ * pacing rate spreads. The next pair waits for the last one. */
+static LULL_INLINE u32 lull_cwnd(const struct lull_member *m, u32 in_flight)
+{
+	if (m->window >= LULL_TWO)
+		return (u32)(m->window >> LULL_SHIFT);
+	return in_flight ? in_flight : LULL_PAIR;
+}
+
+/* Bytes per second: a pair in each pause, or a quarter more than the window needs; 0: unpaced. */
+static LULL_INLINE u64 lull_pacing_rate(const struct lull_member *m, u32 srtt_us, u32 mss)
+{
+	u64 rate;
+
+	if (!srtt_us)
+		return 0;
+	if (!m->is_using)
+		return lull_max(1000000ULL * LULL_PAIR * mss / lull_max(m->pause, 1), 1);
+	rate = ((m->window * mss) >> LULL_SHIFT) * 1000000 /
+	       lull_min(srtt_us, lull_max(m->last_rtt, 1));
+	return lull_max(rate + rate / 4, mss * 1000000ULL / LULL_LARGEST_SPACING_US);
+}
+
+/* From the first packet of a pair to the second, in microseconds; 0 where it sends no pairs. */
+static LULL_INLINE u32 lull_spacing(const struct lull_member *m)
+{
+	u64 spacing = lull_max(m->last_rtt / 4, LULL_SMALLEST_SPACING_US);
+
+	if (m->is_using)
+		return 0;
+	return lull_min(lull_min(spacing, m->last_rtt / 2), LULL_LARGEST_SPACING_US);
+}
+
+#endif

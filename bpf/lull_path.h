@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * The state of a path: the mirror of crates/cc/src/lull/path.rs, the reference, which says why each
+ * rule is there.
+ */
+#ifndef LULL_LULL_PATH_H
+#define LULL_LULL_PATH_H
+
+#include "lull_arithmetic.h"
+#include "lull_capacity.h"
+#include "lull_delay.h"
+#include "lull_growth.h"
+#include "lull_types.h"
+
+#define LULL_LEAST_RETURN (4 * LULL_ONE)
+#define LULL_SETTLED_ROUNDS 8
+#define LULL_ALONE_ROUNDS 16
+#define LULL_IGNORED_ROUNDS 2
+#define LULL_MOST_ROUNDS 100
+#define LULL_PAUSE_PACKETS 200
+#define LULL_LONGEST_PAUSE_US 2000000ULL
+#define LULL_LONGEST_SLEEP_US 10000000ULL
+#define LULL_LOSS_PATIENCE_US 500000ULL
+#define LULL_LONG_FLOOR_US 2000000ULL
+#define LULL_LEAD_US 5000000ULL
+
+static LULL_INLINE void lull_path_init(struct lull_path *p)
+{
+	__builtin_memset(p, 0, sizeof(*p));
+	p->window = LULL_TWO;
+	p->idle_share = LULL_ONE;
+}
+
+static LULL_INLINE u64 lull_path_min_rtt(const struct lull_path *p)
+{
+	return lull_delay_min_rtt(&p->delay);
+}
+
+static LULL_INLINE bool lull_path_is_at_floor(const struct lull_path *p)
+{
+	return p->phase == LULL_FLOOR;
+}
+
+static LULL_INLINE u32 lull_path_trigger(const struct lull_path *p)
+{
+	return lull_delay_trigger(&p->delay, lull_capacity_packet_us(&p->capacity));
+}
+
+static LULL_INLINE u64 lull_path_full_window(const struct lull_path *p)
+{
+	return lull_capacity_window(&p->capacity, lull_path_min_rtt(p));
+}
+
+static LULL_INLINE u64 lull_path_current_window(const struct lull_path *p)
+{
+	return lull_capacity_current_window(&p->capacity, lull_path_min_rtt(p));
+}
+
+static LULL_INLINE bool lull_path_is_lead_free(const struct lull_path *p, u64 now_us)
+{
+	u64 silence = lull_min(lull_max(4 * lull_path_min_rtt(p), 200000), 2000000);
+	bool is_due = p->members > 1 && now_us > p->lead.since + LULL_LEAD_US;
+
+	return !p->lead.leader || is_due || now_us > p->lead.seen + silence;
+}
+
+static LULL_INLINE void lull_path_set_leader(struct lull_path *p, u64 now_us, u32 leader)
+{
+	p->lead.leader = leader;
+	p->lead.since = now_us;
+	p->lead.seen = now_us;
+	p->lead.rounds = 0;
+	lull_capacity_restart(&p->capacity);
+}
+
+static LULL_INLINE u64 lull_path_next_slot(struct lull_path *p, u64 now_us)
+{
+	u64 pause = lull_min(LULL_PAUSE_PACKETS * lull_capacity_packet_us(&p->capacity),
+			     LULL_LONGEST_PAUSE_US);
+
+	if (lull_path_is_at_floor(p))
+		pause = lull_min(pause, lull_less(now_us, p->floor_since) / 2);
+	pause = lull_max(pause, 2 * lull_max(lull_path_min_rtt(p), 5000));
+	p->slot = lull_min(lull_max(p->slot, now_us) + pause, now_us + LULL_LONGEST_SLEEP_US);
+	return p->slot;
+}
+
+static LULL_INLINE void lull_path_enter_use(struct lull_path *p, u32 rounds)
+{
+	p->phase = LULL_USE;
+	p->use_rounds = rounds;
+}
+
+static LULL_INLINE void lull_path_end_start_round(struct lull_path *p, bool is_queue, bool unlimited)
+{
+	if (is_queue) {
+		lull_growth_set_mark(&p->growth, lull_min(p->window, lull_path_full_window(p)));
+		p->window = p->growth.mark / 8 * 7;
+		lull_path_enter_use(p, LULL_SETTLED_ROUNDS + 1);
+	} else if (unlimited) {
+		p->window += p->window / 2;
+	}
+}
+
+static LULL_INLINE void lull_path_end_free_round(struct lull_path *p, u64 now_us, u32 trigger,
+						 bool unlimited)
+{
+	u64 delay = lull_max(trigger, lull_delay_full_queue(&p->delay) / 4) / 2;
+	u64 packets = (delay << LULL_SHIFT) / lull_max(lull_capacity_packet_us(&p->capacity), 1);
+	u64 gentle = lull_min(lull_max(packets, LULL_ONE / 4), p->window / 4);
+
+	if (unlimited)
+		p->window = lull_growth_grow(&p->growth, p->window, gentle,
+					     lull_restraint_is_over(&p->restraint, now_us));
+	if (p->use_rounds > LULL_SETTLED_ROUNDS)
+		p->idle_share = lull_min(p->idle_share + p->idle_share / 4, LULL_ONE);
+	p->use_rounds = lull_min(p->use_rounds + 1, LULL_MOST_ROUNDS);
+}
+
+static LULL_INLINE void lull_path_compete(struct lull_path *p, u64 now_us, bool is_harmful)
+{
+	lull_restraint_on_competition(&p->restraint, now_us, lull_path_min_rtt(p), is_harmful);
+	p->alone = 0;
+}
+
+static LULL_INLINE void lull_path_enter_floor(struct lull_path *p, u64 now_us, u32 rounds,
+					      u64 patience)
+{
+	if (rounds < LULL_SETTLED_ROUNDS) {
+		p->patience = lull_min(lull_max(2 * p->patience, lull_path_min_rtt(p)),
+				       LULL_LONGEST_PAUSE_US);
+		lull_growth_limit_mark(&p->growth, p->growth.mark / 2);
+		p->idle_share = lull_max(p->idle_share / 2, LULL_ONE / 8);
+	} else {
+		p->patience = 0;
+	}
+	p->patience = lull_max(p->patience, patience);
+	p->alone = 0;
+	p->window = LULL_ONE;
+	p->phase = LULL_FLOOR;
+	p->floor_since = now_us;
+}
+
+static LULL_INLINE void lull_path_yield_to_others(struct lull_path *p, u64 now_us)
+{
+	bool was_alone = p->alone >= LULL_ALONE_ROUNDS;
+	u64 share = lull_path_current_window(p);
+	u64 full = lull_path_full_window(p);
+	u64 patience = 0;
+
+	lull_path_compete(p, now_us, lull_delay_is_shallow(&p->delay));
+	if (p->window >= full / 4 * 3) {
+		if (was_alone)
+			lull_growth_set_mark(&p->growth, full);
+		else
+			lull_growth_limit_mark(&p->growth, share / 2);
+		patience = 4 * lull_path_min_rtt(p);
+	} else if (p->window <= LULL_LEAST_RETURN || p->window <= p->growth.mark / 4) {
+		lull_growth_limit_mark(&p->growth, lull_min(share, p->growth.mark / 2));
+	} else {
+		lull_growth_limit_mark(&p->growth, share);
+		p->window /= 2;
+		p->use_rounds = lull_min(p->use_rounds, LULL_SETTLED_ROUNDS);
+		return;
+	}
+	lull_path_enter_floor(p, now_us, p->use_rounds, patience);
+}
+
+static LULL_INLINE void lull_path_end_use_round(struct lull_path *p, u64 now_us, bool is_queue,
+						u32 trigger, bool unlimited)
+{
+	u64 least = lull_max(p->window / 8 * 7, LULL_TWO);
+
+	if (!is_queue) {
+		lull_path_end_free_round(p, now_us, trigger, unlimited);
+	} else if (lull_capacity_is_reached(&p->capacity)) {
+		p->window = lull_min(lull_max(lull_path_full_window(p), least), p->window);
+		lull_growth_hold_at(&p->growth, p->window);
+	} else {
+		lull_path_yield_to_others(p, now_us);
+	}
+}
+
+static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32 low, bool unlimited)
+{
+	u32 trigger;
+	bool is_queue;
+
+	lull_delay_record(&p->delay, now_us, low);
+	lull_capacity_end_round(&p->capacity, now_us, 2ULL * lull_delay_noise(&p->delay),
+				p->phase == LULL_START);
+	trigger = lull_path_trigger(p);
+	if (lull_capacity_is_reached(&p->capacity))
+		p->alone = lull_min(p->alone + 1, LULL_MOST_ROUNDS);
+	else if (lull_less(low, lull_path_min_rtt(p)) <= trigger)
+		p->alone -= !!p->alone;
+	p->lead.rounds++;
+	is_queue = lull_delay_queue(&p->delay, low) > trigger;
+	if (p->phase == LULL_START)
+		lull_path_end_start_round(p, is_queue, unlimited);
+	else if (p->phase == LULL_USE && p->lead.rounds > LULL_IGNORED_ROUNDS)
+		lull_path_end_use_round(p, now_us, is_queue, trigger, unlimited);
+	p->window = lull_min(p->window, LULL_WINDOW_LIMIT);
+}
+
+static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32 rtt)
+{
+	u64 memory;
+
+	if (rtt < lull_path_min_rtt(p))
+		lull_delay_record(&p->delay, now_us, rtt);
+	if (!lull_path_is_at_floor(p) ||
+	    lull_delay_queue(&p->delay, rtt) > lull_path_trigger(p) / 2 ||
+	    now_us < p->floor_since + p->patience)
+		return false;
+	if (now_us >= p->floor_since + LULL_LONG_FLOOR_US && !lull_delay_is_shallow(&p->delay)) {
+		lull_growth_set_mark(&p->growth, lull_path_full_window(p));
+		p->idle_share = LULL_ONE;
+	}
+	memory = lull_min(lull_path_full_window(p), p->growth.mark);
+	lull_growth_set_mark(&p->growth, lull_max(memory, LULL_LEAST_RETURN));
+	p->window = lull_max(((memory * p->idle_share) >> LULL_SHIFT) / 4, LULL_LEAST_RETURN);
+	lull_path_enter_use(p, 0);
+	return true;
+}
+
+static LULL_INLINE void lull_path_on_loss_in_use(struct lull_path *p, u64 now_us)
+{
+	bool is_competing = !lull_capacity_is_reached(&p->capacity) ||
+			    p->use_rounds < LULL_SETTLED_ROUNDS;
+
+	if (is_competing || p->window <= LULL_LEAST_RETURN) {
+		lull_path_compete(p, now_us, true);
+		lull_growth_limit_mark(&p->growth, lull_path_current_window(p) / 2);
+		lull_path_enter_floor(p, now_us, p->use_rounds,
+				      lull_max(8 * lull_path_min_rtt(p), LULL_LOSS_PATIENCE_US));
+	} else {
+		p->window /= 2;
+		p->use_rounds = 0;
+	}
+}
+
+static LULL_INLINE void lull_path_on_loss(struct lull_path *p, u64 now_us, u32 rtt)
+{
+	lull_delay_record_full(&p->delay, now_us, rtt);
+	if (p->phase == LULL_START) {
+		p->window = lull_max(p->window / 2, LULL_TWO);
+		lull_growth_set_mark(&p->growth, p->window);
+		lull_path_enter_use(p, LULL_SETTLED_ROUNDS + 1);
+	} else if (p->phase == LULL_USE) {
+		lull_path_on_loss_in_use(p, now_us);
+	}
+}
+
+static LULL_INLINE void lull_path_on_timeout(struct lull_path *p, u64 now_us)
+{
+	if (!lull_path_is_at_floor(p))
+		lull_path_enter_floor(p, now_us,
+				      p->phase == LULL_USE ? p->use_rounds : LULL_SETTLED_ROUNDS, 0);
+}
+
+#endif
