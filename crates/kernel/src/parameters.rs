@@ -21,8 +21,7 @@ pub enum Algorithm {
     Vegas,
     /// TCP-Background, for networks that serve a lower class last: it does not yield by itself.
     Background,
-    /// One controller for all connections of this host that share a path. Under development: `bpf/lull.h`
-    /// holds a stand-in for its algorithm.
+    /// One controller for all connections of this host that share a path: [`lull_cc::lull`].
     Lull,
 }
 

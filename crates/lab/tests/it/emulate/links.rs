@@ -18,7 +18,7 @@ use lull_transport::TcpInfo;
 use super::bulk::Bulk;
 
 /// 10 Mbit/s, of each 1500 bytes 1448 are payload of TCP with timestamps.
-const PAYLOAD_RATE: f64 = 10e6 / 8.0 * 1448.0 / 1500.0;
+pub(super) const PAYLOAD_RATE: f64 = 10e6 / 8.0 * 1448.0 / 1500.0;
 
 /// The codepoint of the lower-effort class.
 const LOWER_EFFORT: u8 = 1;

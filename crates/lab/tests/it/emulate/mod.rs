@@ -3,4 +3,5 @@
 mod bulk;
 mod links;
 mod pairs;
+mod shared;
 mod start;
