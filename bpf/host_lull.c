@@ -61,6 +61,7 @@ static void host_acknowledge(struct lull_path *path, struct lull_member *member,
 		.rtt_us = event->rtt_us,
 		.app_limited = event->app_limited,
 		.maybe_delayed = event->maybe_delayed,
+		.is_small = event->is_small,
 	};
 
 	lull_on_ack(path, member, &ack);

@@ -58,6 +58,7 @@ static LULL_INLINE void begin(struct sock *sk, struct lull_socket *s)
 
 	/* An active open is told of the ACK of its SYN before `init`, and has joined then. */
 	leave_path(s);
+	s->bytes_acked = tcp_of(sk)->bytes_acked;
 	join_path(sk, s);
 	if (s->epoch) {
 		apply(sk, s);
@@ -263,6 +264,7 @@ static LULL_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 	ack.in_flight = rs->prior_in_flight;
 	ack.app_limited = rs->is_app_limited;
 	ack.maybe_delayed = rs->is_ack_delayed;
+	ack.is_small = is_small(tp, ack.acked, &s->bytes_acked);
 	ack.rtt_us = sampled_rtt_us(rs, LULL_RTT_LIMIT);
 	acknowledge_shared(sk, s, p, &ack);
 }

@@ -39,6 +39,18 @@ static LULL_INLINE u32 lull_delay_full_queue(const struct lull_delay *d)
 	return lull_lowest_get(&d->full);
 }
 
+/* The round-trip time to go by, of one that was measured. */
+static LULL_INLINE u32 lull_delay_adjust(struct lull_delay *d, u32 rtt, bool is_small)
+{
+	if (!lull_delay_min_rtt(d)) {
+		d->is_of_small = is_small;
+	} else if (d->is_of_small && !is_small) {
+		d->is_of_small = 0;
+		__builtin_memset(&d->empty, 0, sizeof(d->empty));
+	}
+	return is_small && !d->is_of_small ? lull_max(rtt, lull_delay_min_rtt(d)) : rtt;
+}
+
 static LULL_INLINE void lull_delay_on_sample(struct lull_delay *d, u64 now_us, u32 rtt, u32 packets)
 {
 	noise_floor_on_delivery(&d->noise, packets);

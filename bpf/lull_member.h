@@ -102,9 +102,12 @@ static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 {
 	bool is_maybe_delayed = lull_is_maybe_delayed(m, a, rtt);
 
-	if (!lull_path_min_rtt(p))
-		lull_delay_record(&p->delay, a->now_us, rtt);
 	m->last_rtt = rtt;
+	rtt = lull_delay_adjust(&p->delay, rtt, a->is_small);
+	if (!lull_path_min_rtt(p)) {
+		m->low = 0;
+		lull_delay_record(&p->delay, a->now_us, rtt);
+	}
 	if (!is_maybe_delayed)
 		lull_delay_on_sample(&p->delay, a->now_us, rtt, a->acked);
 	else if (rtt > lull_path_min_rtt(p) + lull_path_trigger(p) / 2)

@@ -27,6 +27,8 @@ struct lull_ack {
 	u32 rtt_us;	     /* 0: no sample */
 	u32 app_limited;     /* the newest packet was sent for want of data, not of window */
 	u32 maybe_delayed; /* the transport knows that the receiver may have held this ACK back */
+	u32 is_small; /* less than three quarters of a full packet each, on average */
+	u32 reserved;
 };
 
 /* What connections of this host that are not in the background send on the path. */
@@ -68,6 +70,8 @@ struct lull_delay {
 	struct lull_lowest empty;
 	struct lull_lowest full; /* the queue that losses have met */
 	struct noise_floor noise;
+	u32 is_of_small; /* no full packet has come yet: `empty` is of small ones */
+	u32 reserved;
 };
 
 struct lull_growth {

@@ -39,6 +39,7 @@ struct lull_socket {
 	struct path_key key;
 	u64 epoch;	 /* of its path; 0: it shares none, and runs Nice by itself */
 	u64 looked_us;	 /* when it last looked which path it is on */
+	u64 bytes_acked; /* the kernel's count at the last ACK */
 	u32 pair_began;	 /* segments sent when the pair was begun */
 	u32 reserved;
 };

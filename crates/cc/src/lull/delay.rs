@@ -40,12 +40,27 @@ impl Lowest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Delay {
     empty: Lowest,
+    /// No full packet has come yet: `empty` is of small ones.
+    is_of_small: bool,
     /// The queue that losses have met.
     full: Lowest,
     noise: NoiseFloor,
 }
 
 impl Delay {
+    /// The round-trip time to go by, of one that was measured: beside a small packet's, that of
+    /// every full one would look like a queue. What small ones have shown is forgotten with the first
+    /// full one.
+    pub(super) fn adjust(&mut self, rtt: u32, is_small: bool) -> u32 {
+        if self.min_rtt() == 0 {
+            self.is_of_small = is_small;
+        } else if self.is_of_small && !is_small {
+            self.is_of_small = false;
+            self.empty = Lowest::default();
+        }
+        if is_small && !self.is_of_small { rtt.max(self.min_rtt()) } else { rtt }
+    }
+
     /// A round-trip time in microseconds that no receiver has held back.
     pub(super) fn handle_sample(&mut self, now: u64, rtt: u32, packets: u32) {
         self.noise.handle_delivery(packets);

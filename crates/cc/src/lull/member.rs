@@ -102,11 +102,13 @@ impl Member {
 
     fn handle_rtt(&mut self, path: &mut Path, ack: &Ack, rtt: u32) {
         let now = ack.now.as_micros();
-        if path.delay.min_rtt() == 0 {
-            path.delay.record(now, rtt);
-        }
         let is_maybe_delayed = self.is_maybe_delayed(ack, rtt);
         self.last_rtt = rtt;
+        let rtt = path.delay.adjust(rtt, ack.is_small);
+        if path.delay.min_rtt() == 0 {
+            self.low = 0;
+            path.delay.record(now, rtt);
+        }
         if !is_maybe_delayed {
             path.delay.handle_sample(now, rtt, ack.acked);
         } else if rtt > path.delay.min_rtt() + path.trigger() / 2 {

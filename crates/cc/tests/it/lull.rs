@@ -145,3 +145,18 @@ fn connection_that_ends_frees_the_lead() {
     second.handle_send(&mut path, Timestamp::from_micros(2_000_000), 2);
     assert_eq!(second.window(), window, "the window passes on");
 }
+
+/// A connection often begins with a short request; then come full packets, which need longer on the
+/// wire.
+#[test]
+fn small_packet_does_not_set_the_lowest_round_trip() {
+    let mut path = Path::default();
+    let mut member = Member::join(&mut path);
+    let small = |now, delivered, rtt| Ack { is_small: true, ..ack(now, delivered, 2, rtt) };
+    member.handle_ack(&mut path, &small(1_000_000, 2, 30_000));
+    assert_eq!(path.min_rtt_micros(), 30_000, "there is nothing better");
+    member.handle_ack(&mut path, &ack(1_030_000, 4, 2, 30_600));
+    assert_eq!(path.min_rtt_micros(), 30_600);
+    member.handle_ack(&mut path, &small(1_060_000, 6, 30_000));
+    assert_eq!(path.min_rtt_micros(), 30_600);
+}
