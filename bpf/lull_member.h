@@ -97,6 +97,12 @@ static LULL_INLINE bool lull_is_maybe_delayed(const struct lull_member *m, const
 	return a->maybe_delayed || a->in_flight <= 1 || (a->acked == 1 && stands_out);
 }
 
+static LULL_INLINE void lull_set_low(const struct lull_path *p, struct lull_member *m, u32 rtt)
+{
+	m->low = rtt;
+	m->low_is_small = p->delay.is_of_small;
+}
+
 static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 				    const struct lull_ack *a, u32 rtt)
 {
@@ -113,7 +119,7 @@ static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 	else if (rtt > lull_path_min_rtt(p) + lull_path_trigger(p) / 2)
 		return;
 	if (!m->low || rtt < m->low)
-		m->low = rtt;
+		lull_set_low(p, m, rtt);
 	if (lull_path_on_sample(p, a->now_us, rtt)) {
 		lull_path_set_leader(p, a->now_us, p->members == 1 ? m->number : 0);
 		lull_restart_round(m, a->delivered);
@@ -126,7 +132,7 @@ static LULL_INLINE void lull_end_round(struct lull_path *p, struct lull_member *
 	if (!a->acked || (s32)(a->prior_delivered - m->round_end) < 0)
 		return;
 	m->round_end = a->delivered;
-	if (leads && m->low)
+	if (leads && m->low && (!m->low_is_small || p->delay.is_of_small))
 		lull_path_end_round(p, a->now_us, m->low, m->unlimited);
 	lull_clear_round(m);
 }

@@ -133,8 +133,8 @@ struct lull_member {
 	u32 loss_end;
 	u32 started;	/* round_end and loss_end count */
 	u32 low;	/* the lowest round-trip time of the round; 0: none */
+	u32 low_is_small; /* it is a small packet's */
 	u32 unlimited;	/* some packet of the round was limited by the window */
-	u32 reserved;
 };
 
 #endif

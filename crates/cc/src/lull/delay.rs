@@ -85,6 +85,11 @@ impl Delay {
         self.empty.get()
     }
 
+    /// Only small packets have been seen.
+    pub(super) fn is_of_small(&self) -> bool {
+        self.is_of_small
+    }
+
     /// How long a queue is that loses packets, in microseconds; 0 while it is unknown.
     pub(super) fn full_queue(&self) -> u32 {
         self.full.get()

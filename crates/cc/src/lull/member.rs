@@ -39,6 +39,8 @@ pub struct Member {
     rounds: Rounds,
     /// The lowest round-trip time of the round; 0 without one.
     low: u32,
+    /// It is a small packet's.
+    low_is_small: bool,
     /// Some packet of the round was limited by the window, not by the application.
     unlimited: bool,
 }
@@ -59,6 +61,7 @@ impl Member {
             last_rtt: 0,
             rounds: Rounds::default(),
             low: 0,
+            low_is_small: false,
             unlimited: false,
         }
     }
@@ -117,6 +120,7 @@ impl Member {
         }
         if self.low == 0 || rtt < self.low {
             self.low = rtt;
+            self.low_is_small = path.delay.is_of_small();
         }
         if path.handle_sample(now, rtt) {
             // The pause behind this pair goes on: with several members another one wakes sooner.
@@ -150,7 +154,8 @@ impl Member {
             self.restart_round(ack.delivered);
         }
         if ack.acked > 0 && self.rounds.pass(ack.delivered, ack.prior_delivered) {
-            if leads && self.low > 0 {
+            let is_valid = !self.low_is_small || path.delay.is_of_small();
+            if leads && self.low > 0 && is_valid {
                 path.end_round(now, self.low, self.unlimited);
             }
             self.low = 0;
