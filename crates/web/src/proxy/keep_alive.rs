@@ -2,7 +2,8 @@
 //!
 //! An upstream closes idle connections after a time that it rarely says. A request that is sent just then is lost: nobody knows
 //! whether the upstream has acted on it. One that may be repeated is sent again over a new connection (RFC 9110 §9.2.2). All
-//! others, such as a `POST`, take an idle connection only if connections were good after twice as long before.
+//! others, such as a `POST`, take an idle connection only if requests were answered over connections that had been idle for twice
+//! as long. That a connection is still open is no evidence: an upstream may close it when the next request comes.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +13,13 @@ const DISTRUST: Duration = Duration::from_secs(60);
 /// What was seen of idle connections to one upstream.
 #[derive(Debug, Default)]
 pub(crate) struct KeepAlive {
-    /// The longest time after which one was still good, of those shorter than any after which one was closed.
+    /// The longest time after which one still served a request, of those shorter than any after which one was closed.
     proven: Duration,
     distrusted_until: Option<Instant>,
 }
 
 impl KeepAlive {
-    /// A connection was good after it had been idle for so long.
+    /// A request was answered over a connection that had been idle for so long.
     pub(crate) fn was_good(&mut self, idle: Duration) {
         self.proven = self.proven.max(idle);
     }

@@ -54,18 +54,15 @@ impl Pool {
     /// The same for a request that must not be lost: only if the upstream is known not to close connections that soon.
     pub(crate) fn take_safe(&self) -> Option<Box<Link>> {
         let mut idle = self.idle();
-        // The one that has been idle for longest says what the upstream does.
-        if let Some(oldest) = idle.front_mut() {
-            let time = oldest.idle_since.elapsed();
-            if oldest.is_reusable() {
-                self.known().was_good(time);
-            } else {
-                self.known().was_closed(time, Instant::now());
-                let closed = idle.pop_front();
-                drop(idle);
-                drop(closed);
-                return None;
-            }
+        // The one that has been idle for longest is the first that the upstream closes.
+        if let Some(oldest) = idle.front_mut()
+            && !oldest.is_reusable()
+        {
+            self.known().was_closed(oldest.idle_since.elapsed(), Instant::now());
+            let closed = idle.pop_front();
+            drop(idle);
+            drop(closed);
+            return None;
         }
         let latest = idle.back()?.idle_since.elapsed();
         let is_safe = latest < self.timeout && self.known().is_safe(latest, Instant::now());
