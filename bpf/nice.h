@@ -165,13 +165,19 @@ static NICE_INLINE void nice_take_one(const struct nice_params *p, struct nice *
 	n->window = less;
 }
 
+/* The longest queue that this round or the one before has seen. */
+static NICE_INLINE u32 nice_queue_us(const struct nice *n)
+{
+	return noise_above(nice_max32(n->round_high, n->last_high), n->rtt.min_rtt);
+}
+
 /* A loss, for which Nice 2.2 has Reno's rules, or a mark (RFC 3168 6.1.2). It is half of the window;
  * RFC 5681 3.1 equation 4 and RFC 6675 5 step 4.2 have half of what is in flight, which is no more.
  * Slow start ends here next time, as in Reno. */
 static NICE_INLINE void nice_halve_for_loss(const struct nice_params *p, struct nice *n)
 {
 	nice_halve(p, n);
-	noise_floor_on_loss(&n->noise);
+	noise_floor_on_loss(&n->noise, nice_queue_us(n));
 	n->ssthresh = n->window;
 	n->recall = 0;
 }
@@ -239,7 +245,7 @@ static NICE_INLINE void nice_on_mark(const struct nice_params *p, struct nice *n
 static NICE_INLINE void nice_on_timeout(struct nice *n, u32 delivered)
 {
 	n->ssthresh = n->window / 2;
-	noise_floor_on_loss(&n->noise);
+	noise_floor_on_loss(&n->noise, nice_queue_us(n));
 	n->recall = 0;
 	n->window = nice_min64(n->window, NICE_ONE);
 	nice_settle(n, delivered);

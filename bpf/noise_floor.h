@@ -16,6 +16,7 @@
 #define NOISE_LARGEST_STEPS 8
 #define NOISE_BLOCK 8
 #define NOISE_LEAST_US 500
+#define NOISE_LOSS_QUEUE_PART 16
 #define NOISE_TRUSTED_PACKETS 4096
 #define NOISE_TRUSTED_US 120000000ULL
 #define NOISE_SHIFT 4
@@ -41,12 +42,15 @@ static NICE_INLINE u32 noise_floor_us(const struct noise_floor *f)
 	bool trusted = !f->has_lost || f->delivered >= NOISE_TRUSTED_PACKETS ||
 		       noise_since(f->reference_at_us, f->lost_at_us) >= NOISE_TRUSTED_US;
 
-	return trusted && f->noise >= 2 * NOISE_LEAST_US ? f->noise : 0;
+	u32 noise = trusted || f->noise < f->limit ? f->noise : f->limit;
+
+	return noise >= 2 * NOISE_LEAST_US ? noise : 0;
 }
 
-/* A loss, a mark or a timeout. */
-static NICE_INLINE void noise_floor_on_loss(struct noise_floor *f)
+/* A loss, a mark or a timeout, while round-trip times were so far above the lowest. */
+static NICE_INLINE void noise_floor_on_loss(struct noise_floor *f, u32 queue_us)
 {
+	f->limit = queue_us / NOISE_LOSS_QUEUE_PART;
 	f->has_lost = 1;
 	f->lost_at_us = f->reference_at_us;
 	f->delivered = 0;

@@ -15,7 +15,7 @@ struct noise_floor {
 	u32 noise;
 	u32 has_lost;
 	u32 delivered; /* since the loss, up to 4096 */
-	u32 reserved;
+	u32 limit;     /* the highest noise floor while noise does not count in full */
 };
 
 #endif

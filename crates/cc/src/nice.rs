@@ -186,6 +186,11 @@ impl Nice {
         self.connections = connections;
     }
 
+    /// The longest queue that this round or the one before has seen, in microseconds.
+    fn queue_micros(&self) -> u32 {
+        self.round.high.max(self.last_high).saturating_sub(self.rtt.min_rtt)
+    }
+
     /// What a packet without a queue has at the most: min_rtt, and jitter.
     fn quiet_rtt(&self) -> u32 {
         self.rtt.min_rtt + self.noise_micros()
@@ -267,7 +272,7 @@ impl Nice {
     /// which is no more. Slow start ends here next time, as in Reno.
     fn halve_for_loss(&mut self) {
         self.halve();
-        self.noise.handle_loss();
+        self.noise.handle_loss(self.queue_micros());
         self.ssthresh = self.window;
         self.recall = 0;
     }
@@ -485,7 +490,7 @@ impl Controller for Nice {
     /// W ← min(W, 1): a timeout never raises a window that was below one already.
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
         self.ssthresh = self.window / 2;
-        self.noise.handle_loss();
+        self.noise.handle_loss(self.queue_micros());
         self.recall = 0;
         self.window = self.window.min(ONE);
         self.settle(delivered);

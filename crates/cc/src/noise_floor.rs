@@ -10,8 +10,8 @@
 //! - Of eight comparisons the lowest round-trip time must be near the path's lowest.
 //! - The highest must not be far above what the differences explain: a burst that fills a queue is
 //!   no jitter.
-//! - After a loss, a mark or a timeout the noise floor is 0 for 4096 packets or two minutes: a
-//!   queue that loses packets is a queue.
+//! - After a loss, a mark or a timeout the noise floor is at most 1/16 of the queue that was seen
+//!   then, for 4096 packets or two minutes: a queue that loses packets is a queue.
 //!
 //! `bpf/noise_floor.h` is the mirror for the kernel; change both together.
 
@@ -31,6 +31,8 @@ const LARGEST_STEPS: u32 = 8;
 const BLOCK: u32 = 8;
 /// Deviations and delays below this are no noise.
 const LEAST_MICROS: u32 = 500;
+/// The part of the queue at a loss that may be noise.
+const LOSS_QUEUE_PART: u32 = 16;
 /// Packets without a loss after which noise counts again.
 const TRUSTED_PACKETS: u32 = 4096;
 /// Time without a loss after which noise counts again, for a connection that sends little.
@@ -55,6 +57,8 @@ pub struct NoiseFloor {
     noise: u32,
     /// A packet was lost, when, and how many were delivered since, up to [`TRUSTED_PACKETS`].
     has_lost: bool,
+    /// The highest noise floor while noise does not count in full.
+    limit: u32,
     lost_at: u64,
     delivered: u32,
 }
@@ -65,11 +69,13 @@ impl NoiseFloor {
         let since_loss = self.reference_at.saturating_sub(self.lost_at);
         let is_trusted =
             !self.has_lost || self.delivered >= TRUSTED_PACKETS || since_loss >= TRUSTED_MICROS;
-        if is_trusted && self.noise >= 2 * LEAST_MICROS { self.noise } else { 0 }
+        let noise = if is_trusted { self.noise } else { self.noise.min(self.limit) };
+        if noise >= 2 * LEAST_MICROS { noise } else { 0 }
     }
 
-    /// A loss, a mark or a timeout.
-    pub fn handle_loss(&mut self) {
+    /// A loss, a mark or a timeout, while round-trip times were so far above the lowest.
+    pub fn handle_loss(&mut self, queue_micros: u32) {
+        self.limit = queue_micros / LOSS_QUEUE_PART;
         self.has_lost = true;
         self.lost_at = self.reference_at;
         self.delivered = 0;
@@ -196,16 +202,18 @@ mod tests {
     }
 
     #[test]
-    fn loss_suspends_the_noise_floor() {
+    fn loss_limits_the_noise_floor_to_part_of_the_queue() {
         let mut floor = NoiseFloor::default();
         let noise = learn(&mut floor, jitter(8_000));
-        floor.handle_loss();
+        floor.handle_loss(64_000);
+        assert_eq!(floor.micros(), 4_000);
+        floor.handle_loss(15_000);
         assert_eq!(floor.micros(), 0);
         floor.handle_delivery(TRUSTED_PACKETS - 1);
         assert_eq!(floor.micros(), 0);
         floor.handle_delivery(1);
         assert_eq!(floor.micros(), noise);
-        floor.handle_loss();
+        floor.handle_loss(0);
         floor.handle_sample(floor.lost_at + TRUSTED_MICROS, MIN_RTT, MIN_RTT);
         assert_eq!(floor.micros(), noise);
     }
