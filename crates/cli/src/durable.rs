@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// A draft that a killed program left behind is used again, so that none pile up. Links and
 /// permissions stay as they are.
 #[derive(Debug)]
-pub(crate) struct Replacement {
+pub struct Replacement {
     path: PathBuf,
     draft: PathBuf,
     file: File,
@@ -25,7 +25,7 @@ impl Replacement {
     /// # Errors
     /// If something else than a file is there, if another program is replacing it, or if nothing
     /// can be written beside it.
-    pub(crate) fn begin(path: &Path) -> io::Result<Self> {
+    pub fn begin(path: &Path) -> io::Result<Self> {
         let path = match fs::canonicalize(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
             result => result?,
@@ -47,7 +47,7 @@ impl Replacement {
     ///
     /// # Errors
     /// If it cannot be written. The file is as it was then.
-    pub(crate) fn finish(
+    pub fn finish(
         mut self,
         write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
     ) -> io::Result<()> {

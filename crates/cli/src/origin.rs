@@ -147,7 +147,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", default_value = "nice", value_parser = congestion_control)]
     cc: String,
     /// The class of its packets: le or none
-    #[arg(long, value_name = "DSCP", default_value = "le", value_parser = crate::web::dscp)]
+    #[arg(long, value_name = "DSCP", default_value = "le", value_parser = lull_cli::arguments::dscp)]
     dscp: Dscp,
     /// Refuse a file whose path differs from another's only in case: wherever replicas are copied to a
     /// file system that does not tell cases apart, one of them would be lost. In a watched folder such a
@@ -176,7 +176,7 @@ pub(crate) struct TicketArgs {
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
     /// For how many seconds it can be used
-    #[arg(long, value_name = "S", default_value = "86400", value_parser = crate::web::seconds)]
+    #[arg(long, value_name = "S", default_value = "86400", value_parser = lull_cli::arguments::seconds)]
     valid: Duration,
 }
 
@@ -223,7 +223,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
             println!("made an origin in {}", folder.display());
         }
         Command::Run(args) => {
-            let token = args.token_file.as_deref().map(crate::web::token).transpose()?;
+            let token = args.token_file.as_deref().map(lull_cli::arguments::token).transpose()?;
             let service = OriginService {
                 daemon: OriginOptions {
                     config: Config {

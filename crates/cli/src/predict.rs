@@ -1,7 +1,7 @@
 //! `lull predict`: what visitors of a site may want next, learned from its access logs.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, IsTerminal, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,14 +16,13 @@ use lull_speculate::predict::PpmParameters;
 use lull_web::nps::Learn;
 use lull_web::proxy::Event;
 
-use crate::durable::Replacement;
+use lull_cli::durable::Replacement;
+use lull_cli::logs::{Contents, LogArgs, Logs};
+use lull_cli::text::{count, plain, say, table};
 
-pub(crate) mod contents;
 mod eval;
 mod explain;
-pub(crate) mod input;
 mod train;
-mod unpack;
 
 /// Memory that a model may take.
 const MOST: Bytes = Bytes(1 << 30);
@@ -70,7 +69,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
 pub(crate) fn of_a_site(
     file: Option<&Path>,
     key: Option<&Path>,
-    (logs, how): (&[PathBuf], &input::LogArgs),
+    (logs, how): (&[PathBuf], &LogArgs),
     sites: &[String],
     is_named_by_query: impl Fn(&str) -> bool + Send + 'static,
 ) -> anyhow::Result<Learn> {
@@ -89,7 +88,7 @@ pub(crate) fn of_a_site(
         }
     }
     let has_logs = !logs.is_empty();
-    let logs = input::Logs::named(logs, how)?.of_sites(sites);
+    let logs = Logs::named(logs, how)?.of_sites(sites);
     logs.check()?;
     let file = file.map(Path::to_owned);
     let learn: Learn = Box::new(move |tell: &dyn Fn(&Event), is_ending: &AtomicBool| {
@@ -116,11 +115,11 @@ pub(crate) fn of_a_site(
             }
             tell(&match read {
                 Ok(contents) => {
-                    let several = |log: &contents::Contents| {
+                    let several = |log: &Contents| {
                         let sites = log.several_sites()?;
                         Some(format!("{} is {sites}; --site NAME leaves the others out", log.name))
                     };
-                    let unread = contents.iter().filter_map(contents::Contents::unread);
+                    let unread = contents.iter().filter_map(Contents::unread);
                     let unread = unread.chain(contents.iter().filter_map(several)).collect();
                     Event::Learned { requests: learned, unread }
                 }
@@ -236,57 +235,6 @@ fn share(text: &str) -> Result<f64, &'static str> {
     share.ok_or("write a part of the time between 0 and 1, such as 0.5")
 }
 
-/// A text out of a log, of which nothing may tell a terminal what to do.
-fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            plain.extend(character.escape_default());
-        } else {
-            plain.push(character);
-        }
-    }
-    plain
-}
-
-/// A count of something.
-fn count(number: u64, one: &str, more: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { more })
-}
-
-/// Rows with columns below each other: the first to the left, all others to the right, the last
-/// free.
-fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
-    };
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            line += &match column {
-                0 => format!("{cell:<width$}"),
-                _ if column + 1 == columns => format!("  {cell}"),
-                _ => format!("  {cell:>width$}"),
-            };
-        }
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
-}
-
-fn say(text: &str) -> anyhow::Result<()> {
-    io::stdout().write_all(text.as_bytes()).context("cannot write")
-}
-
-/// Whether people watch.
-fn is_watched() -> bool {
-    io::stderr().is_terminal()
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -323,10 +271,8 @@ mod tests {
             let told = std::cell::RefCell::new(Vec::new());
             let logs = std::slice::from_ref(&log);
             let learn =
-                of_a_site(Some(&file), Some(&key), (logs, &input::LogArgs::default()), &[], |_| {
-                    false
-                })
-                .unwrap();
+                of_a_site(Some(&file), Some(&key), (logs, &LogArgs::default()), &[], |_| false)
+                    .unwrap();
             let tell = |event: &Event| match event {
                 Event::Learned { requests, unread } => {
                     told.borrow_mut().push((*requests, unread.clone()));

@@ -84,7 +84,7 @@ struct Waiting {
     #[arg(long, value_name = "NAME")]
     wait: Vec<String>,
     /// For how many seconds, at most [default: as long as it takes]
-    #[arg(long, value_name = "S", requires = "wait", value_parser = crate::web::seconds)]
+    #[arg(long, value_name = "S", requires = "wait", value_parser = lull_cli::arguments::seconds)]
     timeout: Option<Duration>,
 }
 

@@ -18,7 +18,7 @@ use lull_replicate::service::{ReplicaService, run_replica, runtime};
 
 use crate::origin::{clock, teller};
 use crate::publish::progress::ReplicaBar;
-use crate::web::seconds;
+use lull_cli::arguments::seconds;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

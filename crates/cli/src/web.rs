@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use http::HeaderValue;
+use lull_cli::arguments::{dscp, seconds};
 use lull_transport::{Dscp, Options};
 use lull_web::proxy::{
     AccessLog, CertificateFiles, Config, Event, Inherited, Limits, Listen, Listener, Server,
@@ -18,8 +19,6 @@ use telling::Teller;
 
 mod prefetch;
 mod telling;
-
-pub(crate) use prefetch::token;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -166,23 +165,9 @@ struct BackgroundArgs {
     dscp: Dscp,
 }
 
-pub(crate) fn seconds(text: &str) -> Result<Duration, &'static str> {
-    const HELP: &str = "write a number of seconds above 0, such as 30 or 0.5";
-    let seconds: f64 = text.parse().map_err(|_| HELP)?;
-    Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero()).ok_or(HELP)
-}
-
 fn header_bytes(text: &str) -> Result<usize, &'static str> {
     let bytes = text.parse().ok().filter(|bytes| (8192..=1 << 20).contains(bytes));
     bytes.ok_or("write a number of bytes from 8192 to 1048576")
-}
-
-pub(crate) fn dscp(text: &str) -> Result<Dscp, &'static str> {
-    match text {
-        "le" => Ok(Dscp::Le),
-        "none" => Ok(Dscp::None),
-        _ => Err("it is le or none"),
-    }
 }
 
 impl Args {

@@ -101,7 +101,7 @@ pub fn contain(signals: Signals, body: impl FnOnce(&Container) -> u8) -> Result<
 }
 
 /// An error and what caused it, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -12,9 +12,9 @@
 //! were delivered at the far end, which depends on timers, is part of every [`Record`].
 //!
 //! ```no_run
-//! use lull_lab::emulate::{Emulator, Topology};
+//! use lull_emulator::{Emulator, Topology};
 //!
-//! # fn main() -> Result<(), lull_lab::emulate::Error> {
+//! # fn main() -> Result<(), lull_emulator::Error> {
 //! let emulator = Emulator::start(&Topology::default())?;
 //! let server = emulator.right(0).clone();
 //! let listener = server.enter(|| std::net::TcpListener::bind((server.v4(), 80)))?;
@@ -51,17 +51,19 @@ mod frame;
 mod goodput;
 mod host;
 mod netlink;
+pub mod provenance;
+pub mod random;
 mod session;
 mod socket;
 mod statistics;
-pub(crate) mod sys;
+mod sys;
 mod topology;
 mod trace;
+pub mod traffic;
 mod wire;
 
 use commands::{Command, Commands};
-pub(crate) use contain::chain;
-pub use contain::{Container, Signals, contain};
+pub use contain::{Container, Signals, chain, contain};
 use engine::{Engine, Outcome};
 pub use error::Error;
 pub use host::Host;
@@ -73,11 +75,10 @@ pub use socket::{set_congestion_control, set_dscp};
 use statistics::WindowTally;
 pub use statistics::{
     ClassStatistics, Counts, DirectionStatistics, FlowKey, FlowStatistics, LinkDescription, Record,
-    Sample, Series, Spread, TopologyDescription, Window,
+    Sample, Series, Spread, TopologyDescription, Window, rounded,
 };
-pub use sys::process_exists;
-pub(crate) use topology::suited;
-pub use topology::{Backend, Buffer, Link, LinkRate, ParseError, Topology, parse_duration};
+pub use sys::{end_with_parent, process_exists};
+pub use topology::{Backend, Buffer, Link, LinkRate, ParseError, Topology, parse_duration, suited};
 pub use trace::read_trace;
 pub use wire::Wire;
 

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The generator that `seed` starts.
+    pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
     /// 64 bits, all values alike.
-    pub(crate) fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,22 +22,22 @@ impl Random {
     }
 
     /// Evenly distributed, from 0 up to and without 1.
-    fn uniform(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    pub fn uniform(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// A number below `count`, all of them alike.
-    pub(crate) fn below(&mut self, count: usize) -> usize {
+    pub fn below(&mut self, count: usize) -> usize {
         (self.uniform() * count as f64) as usize
     }
 
     /// Evenly distributed from nothing to `most`.
-    pub(super) fn within(&mut self, most: Duration) -> Duration {
+    pub fn within(&mut self, most: Duration) -> Duration {
         most.mul_f64(self.uniform())
     }
 
     /// Exponentially distributed; a hundred times the mean at most.
-    pub(super) fn exponential(&mut self, mean: Duration) -> Duration {
+    pub fn exponential(&mut self, mean: Duration) -> Duration {
         mean.mul_f64((-(1.0 - self.uniform()).ln()).min(100.0))
     }
 }

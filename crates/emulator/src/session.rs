@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::contain::{Container, Signals, Supervisor, chain};
 use super::statistics::{Counts, DirectionStatistics, LinkDescription, Record, Spread};
 use super::{Emulator, Error, Host, Topology, contain};
-use crate::record::{Origin, Program};
+use crate::provenance::{Origin, Program};
 
 /// The exit code if the emulator itself fails; `env`, `timeout` and `nohup` use the same.
 pub(super) const FAILED: u8 = 125;

@@ -175,7 +175,7 @@ pub(super) fn enter_on_exec(command: &mut Command, namespace: Arc<OwnedFd>) {
 }
 
 /// Lets `command` end when the thread that starts it does.
-pub(crate) fn end_with_parent(command: &mut Command) {
+pub fn end_with_parent(command: &mut Command) {
     let end = || Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?);
     // SAFETY: between fork and exec the closure makes a system call, and allocates nothing.
     unsafe { command.pre_exec(end) };

@@ -230,7 +230,7 @@ impl Topology {
 
 /// A discipline with the parameters filled in that depend on its link: RED's time for a packet,
 /// CoDel's largest packet.
-pub(crate) fn suited(discipline: Discipline, rate: Rate, packet_bytes: u64) -> Discipline {
+pub fn suited(discipline: Discipline, rate: Rate, packet_bytes: u64) -> Discipline {
     match discipline {
         Discipline::Red(mut parameters) if parameters.packet_time_nanos == 0 => {
             let time = rate.time_for(Bytes(packet_bytes));

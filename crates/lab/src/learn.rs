@@ -16,7 +16,7 @@ use lull_speculate::predict::{Asker, Ppm, PpmParameters, Predictor as _, priorit
 use serde::Serialize;
 
 use crate::record::rounded;
-use crate::traffic::random::Random;
+use lull_emulator::random::Random;
 
 /// Lines that are made up at a time.
 const BATCH: u64 = 50_000;
@@ -209,7 +209,7 @@ impl Site {
 
     /// A rank from 0 below `bound`, with a probability that falls as 1/rank.
     fn rank(&mut self, bound: u64) -> u64 {
-        let uniform = (self.random.next() >> 11) as f64 / (1u64 << 53) as f64;
+        let uniform = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         (((bound as f64 + 1.0).powf(uniform) - 1.0) as u64).min(bound - 1)
     }
 
@@ -222,7 +222,7 @@ impl Site {
     fn line(&mut self, text: &mut String) {
         self.lines += 1;
         if self.visitors.len() < PRESENT {
-            let (page, name) = (self.popular(), self.random.next());
+            let (page, name) = (self.popular(), self.random.next_u64());
             let pages = 1 + self.random.below(10) as u64;
             self.visitors.push(Visitor { name, page, files: FILES, pages });
         }

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 
-use crate::emulate::Host;
+use lull_emulator::Host;
 
 /// What a client that changes replicas has seen.
 const SESSION: HeaderName = HeaderName::from_static("lull-session");

@@ -18,6 +18,7 @@
 
 mod bound;
 mod copy;
+mod generated;
 mod namespace;
 pub mod pipe;
 mod probe;
@@ -31,6 +32,7 @@ use std::path::Path;
 
 pub use bound::bound;
 pub use copy::PublicCopy;
+pub use generated::assert_generated;
 pub use namespace::enter_own_namespaces;
 pub use probe::{Missing, bpf, command, fuse, root, user_namespaces};
 

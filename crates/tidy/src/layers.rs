@@ -3,11 +3,12 @@
 use crate::manifest::{self, Kind};
 use crate::{Finding, Tree};
 
-/// `cli → web, replicate, lab → transport, kernel, sim, speculate → cc`: a crate imports only what
-/// stands in a line below its own. `lab` runs `web` and `replicate` as processes, as a user would.
+/// `cli → web, replicate, lab, load → emulator → transport, kernel, sim, speculate → cc`: a crate imports only crates
+/// of the lines below its own. `lab` and `load` run `web` and `replicate` as processes, as a user would.
 const ARROW: &[&[&str]] = &[
     &["cli"],
-    &["web", "replicate", "lab"],
+    &["web", "replicate", "lab", "load"],
+    &["emulator"],
     &["transport", "kernel", "sim", "speculate"],
     &["cc"],
 ];
@@ -89,7 +90,13 @@ mod tests {
 
     #[test]
     fn along_the_arrow_is_fine() {
-        for (from, to) in [("cli", "cc"), ("cli", "web"), ("lab", "sim"), ("web", "speculate")] {
+        for (from, to) in [
+            ("cli", "cc"),
+            ("cli", "web"),
+            ("lab", "sim"),
+            ("load", "emulator"),
+            ("web", "speculate"),
+        ] {
             assert_eq!(import(from, to, "dependencies"), [], "{from} → {to}");
         }
         assert_eq!(import("transport", "kernel", "dev-dependencies"), []);
@@ -109,6 +116,9 @@ mod tests {
             ("web", "cli"),
             ("lab", "web"),
             ("lab", "replicate"),
+            ("lab", "load"),
+            ("load", "web"),
+            ("emulator", "lab"),
             ("kernel", "transport"),
             ("kernel", "sim"),
             ("sim", "speculate"),

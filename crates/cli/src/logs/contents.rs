@@ -11,8 +11,9 @@ const MANY: u64 = 20;
 
 /// What was in a log.
 #[derive(Debug)]
-pub(crate) struct Contents {
-    pub(super) name: String,
+pub struct Contents {
+    /// The name of the log, as messages show it.
+    pub name: String,
     pub(super) what: What,
     /// Why what follows could not be unpacked.
     pub(super) damage: Option<String>,
@@ -37,7 +38,7 @@ pub(super) enum What {
 }
 
 /// What was in logs, for programs that can leave sites out.
-pub(super) fn text(all: &[Contents]) -> String {
+pub fn text(all: &[Contents]) -> String {
     let mut text: String = all.iter().map(Contents::text).collect();
     if all.iter().any(|one| one.several_sites().is_some()) {
         text += "--site NAME leaves the other sites out\n";
@@ -47,18 +48,18 @@ pub(super) fn text(all: &[Contents]) -> String {
 
 impl Contents {
     /// The requests that were read.
-    pub(crate) fn entries(&self) -> u64 {
+    pub fn entries(&self) -> u64 {
         self.reader().map_or(0, Reader::entries)
     }
 
     /// The sites that it is of, if these are several and nobody said which are meant: what is learned from one
     /// would be suggested on the others. Clients make names up, so one of a twentieth of the requests counts.
-    pub(crate) fn several_sites(&self) -> Option<String> {
+    pub fn several_sites(&self) -> Option<String> {
         let reader = self.reader().filter(|_| !self.is_of_some)?;
         let often = |count: u64| count >= reader.entries().div_ceil(20);
         let sites = reader.sites().filter(|(_, count)| often(*count));
         let sites: Vec<String> =
-            sites.map(|(site, count)| format!("{} ({count})", super::plain(site))).collect();
+            sites.map(|(site, count)| format!("{} ({count})", crate::text::plain(site))).collect();
         (sites.len() > 1).then(|| format!("of several sites: {}", sites.join(", ")))
     }
 
@@ -71,7 +72,7 @@ impl Contents {
 
     /// Why nothing could be read of it, on one line: the reason of most lines, one of them, and the way out. None
     /// if it is empty, or something was read.
-    pub(crate) fn refusal(&self) -> Option<String> {
+    pub fn refusal(&self) -> Option<String> {
         let name = &self.name;
         let reader = match &self.what {
             What::Log(reader) if reader.entries() == 0 => reader,
@@ -90,7 +91,7 @@ impl Contents {
         let Some((why, bad)) = most_of(reader) else {
             return Some(format!("{name} has {FOREIGN}: {}", way_out(LineError::NoFields)));
         };
-        let (first, sample) = (bad.first, super::plain(&bad.sample));
+        let (first, sample) = (bad.first, crate::text::plain(&bad.sample));
         Some(format!(
             "{name} has {FOREIGN}: {why}, as in line {first}: {sample}: {}",
             way_out(*why)
@@ -98,7 +99,7 @@ impl Contents {
     }
 
     /// What could not be read of it, with the reason of most of that and a line for an example.
-    pub(crate) fn unread(&self) -> Option<String> {
+    pub fn unread(&self) -> Option<String> {
         if let Some(refusal) = self.refusal() {
             return Some(refusal);
         }
@@ -111,9 +112,9 @@ impl Contents {
         Some(format!(
             "{} has {}, most of them as line {}: {why}: {}",
             self.name,
-            super::count(count, "line that cannot be read", "lines that cannot be read"),
+            crate::text::count(count, "line that cannot be read", "lines that cannot be read"),
             most.first,
-            super::plain(&most.sample)
+            crate::text::plain(&most.sample)
         ))
     }
 
@@ -137,7 +138,8 @@ impl Contents {
         notes
     }
 
-    pub(crate) fn json(&self) -> Value {
+    /// The contents as JSON.
+    pub fn json(&self) -> Value {
         let Some(reader) = self.reader() else {
             let bad = match &self.what {
                 What::Foreign(reader) => json!([{
@@ -177,7 +179,8 @@ impl Contents {
         })
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// The contents as lines of text.
+    pub fn text(&self) -> String {
         let reader = match &self.what {
             What::Log(reader) => reader,
             What::Nothing if self.damage.is_none() => return format!("{}: empty\n", self.name),
@@ -187,14 +190,14 @@ impl Contents {
             "{}: {}, {}, {}\n",
             self.name,
             reader.shape(),
-            super::count(reader.lines(), "line", "lines"),
-            super::count(reader.entries(), "request", "requests"),
+            crate::text::count(reader.lines(), "line", "lines"),
+            crate::text::count(reader.entries(), "request", "requests"),
         );
         if let Some(sites) = self.several_sites() {
             text += &format!("  {sites}\n");
         }
         if self.others > 0 {
-            let requests = super::count(self.others, "request", "requests");
+            let requests = crate::text::count(self.others, "request", "requests");
             text += &format!("  {requests} of other sites: left out\n");
         }
         for note in self.notes() {
@@ -203,9 +206,9 @@ impl Contents {
         for (why, bad) in reader.bad() {
             text += &format!(
                 "  {}: {why}; line {}: {}\n",
-                super::count(bad.count, "bad line", "bad lines"),
+                crate::text::count(bad.count, "bad line", "bad lines"),
                 bad.first,
-                super::plain(&bad.sample)
+                crate::text::plain(&bad.sample)
             );
         }
         text

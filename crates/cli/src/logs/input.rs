@@ -27,7 +27,7 @@ const NEAR: Duration = Duration::from_secs(30 * 60);
 
 /// How to read logs, and which of their addresses are the clients'.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct LogArgs {
+pub struct LogArgs {
     /// How the lines are written, if Lull does not find it out: an nginx log_format, an Apache LogFormat, or
     /// json:client=FIELD,time=FIELD,url=FIELD,method=FIELD,status=FIELD,... for JSON with other names
     #[arg(long, value_name = "FORMAT")]
@@ -44,7 +44,7 @@ pub(crate) struct LogArgs {
 
 impl LogArgs {
     /// Whether any of them is given.
-    pub(crate) fn are_given(&self) -> bool {
+    pub fn are_given(&self) -> bool {
         let LogArgs { format, client_field, trusted_proxy } = self;
         format.is_some() || client_field.is_some() || !trusted_proxy.is_empty()
     }
@@ -93,11 +93,11 @@ impl Source {
 }
 
 /// When logs begin, and when they end.
-pub(crate) type Ends = (Timestamp, Timestamp);
+pub type Ends = (Timestamp, Timestamp);
 
 /// The logs of a command line, in the order of their times.
 #[derive(Debug)]
-pub(crate) struct Logs {
+pub struct Logs {
     sources: Vec<Source>,
     /// When each begins, where that was looked for.
     begins: Vec<Option<Timestamp>>,
@@ -112,7 +112,7 @@ impl Logs {
     ///
     /// # Errors
     /// As for [`named`](Logs::named) and [`in_order`](Logs::in_order).
-    pub(crate) fn find(paths: &[PathBuf], how: &LogArgs) -> anyhow::Result<Self> {
+    pub fn find(paths: &[PathBuf], how: &LogArgs) -> anyhow::Result<Self> {
         Logs::named(paths, how)?.in_order()
     }
 
@@ -120,14 +120,15 @@ impl Logs {
     ///
     /// # Errors
     /// If one can be none.
-    pub(crate) fn named(paths: &[PathBuf], how: &LogArgs) -> anyhow::Result<Self> {
+    pub fn named(paths: &[PathBuf], how: &LogArgs) -> anyhow::Result<Self> {
         let mut sources = Vec::new();
         for path in paths {
             let is_stream = path.as_os_str() == "-";
             if is_stream && sources.iter().any(|source| matches!(source, Source::Stream)) {
-                return Err(
-                    crate::Misuse("'-' stands there twice, and can be read once".into()).into()
-                );
+                return Err(crate::message::Misuse(
+                    "'-' stands there twice, and can be read once".into(),
+                )
+                .into());
             }
             if !is_stream && path.is_dir() {
                 bail!("{} is a folder: name the logs in it", path.display());
@@ -147,7 +148,7 @@ impl Logs {
 
     /// The same without lines of which the log says that they are of another site than these; if these are
     /// none, all lines.
-    pub(crate) fn of_sites(mut self, sites: &[String]) -> Self {
+    pub fn of_sites(mut self, sites: &[String]) -> Self {
         self.sites = sites.to_vec();
         self
     }
@@ -156,7 +157,7 @@ impl Logs {
     ///
     /// # Errors
     /// If one cannot be.
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
+    pub fn check(&self) -> anyhow::Result<()> {
         for source in &self.sources {
             if matches!(source, Source::File(_)) {
                 source.open()?;
@@ -170,7 +171,7 @@ impl Logs {
     ///
     /// # Errors
     /// If one cannot be read.
-    pub(crate) fn in_order(mut self) -> anyhow::Result<Self> {
+    pub fn in_order(mut self) -> anyhow::Result<Self> {
         if self.sources.len() > 1 {
             self.hold()?;
             let mut timed = Vec::new();
@@ -185,7 +186,7 @@ impl Logs {
     }
 
     /// Makes sure that all can be read more than once.
-    pub(crate) fn hold(&mut self) -> anyhow::Result<()> {
+    pub fn hold(&mut self) -> anyhow::Result<()> {
         for source in &mut self.sources {
             if source.is_read_once() {
                 // As it is packed, which takes less memory.
@@ -198,8 +199,8 @@ impl Logs {
     }
 
     /// Shows how far each of the next passes has come, on a terminal.
-    pub(crate) fn show(&mut self, what: &'static str) {
-        if !super::is_watched() {
+    pub fn show(&mut self, what: &'static str) {
+        if !crate::text::is_watched() {
             return;
         }
         let length = |source: &Source| match source {
@@ -221,7 +222,7 @@ impl Logs {
     }
 
     /// Takes the bar away.
-    pub(crate) fn hide(&mut self) {
+    pub fn hide(&mut self) {
         self.bar.finish_and_clear();
         self.bar = ProgressBar::hidden();
     }
@@ -230,7 +231,7 @@ impl Logs {
     ///
     /// # Errors
     /// As for it.
-    pub(crate) fn read_shown(
+    pub fn read_shown(
         &mut self,
         what: &'static str,
         take: impl FnMut(&Entry<'_>),
@@ -246,7 +247,7 @@ impl Logs {
     ///
     /// # Errors
     /// As for [`read`](Logs::read).
-    pub(crate) fn span(&mut self) -> anyhow::Result<(Vec<Contents>, Option<Ends>)> {
+    pub fn span(&mut self) -> anyhow::Result<(Vec<Contents>, Option<Ends>)> {
         self.hold()?;
         let mut span = Span::default();
         let contents = self.read_shown("looking", |entry| span.note(entry.at))?;
@@ -258,7 +259,7 @@ impl Logs {
     ///
     /// # Errors
     /// If a log cannot be read, or none has a request and one has lines.
-    pub(crate) fn read(&self, take: impl FnMut(&Entry<'_>)) -> anyhow::Result<Vec<Contents>> {
+    pub fn read(&self, take: impl FnMut(&Entry<'_>)) -> anyhow::Result<Vec<Contents>> {
         self.read_while(&|| true, take)
     }
 
@@ -266,7 +267,7 @@ impl Logs {
     ///
     /// # Errors
     /// As for [`read`](Logs::read).
-    pub(crate) fn read_while(
+    pub fn read_while(
         &self,
         goes_on: &dyn Fn() -> bool,
         mut take: impl FnMut(&Entry<'_>),

@@ -10,9 +10,9 @@ use lull_speculate::observe::{ClientHasher, Limits, Observer};
 use lull_speculate::predict::{Ppm, PpmParameters, Predictor, TopN};
 use serde_json::{Map, Value, json};
 
-use super::contents::{self, Contents};
-use super::input::{LogArgs, Logs};
 use super::{say, table};
+use lull_cli::logs::contents::{self, Contents};
+use lull_cli::logs::{LogArgs, Logs};
 
 const EXAMPLES: &str = "\
 Examples:

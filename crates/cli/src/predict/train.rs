@@ -11,10 +11,10 @@ use lull_speculate::observe::{ClientHasher, Ignored, Limits};
 use lull_speculate::predict::PpmParameters;
 use serde_json::json;
 
-use super::contents::{self, Contents};
-use super::input::{LogArgs, Logs};
 use super::{Known, count, say};
-use crate::durable::Replacement;
+use lull_cli::durable::Replacement;
+use lull_cli::logs::contents::{self, Contents};
+use lull_cli::logs::{LogArgs, Logs};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,6 +1,6 @@
 //! What `lull web` is told of prefetching.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use http::HeaderValue;
 use lull_cc::Bytes;
+use lull_cli::arguments::{seconds, token};
 use lull_speculate::budget::Parameters;
 use lull_web::nps::{
     Access, ByteCaps, KEPT_TIMES, LeastWorth, MonitorSettings, Nps, Save, ServiceWorker, Settings,
@@ -17,9 +18,9 @@ use lull_web::nps::{
 use lull_web::policy::{self, Harmless, OwnersRules, Pattern, Policy};
 use lull_web::proxy::Listen;
 
-use crate::durable::Replacement;
 use crate::predict;
-use crate::predict::input::LogArgs;
+use lull_cli::durable::Replacement;
+use lull_cli::logs::LogArgs;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Prefetching")]
@@ -70,7 +71,7 @@ pub(super) struct PrefetchArgs {
     /// For experiments: the paper's budget (SSR 5.2.2), for which answers to a probe are late from so many
     /// seconds on. It grows by one and never doubles, and lists go by chance. Once for each --probe
     #[arg(long, value_name = "S", conflicts_with = "plain", requires = "probe",
-        value_parser = super::seconds)]
+        value_parser = seconds)]
     paper_budget: Vec<Duration>,
     /// Fetch only what is worth it before the visitor points at a link to it: seconds of waiting that it saves
     /// on average for each megabyte that it costs. More of them spare bytes, and 0 fetches whatever may be wanted
@@ -145,21 +146,6 @@ fn budget(late_from: &[Duration], objects: usize) -> anyhow::Result<Option<Param
         }
     }
 }
-
-/// The token in a file: its first line.
-pub(crate) fn token(path: &Path) -> anyhow::Result<String> {
-    let shown = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-    let token = text.lines().next().unwrap_or_default().trim();
-    // Short ones are guessed.
-    if token.len() < SHORTEST_TOKEN {
-        bail!("the token in {shown} is too short: write {SHORTEST_TOKEN} characters or more");
-    }
-    Ok(token.to_owned())
-}
-
-/// What a token has at least.
-const SHORTEST_TOKEN: usize = 16;
 
 impl PrefetchArgs {
     /// Where the service worker fetches from, if there is to be one.
@@ -278,6 +264,8 @@ fn save(path: PathBuf, what: &'static str) -> Save {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn settings(arguments: &[&str]) -> Settings {

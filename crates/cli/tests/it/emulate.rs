@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lull_lab::emulate::process_exists;
+use lull_emulator::process_exists;
 use lull_testing::{
     Missing, PublicCopy, bound, command, enter_own_namespaces, needs, root, user_namespaces,
 };
@@ -131,11 +131,11 @@ fn it_runs_within_itself() {
 #[test]
 fn a_user_without_privilege_gets_the_same_link() {
     needs!(root(), user_namespaces(), command("ip"), command("iperf3"));
-    let copy = PublicCopy::of(Path::new(env!("CARGO_BIN_EXE_lull")));
+    let copy = PublicCopy::of(Path::new(env!("CARGO_BIN_EXE_lull-lab")));
     let script = "ip netns exec right1 iperf3 -s -1 >/dev/null & sleep 0.5
                   iperf3 -c $LULL_RIGHT_1 -C reno -t 3 -O 1 -J";
     let output = Command::new(copy.program())
-        .args(["lab", "emulate", "--", "sh", "-c", script])
+        .args(["emulate", "--", "sh", "-c", script])
         .current_dir("/")
         .stdin(Stdio::null())
         .uid(NOBODY)

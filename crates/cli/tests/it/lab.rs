@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::{Kept, Service, finish, lull, shell};
-use lull_lab::emulate::process_exists;
+use lull_emulator::process_exists;
 use lull_testing::{bound, bpf, command, needs, root};
 use serde_json::Value;
 

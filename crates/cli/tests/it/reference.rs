@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
-use lull_testing::{command, needs, root};
+use lull_testing::{assert_generated, command, needs, root};
 
 use crate::support::{LULL, finish};
 
@@ -54,13 +53,7 @@ fn reference_of_metrics_is_current() {
             let _ = writeln!(page, "| `{name}` | {} | {help} |", kind(&metrics, name));
         }
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/metrics.md");
-    if std::env::var_os("LULL_WRITE_REFERENCE").is_some() {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, &page).unwrap();
-    }
-    let current = fs::read_to_string(&path).unwrap_or_default();
-    assert!(current == page, "{} is old: run scripts/docs.sh --write", path.display());
+    assert_generated("docs/reference/metrics.md", &page);
 }
 
 fn kind<'a>(metrics: &'a str, name: &str) -> &'a str {

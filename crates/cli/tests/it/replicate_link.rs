@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::site::Site;
 use crate::support::{eventually, eventually_within};
 use lull_cc::Rate;
-use lull_lab::emulate::{Emulator, Link, LinkRate, Topology};
+use lull_emulator::{Emulator, Link, LinkRate, Topology};
 use lull_testing::{needs, root};
 use serde_json::Value;
 

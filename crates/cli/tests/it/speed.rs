@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::{Kept, eventually_within, finish, finish_within, lull};
-use lull_lab::opens::OneProcessor;
+use lull_load::opens::OneProcessor;
 use lull_testing::{fuse, needs, user_namespaces};
 use serde_json::Value;
 use tempfile::TempDir;

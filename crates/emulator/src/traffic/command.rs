@@ -15,8 +15,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::reported::without_folders;
-use super::{Placed, TrafficError};
-use crate::plan::Kind;
+use super::{Placed, TrafficError, Work};
 
 /// How long a program may take to end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -36,7 +35,7 @@ struct Program {
 
 /// The programs of a cell. Those that run end with this.
 #[derive(Debug)]
-pub(crate) struct Programs {
+pub struct Programs {
     groups: Vec<Placed>,
     running: Vec<(usize, Program)>,
     /// When each group began, if it has.
@@ -49,7 +48,7 @@ pub(crate) struct Programs {
 impl Programs {
     /// Starts the servers of all groups; `lull` is the program that runs others in the
     /// background.
-    pub(crate) fn start(
+    pub fn start(
         groups: Vec<Placed>,
         environment: Vec<(String, String)>,
         lull: &Path,
@@ -63,7 +62,7 @@ impl Programs {
             lull: lull.to_owned(),
         };
         for placed in programs.groups.clone() {
-            if let Kind::Command { server, .. } = &placed.group.kind
+            if let Work::Command { server, .. } = &placed.work
                 && let Some((program, arguments)) = server.split_first()
             {
                 let mut command = placed.to.command(program);
@@ -82,7 +81,7 @@ impl Programs {
         mut command: Command,
         reports: bool,
     ) -> Result<Program, TrafficError> {
-        let group = placed.group.name.clone();
+        let group = placed.name.clone();
         let name = command.get_program().to_string_lossy().into_owned();
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let file = |name| -> io::Result<File> {
@@ -108,13 +107,13 @@ impl Programs {
     }
 
     /// Lets a group begin, by its number in the list given to [`Programs::start`].
-    pub(crate) fn begin(&mut self, group: usize) -> Result<(), TrafficError> {
+    pub fn begin(&mut self, group: usize) -> Result<(), TrafficError> {
         let placed = self.groups[group].clone();
-        let Kind::Command { program, background, report, .. } = &placed.group.kind else {
+        let Work::Command { program, background, report, .. } = &placed.work else {
             return Ok(());
         };
         self.began[group] = Some(Instant::now());
-        for _ in 0..placed.group.count {
+        for _ in 0..placed.count {
             let mut command = if *background {
                 let mut command = placed.from.command(&self.lull);
                 command.args(["exec", "--quiet"]).args(choice(&placed.control.to_string_lossy()));
@@ -135,7 +134,7 @@ impl Programs {
 
     /// When the last program of a group that is there had ended, and how long after the group's
     /// beginning; none as long as one of them runs.
-    pub(crate) fn completed(&self, group: usize) -> Option<(Instant, Duration)> {
+    pub fn completed(&self, group: usize) -> Option<(Instant, Duration)> {
         let own = self.running.iter().filter(|(other, _)| *other == group);
         let ends = own.map(|(_, program)| program.ended.get().copied());
         let last = ends.collect::<Option<Vec<Instant>>>()?.into_iter().max()?;
@@ -143,7 +142,7 @@ impl Programs {
     }
 
     /// What the last program of a group has reported, if that is what it does and it has ended.
-    pub(crate) fn report(&self, group: usize) -> Option<Value> {
+    pub fn report(&self, group: usize) -> Option<Value> {
         let (_, program) = self.running.iter().rfind(|(other, _)| *other == group)?;
         program.ended.get()?;
         Some(without_folders(program.report()?, &self.environment))
@@ -154,7 +153,7 @@ impl Programs {
     /// # Errors
     /// [`TrafficError::Failed`] if one of its programs, or one of the servers, had failed by
     /// itself.
-    pub(crate) fn end(&mut self, group: usize) -> Result<(), TrafficError> {
+    pub fn end(&mut self, group: usize) -> Result<(), TrafficError> {
         let (mut ended, running): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.running).into_iter().partition(|(other, _)| *other == group);
         self.running = running;
@@ -171,7 +170,7 @@ impl Programs {
 impl Placed {
     /// Tells a program what the kernel calls its group's congestion control, if it has one.
     fn tell_control(&self, command: &mut Command) {
-        if !self.group.control.is_empty() {
+        if !self.control.is_empty() {
             command.env("LULL_CONTROL", &*self.control.to_string_lossy());
         }
     }

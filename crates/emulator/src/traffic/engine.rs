@@ -16,11 +16,10 @@ use nix::sys::eventfd::EventFd;
 
 mod probes;
 
-use super::random::Random;
 use super::requests::{Client, Server, Turn};
 use super::socket::{Role, connecting, listener};
-use super::{Answered, Placed, Tally, TrafficError, sys};
-use crate::plan::Kind;
+use super::{Answered, Placed, Tally, TrafficError, Work, sys};
+use crate::random::Random;
 use probes::{Prober, Sending};
 
 /// How often the senders' round-trip times are asked for.
@@ -163,8 +162,8 @@ impl Engine {
         };
         for (group, placed) in groups.into_iter().enumerate() {
             // Data go from `from` to `to`: pushed by who connects, or fetched by who connects.
-            let listener = match placed.group.kind {
-                Kind::Requests { .. } => listener(&placed, &placed.from, Role::Data)?,
+            let listener = match placed.work {
+                Work::Requests { .. } => listener(&placed, &placed.from, Role::Data)?,
                 _ => listener(&placed, &placed.to, Role::Sink)?,
             };
             let address =
@@ -259,12 +258,12 @@ impl Engine {
         state.active = true;
         state.activity += 1;
         let activity = state.activity;
-        let spread = state.placed.group.spread;
+        let spread = state.placed.spread;
         if self.begin_probes(group) {
             return;
         }
         let now = Instant::now();
-        for _ in 0..self.groups[group].placed.group.count {
+        for _ in 0..self.groups[group].placed.count {
             let at = now + self.random.within(spread);
             self.schedule(at, Due::Begin { group, activity });
         }
@@ -387,8 +386,8 @@ impl Engine {
         let ends = |stream: &TcpStream| {
             stream.local_addr().map_err(TrafficError::system("asking for an address"))
         };
-        let socket = match placed.group.kind {
-            Kind::Requests { bytes, .. } => {
+        let socket = match placed.work {
+            Work::Requests { bytes, .. } => {
                 let stream = connecting(placed, &placed.to, Role::Sink, address)?;
                 tally.flows.insert((address, ends(&stream)?));
                 Socket::Client(Client::new(stream, asked, bytes))
@@ -482,7 +481,7 @@ impl Engine {
         let group = entry.group;
         let state = &self.groups[group];
         let activity = state.activity;
-        let Kind::Requests { think, persistent, .. } = state.placed.group.kind else { return };
+        let Work::Requests { think, persistent, .. } = state.placed.work else { return };
         let at = Instant::now() + self.random.exponential(think);
         if persistent {
             self.schedule(at, Due::Ask { token });
@@ -516,8 +515,8 @@ impl Engine {
     ) -> Result<(), TrafficError> {
         let placed = &self.groups[group].placed;
         let mut guard = None;
-        let socket = match placed.group.kind {
-            Kind::Requests { bytes, persistent, .. } => {
+        let socket = match placed.work {
+            Work::Requests { bytes, persistent, .. } => {
                 guard = placed.user_space().map(|options| options.guard(&stream)).transpose()?;
                 Socket::Server(Server::new(stream, bytes, persistent))
             }

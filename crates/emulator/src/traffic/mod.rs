@@ -18,18 +18,19 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 mod command;
 mod engine;
-pub(crate) mod random;
-pub(crate) mod reported;
+mod reported;
 mod requests;
 mod scratch;
 mod socket;
 mod sys;
+mod work;
 
-use crate::emulate::Host;
-use crate::plan::{Group, Kind};
-pub(crate) use command::Programs;
+use crate::Host;
+pub use command::Programs;
 use engine::{Engine, Order};
-pub(crate) use scratch::Scratch;
+pub use reported::without_folders;
+pub use scratch::Scratch;
+pub use work::{Action, Probes, Work};
 
 /// Why traffic could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -81,30 +82,43 @@ pub enum TrafficError {
     },
     /// A host could not be entered.
     #[error(transparent)]
-    Host(#[from] crate::emulate::Error),
+    Host(#[from] crate::Error),
     /// The thread that makes the traffic is gone.
     #[error("the traffic's thread has ended early")]
     Stopped,
 }
 
 impl TrafficError {
-    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    /// Wraps the error of a system call. `what` names the action that failed.
+    pub fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| TrafficError::System { what, source }
     }
 }
 
-/// A group with its hosts and the name that the kernel knows its congestion control by.
+/// A group of traffic with its hosts and the kernel's name of its congestion control.
 #[derive(Clone, Debug)]
-pub(crate) struct Placed {
-    pub(crate) group: Group,
-    pub(crate) from: Host,
-    pub(crate) to: Host,
-    pub(crate) control: CString,
+pub struct Placed {
+    /// The name of the group, for messages.
+    pub name: String,
+    /// Number of connections, clients or programs.
+    pub count: u32,
+    /// Differentiated-services codepoint of the data.
+    pub dscp: u8,
+    /// All of them start within this time, at times that are drawn uniformly at random.
+    pub spread: Duration,
+    /// What the group does.
+    pub work: Work,
+    /// The host that sends the data.
+    pub from: Host,
+    /// The host that receives the data.
+    pub to: Host,
+    /// The kernel's name of the congestion control; empty for the host's default.
+    pub control: CString,
     /// The controller's constants, if it runs in user space and not in the kernel.
-    pub(crate) user_space: Option<NiceParameters>,
-    /// What the kernel calls the controls of a group that has more than one.
-    pub(crate) controls: BTreeMap<String, CString>,
+    pub user_space: Option<NiceParameters>,
+    /// The kernel's names of the congestion controls of a group that has more than one.
+    pub controls: BTreeMap<String, CString>,
 }
 
 impl Placed {
@@ -117,64 +131,64 @@ impl Placed {
 }
 
 /// Both ends of a flow of data, the sender's first.
-pub(crate) type Ends = (SocketAddr, SocketAddr);
+pub type Ends = (SocketAddr, SocketAddr);
 
 /// A request that was answered in full.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answered {
+pub struct Answered {
     /// When it was made: before the connection where that is fresh.
-    pub(crate) asked: Instant,
+    pub asked: Instant,
     /// From then until the last byte had come.
-    pub(crate) latency: Duration,
+    pub latency: Duration,
 }
 
 /// A probe's transfer that has come in full.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Transfer {
+pub struct Transfer {
     /// The action, by its number.
-    pub(crate) action: usize,
+    pub action: usize,
     /// When its connection was asked for.
-    pub(crate) asked: Instant,
+    pub asked: Instant,
     /// From then until the last byte had come.
-    pub(crate) time: Duration,
+    pub time: Duration,
     /// Payload that those beside it received meanwhile.
-    pub(crate) received_beside: u64,
+    pub received_beside: u64,
 }
 
 /// What a group has done since the beginning.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
+pub struct Tally {
     /// Payload that its receivers have read.
-    pub(crate) received: u64,
+    pub received: u64,
     /// The same for each bulk connection, by its sender's end.
-    pub(crate) by_flow: BTreeMap<SocketAddr, u64>,
+    pub by_flow: BTreeMap<SocketAddr, u64>,
     /// Sum of the smoothed round-trip times sampled from its senders.
-    pub(crate) srtt_sum: Duration,
+    pub srtt_sum: Duration,
     /// Sum of their congestion windows, in packets.
-    pub(crate) window_sum: u64,
+    pub window_sum: u64,
     /// How many samples these are.
-    pub(crate) samples: u64,
+    pub samples: u64,
     /// Segments that connections which have ended sent again.
-    pub(crate) retransmitted: u64,
+    pub retransmitted: u64,
     /// Requests answered.
-    pub(crate) answered: Vec<Answered>,
+    pub answered: Vec<Answered>,
     /// When the requests were made that are not answered yet.
-    pub(crate) open: Vec<Instant>,
+    pub open: Vec<Instant>,
     /// Requests that failed: connections refused or reset.
-    pub(crate) failed: u64,
+    pub failed: u64,
     /// Transfers of probes.
-    pub(crate) transfers: Vec<Transfer>,
+    pub transfers: Vec<Transfer>,
     /// Of programs: when the last of them had ended, and how long after its group's beginning.
-    pub(crate) completed: Option<(Instant, Duration)>,
+    pub completed: Option<(Instant, Duration)>,
     /// Of programs: what the last one reported.
-    pub(crate) report: Option<serde_json::Value>,
+    pub report: Option<serde_json::Value>,
     /// All flows of data it ever had.
-    pub(crate) flows: BTreeSet<Ends>,
+    pub flows: BTreeSet<Ends>,
 }
 
 /// The traffic of a cell.
 #[derive(Debug)]
-pub(crate) struct Traffic {
+pub struct Traffic {
     orders: Sender<Order>,
     wake: Arc<EventFd>,
     thread: Option<JoinHandle<Result<(), TrafficError>>>,
@@ -183,7 +197,7 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// Makes listeners for all groups of sockets; nothing is sent before [`Traffic::begin`].
     /// Groups of programs are not looked at: see [`Programs`].
-    pub(crate) fn start(groups: Vec<Placed>, seed: u64) -> Result<Self, TrafficError> {
+    pub fn start(groups: Vec<Placed>, seed: u64) -> Result<Self, TrafficError> {
         let error = || TrafficError::system("making an event descriptor");
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|errno| error()(errno.into()))?;
@@ -206,31 +220,31 @@ impl Traffic {
     }
 
     /// Lets a group begin, by its number in the list given to [`Traffic::start`].
-    pub(crate) fn begin(&self, group: usize) -> Result<(), TrafficError> {
+    pub fn begin(&self, group: usize) -> Result<(), TrafficError> {
         self.order(Order::Begin(group))
     }
 
     /// Ends a group: its connections are reset, so nothing that waits in them is sent.
-    pub(crate) fn end(&self, group: usize) -> Result<(), TrafficError> {
+    pub fn end(&self, group: usize) -> Result<(), TrafficError> {
         self.order(Order::End(group))
     }
 
     /// Whether a group has done all it has to do; only probes ever have.
-    pub(crate) fn is_done(&self, group: usize) -> Result<bool, TrafficError> {
+    pub fn is_done(&self, group: usize) -> Result<bool, TrafficError> {
         let (answer, answered) = channel();
         self.order(Order::IsDone(group, answer))?;
         answered.recv().map_err(|_| TrafficError::Stopped)
     }
 
     /// What all groups have done so far, and when that was.
-    pub(crate) fn tally(&self) -> Result<(Instant, Vec<Tally>), TrafficError> {
+    pub fn tally(&self) -> Result<(Instant, Vec<Tally>), TrafficError> {
         let (answer, answered) = channel();
         self.order(Order::Tally(answer))?;
         answered.recv().map_err(|_| TrafficError::Stopped)
     }
 
     /// Ends all groups, and tells what went wrong if something did.
-    pub(crate) fn finish(&mut self) -> Result<(), TrafficError> {
+    pub fn finish(&mut self) -> Result<(), TrafficError> {
         // A thread that has ended by itself says why.
         let _ = self.order(Order::Stop);
         match self.thread.take() {
@@ -250,9 +264,4 @@ impl Drop for Traffic {
             let _ = thread.join();
         }
     }
-}
-
-/// Whether a group consists of sockets of ours.
-pub(crate) fn is_sockets(group: &Group) -> bool {
-    !matches!(group.kind, Kind::Command { .. })
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// A report in which a variable stands wherever the program named the folder that the variable told
 /// it of: a record is to be the same wherever a machine has its folders.
-pub(crate) fn without_folders(report: Value, environment: &[(String, String)]) -> Value {
+pub fn without_folders(report: Value, environment: &[(String, String)]) -> Value {
     match report {
         Value::String(text) => Value::String(
             environment

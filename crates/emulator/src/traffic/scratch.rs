@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use nix::mount::{MsFlags, mount};
 use tempfile::TempDir;
 
-use crate::emulate::Container;
+use crate::Container;
 
 /// Folders that nobody misses while a cell runs, the first that is there and holds nothing that is
 /// needed: the cell sees files of its own in it, and nobody else sees anything of that.
@@ -14,7 +14,7 @@ const COVERED: &[&str] = &["/mnt", "/media", "/srv", "/tmp"];
 
 /// A folder that is gone when the cell is.
 #[derive(Debug)]
-pub(crate) enum Scratch {
+pub enum Scratch {
     /// Covered by a file system that ends with the container.
     Covered(PathBuf),
     /// Of this cell alone, whatever others of this process there are; removed when dropped.
@@ -25,7 +25,7 @@ impl Scratch {
     /// Inside a container, a file system in memory that only the container sees; it ends with the
     /// container, however that ends. Otherwise a folder under the system's one for such things.
     /// `needed` are the places that stay in sight, besides this program and its working directory.
-    pub(crate) fn new(container: Option<&Container>, needed: &[PathBuf]) -> io::Result<Self> {
+    pub fn new(container: Option<&Container>, needed: &[PathBuf]) -> io::Result<Self> {
         if container.is_none() {
             return tempfile::Builder::new().prefix("lull-scratch-").tempdir().map(Self::Ordinary);
         }
@@ -46,7 +46,8 @@ impl Scratch {
         Ok(Self::Covered(path))
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// The folder.
+    pub fn path(&self) -> &Path {
         match self {
             Self::Covered(path) => path,
             Self::Ordinary(folder) => folder.path(),

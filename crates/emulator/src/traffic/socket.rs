@@ -9,8 +9,8 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, connect, listen, socket,
 };
 
-use super::{Placed, TrafficError, sys};
-use crate::emulate::{Host, set_congestion_control, set_dscp};
+use super::{Placed, TrafficError, Work, sys};
+use crate::{Host, set_congestion_control, set_dscp};
 
 /// Bytes that may wait unsent in a socket: enough to be never idle between two turns of the
 /// thread, and little enough that 64 senders hold no memory to speak of.
@@ -34,16 +34,16 @@ fn prepare(placed: &Placed, host: &Host, role: Role) -> Result<std::os::fd::Owne
         match placed.user_space() {
             Some(options) => drop(options.prepare(&made)?),
             None => set_congestion_control(&made, &placed.control).map_err(|source| {
-                let group = placed.group.name.clone();
+                let group = placed.name.clone();
                 TrafficError::Control { group, control: text(&placed.control), source }
             })?,
         }
         let options = || -> io::Result<()> {
             sys::set_unsent_limit(&made, UNSENT_LIMIT)?;
-            if placed.group.dscp > 0 {
-                set_dscp(&made, placed.group.dscp)?;
+            if placed.dscp > 0 {
+                set_dscp(&made, placed.dscp)?;
             }
-            if let crate::plan::Kind::Bulk { pace: Some(bytes), .. } = placed.group.kind {
+            if let Work::Bulk { pace: Some(bytes) } = placed.work {
                 sys::set_pace(&made, bytes)?;
             }
             Ok(())

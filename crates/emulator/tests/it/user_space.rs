@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use lull_lab::emulate::{Emulator, Host, Topology, set_congestion_control};
+use lull_emulator::{Emulator, Host, Topology, set_congestion_control};
 use lull_testing::{bound, needs, root};
 use lull_transport::{Background, Carrier, Options, TcpInfo, mean_rtt_micros};
 

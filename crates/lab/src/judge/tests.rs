@@ -270,7 +270,7 @@ fn a_row_names_the_checks_that_its_cells_miss() {
 fn cells_in_which_the_emulator_was_late_are_named() {
     let late = |flows, p99_ms| {
         let mut cell = cell(flows, 1, 5.0);
-        cell.phases[0].timing_error = Some(crate::emulate::Spread { p99_ms, ..Default::default() });
+        cell.phases[0].timing_error = Some(lull_emulator::Spread { p99_ms, ..Default::default() });
         cell
     };
     let disturbed = judge(&plan(""), &[late(1, 0.2), late(2, 1.5), late(3, 2.5)]).disturbed;

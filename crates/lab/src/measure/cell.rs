@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::link::View;
 use super::tally;
-use crate::emulate::{Record, Window};
 use crate::plan::Group;
 use crate::record::{CpuRecord, GroupRecord, LinkRecord, PhaseRecord, rounded};
-use crate::traffic::Tally;
+use lull_emulator::traffic::Tally;
+use lull_emulator::{Record, Window};
 
 /// A phase that has passed.
 #[derive(Clone, Debug)]

@@ -7,11 +7,11 @@ use lull_sim::queue::Limit;
 use super::cell::{Observed, ObservedPhase};
 use super::owners::{Owners, ends_of};
 use super::series;
-use crate::emulate::{
-    Counts, DirectionStatistics, FlowKey, FlowStatistics, Record, Sample, Series, Spread, Window,
-};
 use crate::plan::Kind;
 use crate::record::{GroupRecord, LinkRecord, PhaseRecord, SeriesRecord, rounded};
+use lull_emulator::{
+    Counts, DirectionStatistics, FlowKey, FlowStatistics, Record, Sample, Series, Spread, Window,
+};
 
 /// Packets as the plans' formulas count them: full-sized ones.
 const PACKET: f64 = 1500.0;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::emulate::{FlowKey, Window};
 use crate::plan::{Group, Kind};
-use crate::traffic::{Ends, Tally};
+use lull_emulator::traffic::{Ends, Tally};
+use lull_emulator::{FlowKey, Window};
 
 /// Both ends of a flow, the source first.
 pub(crate) fn ends_of(flow: &FlowKey) -> Ends {

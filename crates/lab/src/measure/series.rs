@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::emulate::{FlowKey, Sample};
+use lull_emulator::{FlowKey, Sample};
 
 /// A level counts as reached when it held on average over this time: ten round trips of the longest
 /// path, so that a burst of a flow that steps back from it at once is none, and short against the

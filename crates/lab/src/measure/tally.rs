@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
-use crate::plan::{Group, Kind, Probes};
+use lull_emulator::traffic::Probes;
+
+use crate::plan::{Group, Kind};
 use crate::record::{ActionRecord, GroupRecord, Latency, Transfers, megabits, rounded};
-use crate::traffic::{Tally, Transfer};
+use lull_emulator::traffic::{Tally, Transfer};
 
 /// Fills in what a group did between two tallies.
 pub(super) fn fill(
@@ -87,7 +89,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::traffic::Answered;
+    use lull_emulator::traffic::Answered;
 
     #[test]
     fn connections_without_a_byte_count_as_flows() {

@@ -8,11 +8,12 @@ use serde::Deserialize;
 use lull_sim::tcp::Recovery;
 
 use super::expression::Expression;
-use super::probes::{Action, Probes};
+use super::probes;
 use super::simulated::TcpOptions;
 use super::sources::{Arrivals, Datagrams, Documents, Flows, PatternName, SourceText};
 use super::spelled::{Spelled, Time};
-use crate::emulate::Buffer;
+use lull_emulator::Buffer;
+use lull_emulator::traffic::{Action, Probes, Work};
 
 /// Traffic of one kind, between two hosts, under one congestion control.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -82,6 +83,26 @@ pub enum Kind {
     Datagrams(Datagrams),
     /// Connections that come by chance, and end with what they have to send; simulated only.
     Flows(Flows),
+}
+
+impl Kind {
+    /// What a group of this kind does on the kernel's sockets; none if it is only simulated.
+    pub fn work(&self) -> Option<Work> {
+        match self.clone() {
+            Kind::Bulk { messages: Some(_), .. }
+            | Kind::Documents(_)
+            | Kind::Datagrams(_)
+            | Kind::Flows(_) => None,
+            Kind::Bulk { pace, messages: None } => Some(Work::Bulk { pace }),
+            Kind::Requests { bytes, think, persistent } => {
+                Some(Work::Requests { bytes, think, persistent })
+            }
+            Kind::Command { program, server, background, report } => {
+                Some(Work::Command { program, server, background, report })
+            }
+            Kind::Probes(probes) => Some(Work::Probes(probes)),
+        }
+    }
 }
 
 /// A group as it is written: all keys of all kinds.
@@ -289,7 +310,7 @@ impl TryFrom<GroupText> for Group {
             }),
         };
         if let Kind::Probes(probes) = &kind {
-            probes.check().map_err(|error| format!("the group '{name}': {error}"))?;
+            probes::check(probes).map_err(|error| format!("the group '{name}': {error}"))?;
         }
         let control = match (text.control, text.kind) {
             (Some(control), _) => control,

@@ -41,7 +41,6 @@ use file::{PlanFile, ViewFile};
 pub use group::{Group, Kind};
 pub use library::Library;
 pub use network::{Emulated, Network};
-pub use probes::{Action, Probes};
 pub use scenario::{Phase, Scenario};
 pub use simulated::{Capacity, Simulated, TcpOptions};
 pub use sources::{Arrivals, Datagrams, Documents, Flows, Intensity, Section, Sizes};

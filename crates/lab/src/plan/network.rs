@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::group::Size;
 use super::simulated::Simulated;
 use super::spelled::{Spelled, Time};
-use crate::emulate::{Buffer, Discipline, Link, LinkRate, Topology};
+use lull_emulator::{Buffer, Discipline, Link, LinkRate, Topology};
 
 /// What lies between the hosts.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

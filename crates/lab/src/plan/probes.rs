@@ -1,54 +1,8 @@
 //! Probes: transfers whose time is taken, alone and beside others.
 
-use std::time::Duration;
-
-use serde::Deserialize;
+use lull_emulator::traffic::{Action, Probes};
 
 use super::Kind;
-
-/// A client and a server that take one action after another, at random times (Nice §5.1).
-///
-/// They go through all actions in an order drawn anew for each round: what the network does over
-/// time meets all of them alike, and each has as many transfers as there are rounds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Probes {
-    /// The size of a primary transfer in bytes.
-    pub bytes: u64,
-    /// How long nothing is sent at least between two actions: what waits in the network has left.
-    pub rest: Duration,
-    /// Mean of the exponential pause that comes on top of it.
-    pub think: Duration,
-    /// How often each action is taken.
-    pub rounds: u32,
-    /// The actions.
-    pub actions: Vec<Action>,
-}
-
-/// What one connection sends while others do.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Action {
-    /// Its name; expressions call it by this.
-    pub name: String,
-    /// The congestion control of the transfer whose time is taken.
-    pub primary: String,
-    /// That of the transfers beside it, which go on for as long as it does; none without it.
-    pub secondary: Option<String>,
-    /// How many transfers there are beside it; one if left open.
-    pub count: Option<u32>,
-}
-
-impl Action {
-    /// How many transfers there are beside the primary one.
-    pub fn secondaries(&self) -> u32 {
-        if self.secondary.is_some() { self.count.unwrap_or(1) } else { 0 }
-    }
-
-    /// The controls that it takes, the primary transfer's first.
-    pub fn controls(&self) -> impl Iterator<Item = &str> {
-        [Some(&self.primary), self.secondary.as_ref()].into_iter().flatten().map(String::as_str)
-    }
-}
 
 impl Kind {
     /// The controls that it names besides its group's.
@@ -58,32 +12,30 @@ impl Kind {
     }
 }
 
-impl Probes {
-    /// What cannot be, in one line.
-    pub(super) fn check(&self) -> Result<(), String> {
-        if !(1..=10_000).contains(&self.rounds) {
-            return Err("'rounds' may be 1 to 10000".to_owned());
-        }
-        if self.actions.is_empty() {
-            return Err("'actions' must name at least one".to_owned());
-        }
-        for (at, action) in self.actions.iter().enumerate() {
-            let name = &action.name;
-            if !super::is_name(name) || self.actions[..at].iter().any(|one| one.name == *name) {
-                return Err(format!(
-                    "the action '{name}' must have a name of its own, of small letters, digits \
-                     and '_'"
-                ));
-            }
-            let is_idle = action.secondary.is_none() && action.count.is_some();
-            if is_idle || !(1..=1000).contains(&action.count.unwrap_or(1)) {
-                return Err(format!(
-                    "the action '{name}': 'count' is that of the secondary transfers, 1 to 1000"
-                ));
-            }
-        }
-        Ok(())
+/// Checks the keys of a group of probes. The error is one line.
+pub(super) fn check(probes: &Probes) -> Result<(), String> {
+    if !(1..=10_000).contains(&probes.rounds) {
+        return Err("'rounds' may be 1 to 10000".to_owned());
     }
+    if probes.actions.is_empty() {
+        return Err("'actions' must name at least one".to_owned());
+    }
+    for (at, action) in probes.actions.iter().enumerate() {
+        let name = &action.name;
+        if !super::is_name(name) || probes.actions[..at].iter().any(|one| one.name == *name) {
+            return Err(format!(
+                "the action '{name}' must have a name of its own, of small letters, digits \
+                 and '_'"
+            ));
+        }
+        let is_idle = action.secondary.is_none() && action.count.is_some();
+        if is_idle || !(1..=1000).contains(&action.count.unwrap_or(1)) {
+            return Err(format!(
+                "the action '{name}': 'count' is that of the secondary transfers, 1 to 1000"
+            ));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use serde::Deserialize;
 use super::expression::Expression;
 use super::locate::{Fault, fault};
 use super::spelled::{Spelled, Time};
-use super::{Action, Algorithm, Capacity, Carrier, Control, Group, Kind, Network};
+use lull_emulator::traffic::Action;
+
+use super::{Algorithm, Capacity, Carrier, Control, Group, Kind, Network};
 
 /// A cell with all of the sweep's values filled in.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -9,7 +9,7 @@ use lull_sim::tcp::{DelayedAck, Parameters, Recovery, RtoParameters};
 use super::group::Size;
 use super::network::{NetworkText, numbered};
 use super::spelled::{Spelled, Time};
-use crate::emulate::{Buffer, Discipline};
+use lull_emulator::{Buffer, Discipline};
 
 /// A bottleneck between two routers, or several in a row, which is called a parking lot. Every
 /// connection has a host of its own on either side.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::emulate::{ParseError, parse_duration};
+use lull_emulator::{ParseError, parse_duration};
 
 /// A quantity together with how it was written, so that records show it as the plan does.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,13 +15,15 @@ mod transfers;
 
 pub(crate) use file::place;
 pub use file::{RecordError, RecordFile, Recorder};
-pub use header::{Header, Program};
-pub(crate) use header::{Origin, cores};
+pub use header::Header;
+pub use lull_emulator::provenance::Program;
+pub(crate) use lull_emulator::provenance::cores;
+pub(crate) use lull_emulator::rounded;
 pub(crate) use quantities::{QUANTITIES_BY_GROUP, sharing};
 pub use transfers::{ActionRecord, Transfers};
 
-use crate::emulate::{Backend, Spread};
 use crate::plan::Cell;
+use lull_emulator::{Backend, Spread};
 
 /// A line of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -233,11 +235,6 @@ pub struct CpuRecord {
     /// which the emulator knows nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<f64>,
-}
-
-/// Four decimals are more than any measurement here is good for, and half of a record's size.
-pub(crate) fn rounded(value: f64) -> f64 {
-    (value * 1e4).round() / 1e4
 }
 
 /// Bytes of a time of so many seconds in Mbit/s.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 
 use super::processor::Tasks;
-use crate::emulate::{self, Container, Signals, contain};
+use lull_emulator::{Container, Signals, contain};
 
 /// Where a cell runs.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub fn end_with_runner() {
 pub fn alone(
     needed: &[&Path],
     work: impl FnOnce(&Surroundings<'_>) -> u8,
-) -> Result<u8, emulate::Error> {
+) -> Result<u8, lull_emulator::Error> {
     end_with_runner();
     // Without them a cell counts its own time only.
     let tasks = Tasks::open().ok();

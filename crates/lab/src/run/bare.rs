@@ -9,11 +9,10 @@ use serde_json::Value;
 
 use super::cell::{CellError, Order};
 use super::process::{read, wait};
-use crate::emulate::sys;
 use crate::plan::{Group, Kind, Phase, Scenario};
 use crate::record::{GroupRecord, PhaseRecord};
-use crate::traffic::TrafficError;
-use crate::traffic::reported::without_folders;
+use lull_emulator::traffic::TrafficError;
+use lull_emulator::traffic::without_folders;
 
 /// Runs the programs of each phase, one after the other.
 pub(super) fn phases(order: &Order, scenario: &Scenario) -> Result<Vec<PhaseRecord>, CellError> {
@@ -55,7 +54,7 @@ fn run(order: &Order, group: &Group, limit: Instant) -> Result<Value, CellError>
     let data = std::path::absolute(&order.data).unwrap_or_else(|_| order.data.clone());
     let mut command = Command::new(name);
     // There is no container that would end what a cell has started.
-    sys::end_with_parent(&mut command);
+    lull_emulator::end_with_parent(&mut command);
     let mut child = command
         .args(arguments)
         .env("LULL", lull)

@@ -12,12 +12,11 @@ use super::network::Network;
 use super::processor::process_time;
 use super::stage::Stage;
 use super::{Surroundings, bare};
-use crate::emulate;
 use crate::measure::{Observed, ObservedPhase, measure};
 use crate::plan::{self, Cell, Phase, Plan, Scenario};
 use crate::record::{CellRecord, rounded};
 use crate::simulate::{self, SimulateError};
-use crate::traffic::TrafficError;
+use lull_emulator::traffic::TrafficError;
 
 /// The interval of the emulator's time series.
 const SERIES: Duration = Duration::from_millis(100);
@@ -28,7 +27,7 @@ const SERIES: Duration = Duration::from_millis(100);
 pub enum CellError {
     /// The network.
     #[error(transparent)]
-    Network(#[from] crate::emulate::Error),
+    Network(#[from] lull_emulator::Error),
     /// The traffic.
     #[error(transparent)]
     Traffic(#[from] TrafficError),
@@ -107,6 +106,12 @@ impl Watch for () {
     }
 }
 
+/// The program `lull` beside this one, which is `lull-lab`. Without one, this program.
+fn lull() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    Some(own.with_file_name("lull")).filter(|lull| lull.is_file()).or(Some(own))
+}
+
 impl Order {
     /// The order for a cell; `controls` is what the kernel calls the plan's own controls, `data` the
     /// folder of data, if it is not the usual one, and `again` whether phases in which a hypervisor
@@ -127,7 +132,7 @@ impl Order {
             scenario: cell.written.clone(),
             controls,
             series_ms: plan.series.map(|series| series.as_millis() as u64),
-            lull: std::env::current_exe().ok(),
+            lull: lull(),
             data: data.map_or_else(simulate::data::usual_folder, Path::to_owned),
             again,
             processor: None,
@@ -206,8 +211,8 @@ pub fn conduct(
         Err(CellError::Traffic(TrafficError::Stopped)) => {
             return Err(stage.close().err().unwrap_or(TrafficError::Stopped.into()));
         }
-        Err(CellError::Network(emulate::Error::Stopped)) => {
-            return Err(network.finish().err().unwrap_or(emulate::Error::Stopped).into());
+        Err(CellError::Network(lull_emulator::Error::Stopped)) => {
+            return Err(network.finish().err().unwrap_or(lull_emulator::Error::Stopped).into());
         }
         Err(error) => return Err(error),
     };

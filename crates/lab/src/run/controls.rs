@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::emulate::chain;
 use crate::plan::{Carrier, Cell, Control};
+use lull_emulator::chain;
 
 /// All variants that the cells of a run need.
 #[derive(Debug)]

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use lull_emulator::provenance::processors;
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use super::MOST_AGAIN;
 use crate::plan::{Capacity, Network, Scenario, Simulated};
-use crate::record;
 
 /// How much of the machine a run may take.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,16 +73,6 @@ impl Budget {
             self.processors.iter().copied().min_by(|a, b| taken(*a).total_cmp(&taken(*b)))?;
         (taken(least) + cores <= self.share + 1e-9).then_some(Some(least))
     }
-}
-
-/// The processors that this process may use, by number.
-pub(crate) fn processors() -> Vec<usize> {
-    let allowed = sched_getaffinity(Pid::from_raw(0));
-    let allowed: Vec<usize> = allowed.map_or_else(
-        |_| Vec::new(),
-        |set| (0..CpuSet::count()).filter(|at| set.is_set(*at).unwrap_or(false)).collect(),
-    );
-    if allowed.is_empty() { (0..record::cores()).collect() } else { allowed }
 }
 
 /// Keeps this process, and all that it starts, on a processor.

@@ -19,7 +19,6 @@ mod stage;
 pub use alone::{Surroundings, alone, end_with_runner};
 pub use cell::{CellError, Order, Tick, Watch, conduct};
 use controls::Controls;
-pub(crate) use cost::processors;
 pub use cost::{Budget, cores_of, estimate};
 use cost::{cores_after, time_of};
 use presence::Presence;
@@ -439,8 +438,8 @@ fn less_late(new: CellRecord, old: &CellRecord) -> CellRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::emulate::Spread;
     use crate::record::PhaseRecord;
+    use lull_emulator::Spread;
 
     fn late(p99_ms: f64, again: u32) -> CellRecord {
         let timing_error = Some(Spread { p99_ms, ..Spread::default() });

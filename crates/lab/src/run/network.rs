@@ -1,7 +1,7 @@
 //! What lies between the hosts of a cell.
 
-use crate::emulate::{Emulator, Error, Host, Record, Window, Wire};
 use crate::plan;
+use lull_emulator::{Emulator, Error, Host, Record, Window, Wire};
 
 /// An emulated bottleneck, or a plain wire, which sees nothing.
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::cost::{Budget, Taken, cores_after, time_of};
 use super::{Isolation, Order, RunError, Surroundings, cell, process};
-use crate::emulate::chain;
 use crate::plan::Scenario;
 use crate::record::CellRecord;
+use lull_emulator::chain;
 
 /// What happens to a cell.
 pub(super) enum Step {

@@ -9,11 +9,11 @@ use super::cell::{CellError, Order, Tick, Watch};
 use super::network::Network;
 use super::processor::{Reading, Tasks};
 use super::{MOST_AGAIN, Surroundings};
-use crate::emulate::Host;
 use crate::measure::{ObservedPhase, Owners, ends_of};
 use crate::plan::{Carrier, Group, Phase, Scenario};
 use crate::record::cores;
-use crate::traffic::{Placed, Programs, Scratch, Tally, Traffic, TrafficError, is_sockets};
+use lull_emulator::Host;
+use lull_emulator::traffic::{Placed, Programs, Scratch, Tally, Traffic, TrafficError, Work};
 
 /// How often whoever watches a cell is told of it.
 const TICK: Duration = Duration::from_millis(500);
@@ -77,19 +77,27 @@ impl<'a> Stage<'a> {
                     .map_err(|_| CellError::Scenario("a control's name holds a NUL".to_owned()))
             };
             let controls = group.kind.controls().map(|name| Ok((name.to_owned(), known(name)?)));
+            let work = group.kind.work().ok_or_else(|| {
+                CellError::Scenario(format!("the group '{}' needs the simulator", group.name))
+            })?;
+            let is_program = matches!(work, Work::Command { .. });
             let placed = Placed {
+                name: group.name.clone(),
+                count: group.count,
+                dscp: group.dscp,
+                spread: group.spread,
+                work,
                 from: host(&group.from)?,
                 to: host(&group.to)?,
                 control: known(&group.control)?,
                 controls: controls.collect::<Result<_, CellError>>()?,
                 user_space,
-                group: group.clone(),
             };
             hosts.push((placed.from.v4().into(), placed.to.v4().into()));
-            let (part, list) = if is_sockets(group) {
-                (Part::Sockets(sockets.len()), &mut sockets)
-            } else {
+            let (part, list) = if is_program {
                 (Part::Program(programs.len()), &mut programs)
+            } else {
+                (Part::Sockets(sockets.len()), &mut sockets)
             };
             list.push(placed);
             parts.push(part);

@@ -16,11 +16,11 @@ use lull_sim::{Dumbbell, LinkId, NodeId, Simulation, SourceId};
 
 use super::data::{self, nanos};
 use super::{SimulateError, controllers};
-use crate::emulate::suited;
 use crate::plan::{
     Arrivals, Capacity, Control, Datagrams, Flows, Group, Intensity, Kind, Scenario, Simulated,
 };
 use crate::record::{DemandRecord, LinkRecord, rounded};
+use lull_emulator::suited;
 
 /// A simulation with all of its traffic, and whose it is.
 pub(super) struct Stage {

@@ -13,10 +13,10 @@ use lull_sim::{LinkId, SourceId};
 
 use super::build::{Stage, Stay};
 use super::seconds;
-use crate::emulate::Spread;
 use crate::measure::{rounded_spread, series};
 use crate::plan::{Group, Kind, Phase, Scenario};
 use crate::record::{GroupRecord, Latency, PhaseRecord, SeriesRecord, megabits, rounded};
+use lull_emulator::Spread;
 
 /// How often state is looked at: the interval of time series, as of the emulator's.
 const INTERVAL: Duration = Duration::from_millis(100);

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::common::{group, plan, run_one, runner};
-use lull_lab::emulate::Backend;
+use lull_emulator::Backend;
 use lull_lab::judge::judge;
 use lull_lab::plan::{Plan, Selection};
 use lull_lab::plot;

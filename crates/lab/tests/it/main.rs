@@ -2,8 +2,6 @@
 
 mod cells;
 mod common;
-mod disk;
-mod emulate;
 mod networks;
 mod probes;
 mod programs;
@@ -11,5 +9,4 @@ mod recorded;
 mod shipped;
 mod simulated;
 mod simulated_memory;
-mod user_space;
 mod visitors;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use lull_lab::emulate::Spread;
+use lull_emulator::Spread;
 use lull_lab::judge::judge;
 use lull_lab::plan::{
     Capacity, Cell, Check, Expression, Group, Kind, Library, Network, Of, Plan, Plot, PlotKind,

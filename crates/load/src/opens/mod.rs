@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::record::rounded;
-use crate::traffic::random::Random;
+use lull_emulator::random::Random;
+use lull_emulator::rounded;
 
 pub use passthrough::{PassThrough, PassThroughError};
 pub use processor::OneProcessor;

@@ -5,7 +5,7 @@ use std::{fs, io};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::run::processors;
+use lull_emulator::provenance::processors;
 
 /// While this is there, all threads of the process, and what they start, stay on one of the processors that they
 /// may use.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{History, Load};
-use crate::emulate::Spread;
 use crate::replay::Times;
+use lull_emulator::Spread;
 
 /// From the beginning of each write until a read has got it, or what was written to the same file after it:
 /// until nobody can get anything older there any more. It is as exact as the file was read often.

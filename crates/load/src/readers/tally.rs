@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{History, Load};
-use crate::emulate::Spread;
-use crate::record::rounded;
 use crate::replay::Times;
+use lull_emulator::Spread;
+use lull_emulator::rounded;
 
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

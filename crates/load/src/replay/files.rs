@@ -12,7 +12,7 @@ use lull_speculate::observe::Kind;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::trace::{Document, Documents};
-use crate::traffic::random::Random;
+use lull_emulator::random::Random;
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use lull_speculate::observe::Kind;
 use serde::Serialize;
 
 use super::client::Origin;
-use crate::emulate::Spread;
-use crate::record::rounded;
+use lull_emulator::Spread;
+use lull_emulator::rounded;
 
 /// What came of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -8,7 +8,7 @@ use lull_cc::Timestamp;
 use lull_speculate::log::Entry;
 use lull_speculate::observe::Kind;
 
-use crate::traffic::random::Random;
+use lull_emulator::random::Random;
 
 /// A document, by its place in [`Trace::documents`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

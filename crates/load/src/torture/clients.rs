@@ -15,8 +15,8 @@ use super::history::{
     FOLDER, NOBODYS, Read, SINGLES, Seen, Skews, TOGETHER, Write, body, number_of, path_of,
 };
 use crate::asking::{Answer, Asked, Client};
-use crate::emulate::Host;
 use crate::mounted::Root;
+use lull_emulator::Host;
 
 /// After something that did not work.
 const PAUSE: Duration = Duration::from_millis(20);

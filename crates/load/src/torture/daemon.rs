@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::TortureError;
 use super::history::Connections;
-use crate::emulate::Host;
+use lull_emulator::Host;
 
 /// A daemon that has not begun by then never will.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -28,8 +28,8 @@ use std::time::Duration;
 use nix::unistd::geteuid;
 use serde::Serialize;
 
-use crate::emulate::{self, Signals, chain, contain};
-use crate::record::{Origin, Program};
+use lull_emulator::provenance::{Origin, Program};
+use lull_emulator::{Signals, chain, contain};
 
 pub use disk::{LabDisk, MountError};
 pub use history::{
@@ -48,7 +48,7 @@ pub enum TortureError {
     Root,
     /// The network.
     #[error(transparent)]
-    Network(#[from] emulate::Error),
+    Network(#[from] lull_emulator::Error),
     /// A disk.
     #[error(transparent)]
     Disk(#[from] MountError),

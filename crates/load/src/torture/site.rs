@@ -16,7 +16,7 @@ use super::history::{Bounds, Fault, Happened, History, Read, SINGLES, TOGETHER, 
 use super::schedule::{Planned, Rounds, Schedule};
 use super::{Progress, Sabotage, Torture, TortureError};
 use crate::asking::{Client, block_on};
-use crate::emulate::{Emulator, Host, Link, LinkRate, Topology};
+use lull_emulator::{Emulator, Host, Link, LinkRate, Topology};
 
 /// Where replicas connect, where the origin takes writes, and where replicas answer.
 const LISTEN: u16 = 7_070;
@@ -279,7 +279,7 @@ impl Site {
             for one in keeping {
                 let (faults, failure) = joined(one);
                 history.faults.extend(faults);
-                history.failures.extend(failure.map(|error| crate::emulate::chain(&error)));
+                history.failures.extend(failure.map(|error| lull_emulator::chain(&error)));
             }
             let client = system("running a client");
             for one in writing {

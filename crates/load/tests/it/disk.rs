@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use lull_lab::torture::LabDisk;
+use lull_load::torture::LabDisk;
 use lull_testing::{fuse, needs};
 
 #[test]

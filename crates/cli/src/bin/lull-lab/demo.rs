@@ -36,7 +36,7 @@ pub(crate) struct DemoArgs {
 
 /// Runs the plan `demo` with a live table, and draws it.
 pub(crate) fn demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
-    super::usage(try_demo(&args))
+    crate::experiments::usage(try_demo(&args))
 }
 
 fn try_demo(args: &DemoArgs) -> anyhow::Result<ExitCode> {
@@ -61,7 +61,7 @@ fn try_demo(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     })?;
     if code != 0 {
         // What was killed before it could tidy up, the next `lull exec` puts away.
-        let lull = std::env::current_exe().context("this program cannot find itself")?;
+        let lull = crate::lull()?;
         let _ = Command::new(lull).args(["exec", "--quiet", "true"]).stderr(Stdio::null()).status();
     }
     Ok(ExitCode::from(code))
@@ -123,7 +123,7 @@ fn show(plan: &Plan, args: &DemoArgs, surroundings: &Surroundings<'_>) -> anyhow
 
 /// As `lull lab run --json` shows a plan.
 fn show_json(plan: &Plan, outcome: Outcome, svg: &Path) -> anyhow::Result<()> {
-    let mut value = super::results_json(plan, &outcome, &judge(plan, &outcome.cells))?;
+    let mut value = crate::experiments::results_json(plan, &outcome, &judge(plan, &outcome.cells))?;
     value["plots"] = json!([svg]);
     let text = serde_json::to_string_pretty(&json!({ "plans": [value] }))?;
     writeln!(io::stdout(), "{text}").context("cannot write")

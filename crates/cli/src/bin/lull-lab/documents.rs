@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use lull_lab::replay::files;
-use lull_lab::replay::trace::{Reading, Section};
+use lull_load::replay::files;
+use lull_load::replay::trace::{Reading, Section};
 use serde_json::json;
 
-use crate::predict::contents::Contents;
-use crate::predict::input::{LogArgs, Logs};
+use lull_cli::logs::Contents;
+use lull_cli::logs::{LogArgs, Logs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,7 +43,7 @@ pub(crate) struct DocumentsArgs {
 
 /// Writes the documents of logs.
 pub(crate) fn documents(args: &DocumentsArgs) -> anyhow::Result<ExitCode> {
-    super::misuse(|| {
+    lull_cli::message::misuse(|| {
         let mut reading = Reading::new(Section::default());
         let mut logs = Logs::find(&args.logs, &args.how)?;
         let contents = logs.read_shown("reading", |entry| {

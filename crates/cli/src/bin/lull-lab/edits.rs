@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lull_cc::Bytes;
-use lull_lab::emulate::parse_duration;
-use lull_lab::readers::{self, Arrivals, Edits, Load, Origin, Readers, Report, Source};
+use lull_emulator::parse_duration;
+use lull_load::readers::{self, Arrivals, Edits, Load, Origin, Readers, Report, Source};
 use lull_replicate::checker::Violation;
 use serde_json::json;
 
@@ -99,7 +99,7 @@ const WAITS: Duration = Duration::from_millis(100);
 
 /// Edits and reads, and shows what came of it.
 pub(crate) fn edits(args: &EditsArgs) -> anyhow::Result<ExitCode> {
-    super::misuse(|| {
+    lull_cli::message::misuse(|| {
         if args.smallest > args.largest {
             let text = "--smallest is more than --largest: make it the lesser one".to_owned();
             return Err(Misuse(text).into());
@@ -137,7 +137,7 @@ impl EditsArgs {
         let (Some(address), Some(token)) = (self.to, &self.token_file) else {
             anyhow::bail!("name where files are written, by --in, or by --to and --token-file");
         };
-        Ok(Source::Origin(Origin { address, token: crate::web::token(token)? }))
+        Ok(Source::Origin(Origin { address, token: lull_cli::arguments::token(token)? }))
     }
 
     fn run(&self) -> anyhow::Result<String> {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use lull_cc::Rate;
-use lull_lab::emulate::{
+use lull_emulator::{
     Backend, Buffer, Discipline, Error, Link, LinkRate, Session, Topology, parse_duration,
     read_trace,
 };

@@ -1,8 +1,7 @@
-//! `lull lab run`, `list`, `report`: experiments, and what they show; `replay`, `documents`, `learn`,
-//! `replicate`, `readers`, `edits`, `score`, `speed` and `torture`.
+//! `lull lab run` and `lull lab list`: experiments and their results.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,34 +14,8 @@ use lull_lab::report::ReportError;
 use lull_lab::run::{self, Budget, Isolation, Outcome, Outlook, RunError, Runner, Surroundings};
 use serde_json::{Value, json};
 
-mod demo;
-mod documents;
-mod edits;
-mod learn;
-mod progress;
-mod readers;
-mod replay;
-mod replicate;
-mod report;
-mod score;
-mod section;
-mod speed;
-mod table;
-mod torture;
-mod workload;
-
-pub(crate) use demo::{DemoArgs, demo};
-pub(crate) use documents::{DocumentsArgs, documents};
-pub(crate) use edits::{EditsArgs, edits};
-pub(crate) use learn::{LearnArgs, learn};
-use progress::Progress;
-pub(crate) use readers::{ReadersArgs, readers};
-pub(crate) use replay::{ReplayArgs, replay};
-pub(crate) use replicate::{ReplicateArgs, replicate};
-pub(crate) use report::{ReportArgs, report};
-pub(crate) use score::{ScoreArgs, score};
-pub(crate) use speed::{Command as SpeedCommand, EXAMPLES as SPEED_EXAMPLES, speed};
-pub(crate) use torture::{TortureArgs, torture};
+use crate::progress::Progress;
+use crate::table;
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -153,7 +126,7 @@ pub(crate) fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// What is wrong with a plan or a selection is told on one line, with an exit code of its own.
-fn usage(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+pub(crate) fn usage(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     match result {
         Err(error)
             if error.is::<PlanError>()
@@ -184,9 +157,7 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         plans = without_kernel(plans, &all, &selection, &patterns)?;
     }
     let runner = Runner {
-        isolation: Isolation::Processes(
-            std::env::current_exe().context("this program cannot find itself")?,
-        ),
+        isolation: Isolation::Processes(crate::lull()?),
         out: args.out.clone(),
         seed: args.seed,
         jobs: args.jobs,
@@ -341,7 +312,11 @@ fn quoted(word: &str) -> String {
     }
 }
 
-fn results_json(plan: &Plan, outcome: &Outcome, results: &Results) -> anyhow::Result<Value> {
+pub(crate) fn results_json(
+    plan: &Plan,
+    outcome: &Outcome,
+    results: &Results,
+) -> anyhow::Result<Value> {
     let mut value = serde_json::to_value(results)?;
     value["paper"] = serde_json::to_value(&plan.paper)?;
     value["record"] = json!(outcome.record);
@@ -486,12 +461,12 @@ fn runs_on(cells: &[Cell]) -> &'static str {
 }
 
 /// So many cells.
-fn count(cells: usize) -> String {
+pub(crate) fn count(cells: usize) -> String {
     if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") }
 }
 
 /// A time as people say it.
-fn duration(time: Duration) -> String {
+pub(crate) fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -526,21 +501,4 @@ pub(crate) fn cell() -> anyhow::Result<ExitCode> {
         }
     })?;
     Ok(ExitCode::from(code))
-}
-
-/// Does it, and tells arguments that make no sense from what went wrong.
-fn misuse(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<ExitCode> {
-    match work() {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) if error.is::<crate::Misuse>() => {
-            crate::complain(&error);
-            Ok(ExitCode::from(crate::USAGE))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether people watch.
-fn is_watched() -> bool {
-    io::stderr().is_terminal()
 }

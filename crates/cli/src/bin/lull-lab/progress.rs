@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_lab::run::Event;
 
-use super::{count, duration, is_watched};
+use lull_cli::text::is_watched;
+
+use crate::experiments::{count, duration};
 
 /// Shows the events of a run on the standard error.
 #[derive(Debug)]

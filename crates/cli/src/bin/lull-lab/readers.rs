@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use lull_lab::emulate::parse_duration;
-use lull_lab::readers::{File, History, Load, Origin, Read, Readers, Report, Source, Write};
+use lull_emulator::parse_duration;
+use lull_load::readers::{File, History, Load, Origin, Read, Readers, Report, Source, Write};
 use lull_replicate::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, Violation};
 use lull_replicate::evaluate::Workload;
 use lull_replicate::http::client::Client;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::replay::bar;
 use super::workload::{Drawn, WorkloadArgs};
-use crate::predict::contents::Contents;
+use lull_cli::logs::Contents;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -100,7 +100,7 @@ impl FromStr for Place {
 
 /// Reads and writes, and shows what came of it.
 pub(crate) fn readers(args: &ReadersArgs) -> anyhow::Result<ExitCode> {
-    super::misuse(|| {
+    lull_cli::message::misuse(|| {
         let Drawn { workload, documents, contents } =
             args.workload.draw(u32::try_from(args.replicas.len().max(1))?)?;
         let files = documents.iter().enumerate().map(|(at, document)| File::of(document, at));
@@ -147,7 +147,7 @@ fn run(args: &ReadersArgs, load: Load, contents: &[Contents]) -> anyhow::Result<
         // What --replica requires.
         bail!("name the origin by --origin, --to and --token-file");
     };
-    let token = crate::web::token(token)?;
+    let token = lull_cli::arguments::token(token)?;
     let mounts: Vec<PathBuf> = args.replicas.iter().map(|place| place.mount.clone()).collect();
     let readers = Readers::gather(&mounts, &load)?;
     let folders: Vec<&PathBuf> =
@@ -356,7 +356,7 @@ pub(super) fn add_violations(value: &mut Value, violations: &[Violation]) {
 
 #[cfg(test)]
 mod tests {
-    use lull_lab::readers::{Seen as Answered, Written};
+    use lull_load::readers::{Seen as Answered, Written};
 
     use super::*;
 

@@ -9,18 +9,18 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use http::HeaderValue;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lull_lab::emulate::parse_duration;
-use lull_lab::replay::advice::{Advisor, Learned, Listed};
-use lull_lab::replay::trace::{Reading, Section, Trace};
-use lull_lab::replay::{self, Mode, Report, Server, Settings};
+use lull_emulator::parse_duration;
+use lull_load::replay::advice::{Advisor, Learned, Listed};
+use lull_load::replay::trace::{Reading, Section, Trace};
+use lull_load::replay::{self, Mode, Report, Server, Settings};
 use lull_speculate::predict::PpmParameters;
 use serde_json::{Value, json};
 
-use super::is_watched;
 use super::section::SectionArgs;
 use crate::Misuse;
-use crate::predict::contents::Contents;
-use crate::predict::input::{LogArgs, Logs};
+use lull_cli::logs::Contents;
+use lull_cli::logs::{LogArgs, Logs};
+use lull_cli::text::is_watched;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -199,7 +199,7 @@ fn codings(text: &str) -> Result<HeaderValue, &'static str> {
 
 /// Replays a log.
 pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    super::misuse(|| {
+    lull_cli::message::misuse(|| {
         let (trace, advisor, contents) = input(args)?;
         let settings = settings(args);
         let bar = bar(trace.length);

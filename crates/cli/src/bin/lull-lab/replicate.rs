@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use lull_lab::emulate::parse_duration;
+use lull_emulator::parse_duration;
 use lull_replicate::evaluate::{self, Options, Outcome, Spread, Workload};
 use lull_replicate::origin::Strategy;
 use lull_replicate::replica::Order;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::replay::positive;
 use super::workload::{Drawn, WorkloadArgs};
-use crate::predict::contents::Contents;
+use lull_cli::logs::Contents;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -79,7 +79,7 @@ fn delta(text: &str) -> Result<Delta, String> {
 
 /// Simulates an origin and its replicas.
 pub(crate) fn replicate(args: &ReplicateArgs) -> anyhow::Result<ExitCode> {
-    super::misuse(|| {
+    lull_cli::message::misuse(|| {
         let Drawn { workload, contents, .. } = args.workload.draw(args.replicas)?;
         let usual = Options::new(args.strategy, args.bandwidth * workload.need());
         let outcome = evaluate::run(

@@ -67,7 +67,7 @@ pub(crate) struct ReportArgs {
 
 /// Shows what the records of a folder show.
 pub(crate) fn report(args: ReportArgs) -> anyhow::Result<ExitCode> {
-    super::usage(try_report(&args))
+    crate::experiments::usage(try_report(&args))
 }
 
 fn try_report(args: &ReportArgs) -> anyhow::Result<ExitCode> {

@@ -10,7 +10,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_lab::score::{self, Group, Scheme, Set, Settings};
 
-use super::is_watched;
+use lull_cli::text::is_watched;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lull_lab::emulate::parse_duration;
+use lull_emulator::parse_duration;
 
 use super::replay::positive;
 

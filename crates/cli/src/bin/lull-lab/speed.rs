@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use lull_lab::emulate::{Signals, contain, parse_duration};
+use lull_emulator::{Signals, contain, parse_duration};
 use lull_replicate::speed::{Settings, file_system};
 use serde::Serialize;
 use serde_json::json;

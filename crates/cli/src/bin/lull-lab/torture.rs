@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lull_lab::torture::{
+use lull_load::torture::{
     History, Judgement, Progress, Read, Results, Sabotage, Sight, Torture, Watch, body, object_of,
     path_of,
 };
@@ -17,7 +17,7 @@ use lull_replicate::daemon::{Clock, MachineClock};
 use lull_replicate::store::{OriginState, Settings, Store};
 use lull_replicate::types::{Change, Digest, Kind, Sequence};
 
-use super::is_watched;
+use lull_cli::text::is_watched;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,7 +39,7 @@ was broken, or if anything else went wrong. It leaves nothing on the machine, ho
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TortureArgs {
     /// For how long things break
-    #[arg(long, value_name = "N", default_value = "60", value_parser = crate::web::seconds)]
+    #[arg(long, value_name = "N", default_value = "60", value_parser = lull_cli::arguments::seconds)]
     seconds: Duration,
     /// Says what breaks when
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -66,7 +66,7 @@ pub(crate) fn torture(args: &TortureArgs) -> anyhow::Result<ExitCode> {
     let torture = Torture {
         length: args.seconds,
         seed: args.seed,
-        program: std::env::current_exe().context("this program cannot find itself")?,
+        program: crate::lull()?,
         sabotage: args.sabotage,
         asked: crate::program(),
     };
@@ -317,7 +317,7 @@ fn write_table(to: &mut impl io::Write, results: &Results) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use lull_lab::torture::Seen as Saw;
+    use lull_load::torture::Seen as Saw;
 
     use super::*;
 

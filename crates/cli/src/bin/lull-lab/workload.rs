@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use lull_cc::Bytes;
-use lull_lab::replay::trace::{Document, Reading, Section, Trace};
+use lull_load::replay::trace::{Document, Reading, Section, Trace};
 use lull_replicate::evaluate::{Read, Updates, Workload};
 
 use super::replay::positive;
 use super::section::SectionArgs;
-use crate::predict::contents::Contents;
-use crate::predict::input::{LogArgs, Logs};
+use lull_cli::logs::Contents;
+use lull_cli::logs::{LogArgs, Logs};
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WorkloadArgs {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use lull_lab::emulate::Host;
+use lull_emulator::Host;
 use serde_json::Value;
 use tempfile::TempDir;
 

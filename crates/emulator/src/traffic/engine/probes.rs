@@ -6,11 +6,10 @@ use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::super::random::Random;
 use super::super::socket::{Role, connecting};
-use super::super::{Placed, TrafficError, Transfer, sys};
+use super::super::{Placed, Probes, TrafficError, Transfer, Work, sys};
 use super::{Due, Engine, Socket, TURN};
-use crate::plan::{Kind, Probes};
+use crate::random::Random;
 
 /// A group of probes.
 #[derive(Debug)]
@@ -74,7 +73,7 @@ impl Sending {
 impl Prober {
     /// None if the group is no group of probes.
     pub(super) fn new(placed: &Placed) -> Option<Self> {
-        let Kind::Probes(probes) = &placed.group.kind else { return None };
+        let Work::Probes(probes) = &placed.work else { return None };
         let under = |name: &String| {
             let control = placed.controls.get(name).cloned().unwrap_or_else(|| {
                 CString::new(name.as_str()).expect("names of controls were checked")

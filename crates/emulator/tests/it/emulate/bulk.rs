@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lull_lab::emulate::{Host, set_congestion_control, set_dscp};
+use lull_emulator::{Host, set_congestion_control, set_dscp};
 
 /// One transfer.
 #[derive(Clone, Copy, Debug)]

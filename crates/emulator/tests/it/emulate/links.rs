@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_cc::{Bytes, Timestamp};
-use lull_lab::emulate::{
+use lull_emulator::{
     Backend, Buffer, Counts, Discipline, Emulator, Host, Link, LinkRate, Signals, Spread, Topology,
     Trace, contain, read_trace, set_dscp,
 };

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::time::Duration;
 
 use lull_cc::{NiceParameters, Refinements, Window};
-use lull_lab::emulate::{Emulator, Topology};
+use lull_emulator::{Emulator, Topology};
 use lull_testing::{bound, bpf, needs};
 
 use super::bulk::Bulk;

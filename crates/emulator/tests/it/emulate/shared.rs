@@ -4,8 +4,8 @@ use std::ffi::{CStr, CString};
 use std::thread;
 use std::time::Duration;
 
+use lull_emulator::{Emulator, Topology};
 use lull_kernel::{Constants, Held, PathTable};
-use lull_lab::emulate::{Emulator, Topology};
 use lull_testing::{bound, bpf, needs};
 
 use super::bulk::Bulk;

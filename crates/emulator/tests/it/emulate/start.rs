@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lull_lab::emulate::{Backend, Emulator, Link, Topology};
+use lull_emulator::{Backend, Emulator, Link, Topology};
 use lull_testing::{needs, root};
 
 /// Keeps a processor busy, so that the kernel's worker threads wait for their turns.

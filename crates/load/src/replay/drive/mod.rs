@@ -28,10 +28,10 @@ use super::client::{Advice, Ahead, Client, Effect, Question, Told};
 use super::tally::{Monitored, Report, Tally};
 use super::trace::{DocumentId, Trace};
 use super::{Mode, ReplayError, Settings};
-use crate::record::rounded;
-use crate::traffic::random::Random;
 use exchange::{Answer, Asked, Connection, Lane, Place, exchange};
 use find::{find, raise_limit};
+use lull_emulator::random::Random;
+use lull_emulator::rounded;
 use monitor::Monitor;
 use sys::Clock;
 use timers::{Due, Timers};
@@ -454,7 +454,7 @@ impl<'a> Replay<'a> {
             let Some(monitor) = &mut self.monitor else { return };
             let (files, first) = (list.len() as u32, question.had.is_empty());
             let wanted = Wanted { files, pointed: false, first };
-            match monitor.budget.ask(timestamp(now), wanted, self.random.next()) {
+            match monitor.budget.ask(timestamp(now), wanted, self.random.next_u64()) {
                 Grant::List { length, after: wait } => {
                     list.truncate(length as usize);
                     after = wait;

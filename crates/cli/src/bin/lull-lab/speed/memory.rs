@@ -42,7 +42,7 @@ pub(crate) struct Args {
 /// Fills an origin.
 pub(super) fn memory(args: &Args) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("this program cannot find itself")?;
-    let arguments = ["lab", "speed", "replicas"].map(str::to_owned).to_vec();
+    let arguments = ["speed", "replicas"].map(str::to_owned).to_vec();
     let work = |folder: &std::path::Path| {
         Ok(memory::run(&Settings {
             folder: folder.to_owned(),

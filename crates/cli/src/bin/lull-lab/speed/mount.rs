@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail};
-use lull_lab::opens::{self, Compared, OneProcessor, Opened, PassThrough, Report, Settings};
+use lull_load::opens::{self, Compared, OneProcessor, Opened, PassThrough, Report, Settings};
 use lull_replicate::speed::mount::MountedReplica;
 
 use super::Place;
@@ -134,7 +134,7 @@ fn opened(
     counts: &Counts,
 ) -> anyhow::Result<Compared> {
     let mut command = Command::new(program);
-    command.args(["lab", "speed", "opens"]).args([replica, plain]).args(counts.arguments());
+    command.args(["speed", "opens"]).args([replica, plain]).args(counts.arguments());
     // What a terminal sends ends this process, and this process that one: it has nothing to say about it.
     command.stdin(Stdio::null()).process_group(0);
     let said = command.output().context("what opens the files cannot be started")?;

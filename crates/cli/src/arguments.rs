@@ -1,0 +1,47 @@
+//! Values of options that several commands have.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use lull_transport::Dscp;
+
+/// Parses a number of seconds above 0.
+///
+/// # Errors
+/// What to write instead.
+pub fn seconds(text: &str) -> Result<Duration, &'static str> {
+    const HELP: &str = "write a number of seconds above 0, such as 30 or 0.5";
+    let seconds: f64 = text.parse().map_err(|_| HELP)?;
+    Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero()).ok_or(HELP)
+}
+
+/// Parses the class of packets: `le` or `none`.
+///
+/// # Errors
+/// What to write instead.
+pub fn dscp(text: &str) -> Result<Dscp, &'static str> {
+    match text {
+        "le" => Ok(Dscp::Le),
+        "none" => Ok(Dscp::None),
+        _ => Err("it is le or none"),
+    }
+}
+
+/// Reads a token: the first line of a file.
+///
+/// # Errors
+/// If the file cannot be read, or the token is short enough to be guessed.
+pub fn token(path: &Path) -> anyhow::Result<String> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    if token.len() < SHORTEST_TOKEN {
+        bail!("the token in {shown} is too short: write {SHORTEST_TOKEN} characters or more");
+    }
+    Ok(token.to_owned())
+}
+
+/// The least length of a token, in characters.
+const SHORTEST_TOKEN: usize = 16;

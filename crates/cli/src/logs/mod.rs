@@ -1,0 +1,8 @@
+//! Access logs as they are on disks.
+
+pub mod contents;
+mod input;
+mod unpack;
+
+pub use contents::Contents;
+pub use input::{Ends, LogArgs, Logs};

@@ -1,0 +1,16 @@
+//! Load generators.
+//!
+//! - [`replay`] plays an access log against a web server, with clients that follow prefetch hints.
+//! - [`readers`] plays an access log in the mounts of replicas, and edits files to time their arrival elsewhere.
+//! - [`opens`] times `open` in a mount.
+//! - [`torture`] breaks networks, disks, clocks and processes around an origin and its replicas.
+//!
+//! The servers, origins and replicas run as processes, as a user runs them.
+
+mod asking;
+mod mounted;
+mod numbered;
+pub mod opens;
+pub mod readers;
+pub mod replay;
+pub mod torture;
