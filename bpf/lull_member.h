@@ -73,16 +73,16 @@ static LULL_INLINE void lull_take_lead(struct lull_path *p, struct lull_member *
 	lull_restart_round(m, delivered);
 }
 
-/* Takes its part of the path's window. */
-static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, u32 in_flight,
-				    bool wants_all)
+/* Takes its part of the path's window, and none while it sleeps: it could not send. */
+static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, u64 now_us,
+				    u32 in_flight, bool wants_all)
 {
 	u64 others = lull_min(p->in_flight - m->in_flight, LULL_IN_FLIGHT_LIMIT) << LULL_SHIFT;
 	u64 free = lull_less(p->window, others);
-	bool is_large = free >= p->window / 4 && free >= 2 * LULL_TWO;
+	bool is_worth_it = now_us >= m->next_pair && free >= p->window / 4 && free >= 2 * LULL_TWO;
 	u32 counted = in_flight;
 
-	m->is_using = !lull_path_is_at_floor(p) && (lull_leads(p, m) || is_large);
+	m->is_using = !lull_path_is_at_floor(p) && (lull_leads(p, m) || is_worth_it);
 	m->window = m->is_using ? lull_max(free, LULL_TWO) : LULL_ONE;
 	if (m->is_using && wants_all)
 		counted = lull_max(in_flight, m->window >> LULL_SHIFT);
@@ -164,7 +164,7 @@ static LULL_INLINE void lull_on_ack(struct lull_path *p, struct lull_member *m,
 		lull_restart_round(m, a->delivered);
 	}
 	lull_end_round(p, m, a, leads);
-	lull_update(p, m, left, !a->app_limited);
+	lull_update(p, m, a->now_us, left, !a->app_limited);
 }
 
 /* A loss without an acknowledgement, or a mark. */
@@ -175,7 +175,7 @@ static LULL_INLINE void lull_on_loss(struct lull_path *p, struct lull_member *m,
 		lull_path_on_loss(p, now_us, m->last_rtt);
 		lull_restart_round(m, delivered);
 	}
-	lull_update(p, m, m->in_flight, true);
+	lull_update(p, m, now_us, m->in_flight, true);
 }
 
 static LULL_INLINE void lull_on_timeout(struct lull_path *p, struct lull_member *m, u64 now_us,
@@ -185,7 +185,7 @@ static LULL_INLINE void lull_on_timeout(struct lull_path *p, struct lull_member 
 		lull_path_on_timeout(p, now_us);
 	lull_set_in_flight(p, m, 0);
 	lull_restart_round(m, delivered);
-	lull_update(p, m, 0, false);
+	lull_update(p, m, now_us, 0, false);
 }
 
 /* The connection has data, nothing in flight, and no pause before it: what it sends now, it sends
@@ -199,7 +199,7 @@ static LULL_INLINE void lull_on_send(struct lull_path *p, struct lull_member *m,
 	}
 	if (!lull_path_is_at_floor(p) && !lull_leads(p, m) && lull_path_is_lead_free(p, now_us))
 		lull_take_lead(p, m, now_us, delivered);
-	lull_update(p, m, LULL_PAIR, true);
+	lull_update(p, m, now_us, LULL_PAIR, true);
 	if (!m->is_using && now_us >= m->next_pair) {
 		m->next_pair = lull_path_next_slot(p, now_us);
 		m->pause = m->next_pair - now_us;

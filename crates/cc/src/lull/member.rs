@@ -161,26 +161,28 @@ impl Member {
             self.low = 0;
             self.unlimited = false;
         }
-        self.update(path, left, !ack.app_limited);
+        self.update(path, now, left, !ack.app_limited);
     }
 
     /// A loss was found without an acknowledgement, or a packet was marked (RFC 3168 §6.1.2).
     pub fn handle_loss(&mut self, path: &mut Path, now: Timestamp, delivered: u32) {
+        let now = now.as_micros();
         if self.rounds.is_new_loss(delivered) {
-            path.handle_loss(now.as_micros(), self.last_rtt);
+            path.handle_loss(now, self.last_rtt);
             self.restart_round(delivered);
         }
-        self.update(path, self.in_flight, true);
+        self.update(path, now, self.in_flight, true);
     }
 
     /// The retransmission timer has fired.
     pub fn handle_timeout(&mut self, path: &mut Path, now: Timestamp, delivered: u32) {
+        let now = now.as_micros();
         if self.leads(path) {
-            path.handle_timeout(now.as_micros());
+            path.handle_timeout(now);
         }
         self.set_in_flight(path, 0);
         self.restart_round(delivered);
-        self.update(path, 0, false);
+        self.update(path, now, 0, false);
     }
 
     /// The connection has something to send, nothing in flight, and its pause is over.
@@ -193,7 +195,7 @@ impl Member {
         if !path.is_at_floor() && !self.leads(path) && path.is_lead_free(now) {
             self.take_lead(path, now, delivered);
         }
-        self.update(path, PAIR, true);
+        self.update(path, now, PAIR, true);
         if !self.is_using && now >= self.next_pair {
             self.next_pair = path.next_slot(now);
             self.pause = self.next_pair - now;
@@ -201,14 +203,16 @@ impl Member {
     }
 
     /// Takes its part of the path's window: what the others leave. A connection that does not lead
-    /// takes a part only where the leader's application leaves much. `wants_all`: it will use all of
-    /// it, and counts as if it did.
-    fn update(&mut self, path: &mut Path, in_flight: u32, wants_all: bool) {
+    /// takes a part only where the leader's application leaves much, and not while it sleeps: it
+    /// could not send before its pause ends. `wants_all`: it will use all of it, and counts as if it
+    /// did.
+    fn update(&mut self, path: &mut Path, now: u64, in_flight: u32, wants_all: bool) {
         let others = (path.in_flight - u64::from(self.in_flight)).min(IN_FLIGHT_LIMIT) << SHIFT;
         let window = path.window().raw();
         let free = window.saturating_sub(others);
         let leads = self.leads(path);
-        self.is_using = !path.is_at_floor() && (leads || (free >= window / 4 && free >= 2 * TWO));
+        let is_worth_it = now >= self.next_pair && free >= window / 4 && free >= 2 * TWO;
+        self.is_using = !path.is_at_floor() && (leads || is_worth_it);
         self.window = if self.is_using { free.max(TWO) } else { ONE };
         let allowed = (self.window >> SHIFT) as u32;
         let counted = if self.is_using && wants_all { in_flight.max(allowed) } else { in_flight };

@@ -160,3 +160,30 @@ fn small_packet_does_not_set_the_lowest_round_trip() {
     member.handle_ack(&mut path, &small(1_060_000, 6, 30_000));
     assert_eq!(path.min_rtt_micros(), 30_600);
 }
+
+/// The pair that ends the floor belongs to a connection that must not send before its next turn.
+#[test]
+fn sleeping_connection_reserves_no_window() {
+    let mut path = Path::default();
+    let mut first = Member::join(&mut path);
+    let mut second = Member::join(&mut path);
+    second.handle_ack(&mut path, &ack(999_999, 2, 2, 50_000));
+    let (mut now, mut delivered) = (1_000_000, 2);
+    let mut round = |path: &mut Path, elapsed: u64, rtt| {
+        now += elapsed;
+        first.handle_send(path, Timestamp::from_micros(now), delivered);
+        now += u64::from(rtt);
+        let packets = first.packets(0);
+        delivered += packets;
+        first.handle_ack(path, &ack(now, delivered, packets, rtt));
+        now
+    };
+    for rtt in [50_000; 20].into_iter().chain([90_000; 20]) {
+        round(&mut path, 0, rtt);
+    }
+    assert!(path.is_at_floor());
+    let now = round(&mut path, 5_000_000, 50_000);
+    assert!(!path.is_at_floor() && path.window().packets() >= 4, "{path:?}");
+    second.handle_send(&mut path, Timestamp::from_micros(now + 100_000), 2);
+    assert_eq!(second.window(), path.window());
+}
