@@ -25,6 +25,34 @@ const BATCHES: usize = 256;
 /// So many events are kept here until they are handled; then all is compared instead.
 const MOST_PENDING: usize = 1_000_000;
 
+/// So many names that were removed are kept, or twice as many.
+const MOST_REMOVED: usize = 10_000;
+
+/// Names that were removed, or that another file has taken over. A program that had the file open by such a name
+/// still reports its writes under it, also if the file has another name, which is not reported.
+#[derive(Debug, Default)]
+struct Removed {
+    recent: BTreeSet<(WatchDescriptor, OsString)>,
+    older: BTreeSet<(WatchDescriptor, OsString)>,
+    /// Folders that were removed. The kernel still watches one while a file is open by a name in it.
+    folders: BTreeSet<WatchDescriptor>,
+}
+
+impl Removed {
+    fn insert(&mut self, folder: WatchDescriptor, name: &OsString) {
+        if self.recent.len() >= MOST_REMOVED {
+            self.older = core::mem::take(&mut self.recent);
+        }
+        self.recent.insert((folder, name.clone()));
+    }
+
+    fn contains(&self, folder: WatchDescriptor, name: &OsString) -> bool {
+        let is_empty = self.recent.is_empty() && self.older.is_empty();
+        let name = || (folder, name.clone());
+        !is_empty && (self.recent.contains(&name()) || self.older.contains(&name()))
+    }
+}
+
 /// The folder itself is gone, or what was mounted there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gone;
@@ -39,6 +67,7 @@ pub(super) struct Events {
     pending: Vec<InotifyEvent>,
     /// Files that are written according to the last pending event of each: more of these say nothing new.
     written: BTreeSet<(WatchDescriptor, Option<OsString>)>,
+    removed: Removed,
     /// What a test does in each folder between the two steps of taking it in.
     #[cfg(test)]
     pub(super) between: Option<fn(&FilePath)>,
@@ -54,6 +83,7 @@ impl Events {
             numbers: BTreeMap::new(),
             pending: Vec::new(),
             written: BTreeSet::new(),
+            removed: Removed::default(),
             #[cfg(test)]
             between: None,
         })
@@ -131,6 +161,9 @@ impl Events {
         self.written.clear();
         let mut all = Vec::new();
         for event in core::mem::take(&mut self.pending) {
+            if self.is_stray_write(&event) && all.last() != Some(&Happened::Stray) {
+                all.push(Happened::Stray);
+            }
             match self.happened(event) {
                 // Each write sends one.
                 Ok(Some(happened)) if all.last() == Some(&happened) => {}
@@ -174,6 +207,35 @@ impl Events {
             return;
         }
         self.pending.push(event);
+    }
+
+    /// Whether a file was written by a name that may not be its own any more. Notes which names are removed.
+    fn is_stray_write(&mut self, event: &InotifyEvent) -> bool {
+        let InotifyEvent { wd, mask, name, .. } = event;
+        if mask.contains(Flags::IN_IGNORED) {
+            self.removed.folders.remove(wd);
+        }
+        let Some(name) = name else { return false };
+        if mask.intersects(Flags::IN_DELETE | Flags::IN_MOVED_TO) {
+            self.removed.insert(*wd, name);
+            if mask.contains(Flags::IN_DELETE | Flags::IN_ISDIR) {
+                self.remove_folder(*wd, name);
+            }
+        }
+        mask.intersects(Flags::IN_MODIFY | Flags::IN_CLOSE_WRITE)
+            && (self.removed.folders.contains(wd) || self.removed.contains(*wd, name))
+    }
+
+    /// A folder was removed. The kernel ends its watch when no file is open by a name in it.
+    fn remove_folder(&mut self, parent: WatchDescriptor, name: &OsString) {
+        let Some(folder) = self.names.get(&parent).map(|parent| parent.join(name)) else { return };
+        // Another folder may have this name by now, and be watched.
+        let is_gone = self.root.join(&folder).symlink_metadata().is_err();
+        if let Some(number) = self.numbers.get(&folder).copied().filter(|_| is_gone) {
+            self.numbers.remove(&folder);
+            self.names.remove(&number);
+            self.removed.folders.insert(number);
+        }
     }
 
     fn happened(&self, event: InotifyEvent) -> Result<Option<Happened>, Gone> {

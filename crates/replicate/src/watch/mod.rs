@@ -57,6 +57,7 @@ use events::{Events, Gone};
 use index::Index;
 use look::{Look, Stopped};
 use plan::{Happened, MORE_LOOKS, Plan, Quiet};
+use repair::Stray;
 use seen::{Changes, Depth, Name, Names, Seen, add, bytes_of, name_of, simplify};
 
 /// Why nothing is watched.
@@ -185,6 +186,7 @@ impl Watched {
             comparison: None,
             compare: options.compare,
             next_slice: LocalTime::default(),
+            stray: Stray::default(),
             woken,
             stop: Arc::clone(&stop),
             full: None,
@@ -230,6 +232,7 @@ struct Watcher {
     /// The one that is under way, and when it goes on, or the next one begins.
     comparison: Option<Comparison>,
     next_slice: LocalTime,
+    stray: Stray,
     /// The pause between two comparisons.
     compare: Duration,
     woken: UnixStream,
@@ -329,6 +332,7 @@ impl Watcher {
                 if !core::mem::replace(&mut begun, true) {
                     (self.tell)(WatchEvent::Watching(self.root.clone()));
                     self.next_slice = now.plus(self.compare);
+                    self.hasten(now);
                 }
             } else if begun && self.next_slice <= now {
                 self.compare()?;
@@ -361,8 +365,11 @@ impl Watcher {
                 Happened::Written(name) => self.index.written(name),
                 Happened::Changed(name) | Happened::Came(name, _) => self.index.closed(name),
                 // These change the fingerprint.
-                Happened::Touched(_) | Happened::Left(..) | Happened::Lost => {}
+                Happened::Touched(_) | Happened::Left(..) | Happened::Stray | Happened::Lost => {}
             }
+        }
+        if all.contains(&Happened::Stray) {
+            self.stray();
         }
         self.heard.extend(all);
         Ok(())

@@ -71,6 +71,9 @@ pub(super) enum Happened {
     Left(Name, u32),
     /// It was moved here.
     Came(Name, u32),
+    /// A file was written by a name that was removed, or that another file has taken over. It may have
+    /// another name, which is not reported.
+    Stray,
     /// Events were lost.
     Lost,
 }
@@ -84,7 +87,7 @@ impl Happened {
             | Happened::Touched(name)
             | Happened::Left(name, _)
             | Happened::Came(name, _) => Some(name),
-            Happened::Lost => None,
+            Happened::Stray | Happened::Lost => None,
         }
     }
 }
@@ -136,6 +139,10 @@ impl Plan {
 
     /// The kernel has told of something.
     pub(super) fn handle(&mut self, now: LocalTime, happened: Happened) {
+        if happened == Happened::Stray {
+            // A comparison finds the file.
+            return;
+        }
         if let Happened::Written(name) = happened {
             self.open.entry(name).or_insert(Open { first: now, last: now }).last = now;
             return;
@@ -158,7 +165,7 @@ impl Plan {
                 self.came.insert(name.clone());
                 (name, Depth::Whole)
             }
-            Happened::Lost => (Name::new(), Depth::Whole),
+            Happened::Lost | Happened::Stray => (Name::new(), Depth::Whole),
         };
         let known = self.names.entry(name).or_insert(depth);
         *known = depth.max(*known);
@@ -242,7 +249,7 @@ impl Plan {
             // Or the other side was taken in before.
             Happened::Came(name, number) => self.left.contains_key(number) || meets(names, name),
             Happened::Changed(name) => seen.lacks(bytes_of(name), names, committed),
-            Happened::Written(_) | Happened::Touched(_) => false,
+            Happened::Written(_) | Happened::Touched(_) | Happened::Stray => false,
         })
     }
 

@@ -8,6 +8,24 @@ use super::compare::{Comparison, Slice};
 use super::seen::{Names, simplify};
 use super::{Ended, WatchEvent, Watcher};
 use crate::daemon::{Clock, MachineClock};
+use crate::time::LocalTime;
+
+/// A stray write begins a comparison after this time: more writes may follow.
+const SETTLE: Duration = Duration::from_millis(50);
+/// The pause between two comparisons that stray writes begin is so many times as long as a comparison, and at
+/// least [`LEAST_REST`].
+const RESTS: u32 = 10;
+const LEAST_REST: Duration = Duration::from_secs(1);
+
+/// A comparison that stray writes ask for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stray {
+    /// There was a stray write since the last comparison began.
+    is_due: bool,
+    /// When the last comparison began, and when the next one may begin.
+    begun: LocalTime,
+    rests: LocalTime,
+}
 
 /// The thread has the lowest priority at the disk, for as long as this lives.
 struct LowPriority;
@@ -31,12 +49,32 @@ impl Watcher {
     pub(super) fn compare(&mut self) -> Result<(), Ended> {
         let _low = LowPriority::begin();
         let pause = self.slice()?;
-        self.next_slice = MachineClock.read().local.plus(pause);
+        let now = MachineClock.read().local;
+        self.next_slice = now.plus(pause);
+        self.hasten(now);
         Ok(())
+    }
+
+    /// A file was written by a name that is not its own any more: a comparison finds its other names.
+    pub(super) fn stray(&mut self) {
+        self.stray.is_due = true;
+        self.hasten(MachineClock.read().local);
+    }
+
+    /// Begins the next comparison earlier if stray writes ask for that.
+    pub(super) fn hasten(&mut self, now: LocalTime) {
+        if self.stray.is_due && self.comparison.is_none() {
+            let due = now.plus(SETTLE).max(self.stray.rests);
+            self.next_slice = self.next_slice.min(due);
+        }
     }
 
     /// One slice. Gives how long nothing is to be compared then.
     fn slice(&mut self) -> Result<Duration, Ended> {
+        if self.comparison.is_none() {
+            self.stray.is_due = false;
+            self.stray.begun = MachineClock.read().local;
+        }
         let Watcher { comparison, index, events, root, origin, .. } = self;
         let comparison = comparison.get_or_insert_with(|| Comparison::new(index));
         let found = match comparison.slice(root, events, index, origin) {
@@ -44,6 +82,9 @@ impl Watcher {
             Slice::Done(found) => found,
         };
         self.comparison = None;
+        let now = MachineClock.read().local;
+        let rest = now.since(self.stray.begun).saturating_mul(RESTS).max(LEAST_REST);
+        self.stray.rests = now.plus(rest);
         self.plan_heard()?;
         // What events have told of meanwhile is no difference.
         let new = found.into_iter().filter(|(name, _)| !self.plan.awaits(name));

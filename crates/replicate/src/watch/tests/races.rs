@@ -17,6 +17,7 @@ use crate::watch::commit::MOST_BYTES;
 use crate::watch::events::Events;
 use crate::watch::index::Index;
 use crate::watch::plan::Plan;
+use crate::watch::repair::Stray;
 use crate::watch::seen::{Depth, Names};
 use crate::watch::{Ended, Watcher};
 
@@ -49,6 +50,7 @@ impl Bench {
             comparison: None,
             compare: std::time::Duration::MAX,
             next_slice: LocalTime::default(),
+            stray: Stray::default(),
             woken,
             stop: Arc::default(),
             full: None,

@@ -56,6 +56,33 @@ fn write_through_one_hard_link_changes_all_names() {
     });
 }
 
+/// The kernel reports such a write under the name by which the file was opened.
+#[test]
+fn write_by_a_removed_name_is_published() {
+    runtime().block_on(async {
+        let files: [(&str, &[u8]); 4] = [("a", b"1"), ("d/b", b"2"), ("c", b"3"), ("e/c", b"4")];
+        let watching = watching(SECOND, NEVER, &files).await;
+        let path = |name: &str| watching.path(name);
+        let open = |name: &str| File::options().append(true).open(path(name)).expect("a file");
+        // Removed; replaced by another file; removed with its folder.
+        let mut files = [open("a"), open("c"), open("e/c")];
+        fs::hard_link(path("a"), path("d/a")).expect("a link");
+        fs::hard_link(path("c"), path("d/c")).expect("a link");
+        fs::hard_link(path("e/c"), path("d/e")).expect("a link");
+        fs::remove_file(path("a")).expect("removed");
+        fs::rename(path("d/b"), path("c")).expect("replaced");
+        fs::remove_dir_all(path("e")).expect("removed");
+        watching.settle().await;
+        for file in &mut files {
+            file.write_all(b"more").expect("written");
+            watching.settle().await;
+        }
+        drop(files);
+        watching.settle().await;
+        watching.close().await;
+    });
+}
+
 #[test]
 fn file_that_stays_open_is_published_when_it_is_quiet() {
     runtime().block_on(async {
