@@ -1,0 +1,53 @@
+//! The response time of demand by the number of requests in service: where it begins to rise the server is full.
+
+use super::moments::Moments;
+
+/// Numbers of requests that are told apart.
+const MOST: usize = 16;
+/// The server is full where a request takes this much longer than alone.
+const RISE: f64 = 1.15;
+/// Samples from which on a number of requests is judged.
+const ENOUGH: f64 = 12.0;
+
+/// Response times, in usual ones, by the requests in service when a request came, itself included.
+#[derive(Clone, Debug)]
+pub(super) struct Curve([Moments; MOST]);
+
+impl Curve {
+    pub(super) fn new() -> Self {
+        Curve([Moments::default(); MOST])
+    }
+
+    /// A request came when there were `others`, and took `time`.
+    pub(super) fn add(&mut self, others: usize, time: f64) {
+        if let Some(moments) = self.0.get_mut(others) {
+            moments.add(time);
+        }
+    }
+
+    /// What was seen of more than so many requests counts for this part of it from now on.
+    pub(super) fn fade_above(&mut self, requests: usize, to: f64) {
+        self.0.iter_mut().skip(requests).for_each(|moments| moments.fade(to));
+    }
+
+    /// Requests that the server serves at a time without making them wait, as far as that is known: one more than was
+    /// tried, if the last number that was tried was none too many.
+    pub(super) fn capacity(&self) -> usize {
+        let [alone, more @ ..] = &self.0;
+        if alone.samples() < ENOUGH {
+            return 1;
+        }
+        for (place, moments) in more.iter().enumerate() {
+            let is_known = moments.samples() >= ENOUGH;
+            let bar = RISE * alone.mean();
+            let error = libm::sqrt(moments.error() + RISE * RISE * alone.error());
+            if !is_known {
+                return place + 2;
+            }
+            if moments.mean() - bar > error {
+                return place + 1;
+            }
+        }
+        MOST
+    }
+}

@@ -1,0 +1,146 @@
+//! What prefetches cost demand: the response times of demand with prefetches beside those without, of requests that are
+//! alike.
+//!
+//! Times are divided by what is usual for their class (the URL), and compared among requests that met as many others. So
+//! neither a different mix of pages nor more visitors looks like harm. The samples without prefetches come from short
+//! blocks in which none starts. Envoy's gradient controller measures its minimum round-trip time in such blocks, too.
+
+use core::time::Duration;
+
+use lull_cc::Timestamp;
+
+use super::curve::Curve;
+use super::moments::Moments;
+
+/// Classes of requests that are told apart.
+const CLASSES: usize = 256;
+/// Levels of concurrency that are told apart: 0, 1, 2 to 3, 4 to 7 and so on.
+const LEVELS: usize = 8;
+/// The usual time of a class follows the server within so long: a server that stays slow is the usual one by then.
+const USUAL: Duration = Duration::from_secs(600);
+/// Samples of a class that make its usual time, before it follows slowly.
+const FIRST: f64 = 32.0;
+/// A time of more than so many usual ones counts as so many: a single one says no more than that it was late.
+const MOST: f64 = 10.0;
+/// The last samples without prefetches and without company, by which a busy neighbour is noticed: one part each.
+const RECENT: f64 = 1.0 / 16.0;
+
+/// One request of demand that has ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample {
+    pub(super) class: u8,
+    /// Other requests of demand that were in service when it came.
+    pub(super) others: usize,
+    /// The same with prefetches; none if that is not known, as one of them was almost done.
+    pub(super) all_others: Option<usize>,
+    /// Whether prefetches were allowed, and some were there.
+    pub(super) with_prefetches: bool,
+    pub(super) time: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Usual {
+    samples: f64,
+    seconds: f64,
+    at: Timestamp,
+}
+
+/// By how much demand is slower beside prefetches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The part of its response time that demand waits for prefetches; below zero by chance.
+    pub excess: f64,
+    /// The standard error of that.
+    pub error: f64,
+}
+
+/// The response times of demand.
+#[derive(Clone, Debug)]
+pub(super) struct Harm {
+    usual: Box<[Usual]>,
+    with: [Moments; LEVELS],
+    without: [Moments; LEVELS],
+    curve: Curve,
+    /// Recent times of requests without company, in usual ones.
+    recent: f64,
+}
+
+fn level(others: usize) -> usize {
+    ((usize::BITS - others.leading_zeros()) as usize).min(LEVELS - 1)
+}
+
+impl Harm {
+    pub(super) fn new() -> Self {
+        Harm {
+            usual: vec![Usual::default(); CLASSES].into(),
+            with: [Moments::default(); LEVELS],
+            without: [Moments::default(); LEVELS],
+            curve: Curve::new(),
+            recent: 1.0,
+        }
+    }
+
+    pub(super) fn note(&mut self, now: Timestamp, sample: Sample) {
+        let seconds = sample.time.as_secs_f64();
+        let usual = &mut self.usual[usize::from(sample.class)];
+        if usual.samples == 0.0 {
+            *usual = Usual { samples: 1.0, seconds, at: now };
+        }
+        let ratio = (seconds / usual.seconds.max(1e-9)).min(MOST);
+        let is_usual = !sample.with_prefetches && sample.others == 0;
+        if usual.samples < FIRST || is_usual {
+            let since = now.saturating_since(usual.at).as_secs_f64() / USUAL.as_secs_f64();
+            let first = 1.0 / (usual.samples + 1.0);
+            let gain = if usual.samples < FIRST { first } else { since.min(1.0 / FIRST) };
+            usual.seconds += (seconds - usual.seconds) * gain;
+            usual.samples += 1.0;
+            usual.at = now;
+        }
+        if is_usual {
+            self.recent += (ratio - self.recent) * RECENT;
+        }
+        let side = if sample.with_prefetches { &mut self.with } else { &mut self.without };
+        side[level(sample.others)].add(ratio);
+        if let Some(others) = sample.all_others {
+            self.curve.add(others, ratio);
+        }
+    }
+
+    /// What is known, if enough is.
+    pub(super) fn estimate(&self) -> Option<Estimate> {
+        let (mut weight, mut excess, mut time, mut error) = (0.0, 0.0, 0.0, 0.0);
+        for (with, without) in self.with.iter().zip(&self.without) {
+            if with.samples() < 4.0 || without.samples() < 4.0 {
+                continue;
+            }
+            weight += with.weight();
+            excess += with.weight() * (with.mean() - without.mean());
+            time += with.weight() * with.mean();
+            error += with.weight() * with.weight() * (with.error() + without.error());
+        }
+        (weight > 0.0 && time > 0.0)
+            .then(|| Estimate { excess: excess / time, error: libm::sqrt(error) / time })
+    }
+
+    /// Prefetches are sent in another way from now on: what is known of their harm counts for this part of it.
+    pub(super) fn fade(&mut self, to: f64) {
+        self.with.iter_mut().for_each(|moments| moments.fade(to));
+        // An error by chance in what it was compared with must not last.
+        self.without.iter_mut().for_each(|moments| moments.fade(libm::sqrt(libm::sqrt(to))));
+    }
+
+    /// Requests that the server serves at a time without making them wait.
+    pub(super) fn capacity(&self) -> usize {
+        self.curve.capacity()
+    }
+
+    /// What is known of more than so many requests at a time counts for this part of it from now on.
+    pub(super) fn forget_above(&mut self, requests: usize, to: f64) {
+        self.curve.fade_above(requests, to);
+    }
+
+    /// By how much requests take longer now than usual, without any prefetch beside them.
+    pub(super) fn slowdown(&self) -> f64 {
+        self.recent
+    }
+}

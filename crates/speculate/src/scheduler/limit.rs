@@ -1,0 +1,230 @@
+//! How many requests the upstream serves at a time without making demand wait, learned from demand's own response times.
+//!
+//! The limit is a real number. Its whole part is the number of requests, demand and prefetches together, up to which a
+//! prefetch may start. Its fraction says how far a prefetch must have come to be left to its end when demand arrives and
+//! there is one request too many. Below one it is the part of the time in which a prefetch may be there at all, as TCP
+//! Nice's window is below one (Nice §3.2).
+//!
+//! It grows slowly while it binds and demand is not slower beside prefetches than without, and shrinks by a part when
+//! demand is. So it is a sawtooth whose size is bounded.
+
+use core::time::Duration;
+
+use lull_cc::Timestamp;
+
+use super::harm::{Estimate, Harm, Sample};
+
+/// Demand may wait so much longer, as a part of its response time.
+const TARGET: f64 = 0.03;
+const QUEUED: f64 = 1.0 / 256.0;
+/// That it does is believed from so many standard errors on.
+const CERTAIN: f64 = 1.5;
+/// The limit is looked at after so many samples beside prefetches.
+const LOOK: u32 = 32;
+/// By how much it grows at a look: a part of itself below one, and an amount from there on.
+const GROWTH_BELOW_ONE: f64 = 1.15;
+const GROWTH: f64 = 0.1;
+/// What is left of it after a look that showed harm.
+const DECREASE: f64 = 0.8;
+/// What was seen before such a decrease counts for so much after it.
+const FADE: f64 = 0.25;
+/// What is known of more requests than the capacity counts for this part of it after each look at which the limit binds, so
+/// that it is tried again after some hundred looks.
+const FORGET: f64 = 0.99;
+/// The least: a prefetch every sixty-fourth of the time, by which it is seen when there is room again.
+const LEAST: f64 = 1.0 / 64.0;
+/// Where it begins: one prefetch on an idle upstream, half of the time.
+const FIRST: f64 = 0.5;
+/// Requests without any other take so many times as long as usual: somebody else uses the upstream.
+const NEIGHBOUR: f64 = 1.6;
+/// Then prefetches have this part of the time that they had.
+const BESIDE_NEIGHBOUR: f64 = 1.0 / 16.0;
+/// Demand requests of a block in which prefetches may start, at least, and as many more by a draw.
+const BLOCK_WITH: u32 = 40;
+/// The same of a block in which none may.
+const BLOCK_WITHOUT: u32 = 4;
+/// Below this limit little is fetched anyway, and it matters more to find out soon that there is room: then blocks without
+/// prefetches are as long as this.
+const LOW: f64 = 0.5;
+const BLOCK_WITHOUT_LOW: u32 = 20;
+/// Such a block ends after so long: with so few visitors there is little to be learned.
+const LONGEST_BLOCK: Duration = Duration::from_secs(10);
+
+/// The limit as it is shown to the owner.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LimitFigures {
+    /// Requests at a time; below one a part of the time.
+    pub limit: f64,
+    /// What prefetches cost demand, if that is known.
+    pub harm: Option<Estimate>,
+    /// By how much demand is slower than usual without prefetches.
+    pub slowdown: f64,
+}
+
+/// A block of demand requests.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    with_prefetches: bool,
+    left: u32,
+    began: Timestamp,
+    /// Whether a prefetch was there in it.
+    is_used: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Limit {
+    value: f64,
+    most: f64,
+    harm: Harm,
+    block: Block,
+    seen: u32,
+    binds: bool,
+    queued: f64,
+    draw: u64,
+}
+
+impl Limit {
+    /// A limit that grows up to `most`.
+    pub(super) fn new(most: usize) -> Self {
+        Limit {
+            value: FIRST,
+            most: most.max(1) as f64,
+            harm: Harm::new(),
+            block: Block {
+                with_prefetches: true,
+                left: BLOCK_WITH,
+                began: Timestamp::ZERO,
+                is_used: false,
+            },
+            seen: 0,
+            binds: false,
+            queued: 0.0,
+            draw: 0,
+        }
+    }
+
+    /// Requests at a time up to which a prefetch may start.
+    pub(super) fn whole(&self) -> usize {
+        (self.value as usize).max(1)
+    }
+
+    /// For how many usual service times a prefetch must have been in service to be left to its end, where there is one
+    /// request too many: for ever at a limit of 1, for one service time at 1.5, and for none just below 2.
+    pub(super) fn kept_from(&self) -> f64 {
+        let part = libm::modf(self.value).0;
+        if self.value < 1.0 { f64::INFINITY } else { (1.0 - part) / part }
+    }
+
+    /// The part of the time in which a prefetch may be there.
+    pub(super) fn share(&self) -> f64 {
+        let share = self.value.min(1.0);
+        if self.has_neighbour() { share * BESIDE_NEIGHBOUR } else { share }
+    }
+
+    /// When prefetches may start at the latest: in a block without them no sooner.
+    pub(super) fn opens(&self) -> Timestamp {
+        if self.block.with_prefetches { Timestamp::ZERO } else { self.block.began + LONGEST_BLOCK }
+    }
+
+    /// Whether the upstream is slower than usual without our doing.
+    pub(super) fn has_neighbour(&self) -> bool {
+        self.harm.slowdown() > NEIGHBOUR
+    }
+
+    /// A prefetch starts.
+    pub(super) fn started(&mut self) {
+        self.block.is_used = true;
+    }
+
+    /// A prefetch waits because of the limit.
+    pub(super) fn binds(&mut self) {
+        self.binds = true;
+    }
+
+    /// A request of demand has come beside so many prefetches. Whether it is of a block with prefetches; none if it says
+    /// nothing.
+    pub(super) fn demand(&mut self, now: Timestamp, prefetches: usize) -> Option<bool> {
+        if self.block.left == 0 || self.block.began < self.opens() && now >= self.opens() {
+            self.next_block(now);
+        }
+        self.block.left -= 1;
+        if self.block.with_prefetches && self.block.is_used {
+            Some(true)
+        } else {
+            // One that was still there when the block began is neither.
+            (prefetches == 0).then_some(false)
+        }
+    }
+
+    fn next_block(&mut self, now: Timestamp) {
+        // Blocks without prefetches are needed only where there were some.
+        let with = !(self.block.with_prefetches && self.block.is_used);
+        // Knuth's linear congruential generator: blocks must not beat with the visits of a robot.
+        self.draw = self
+            .draw
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let least = match (with, self.value < LOW) {
+            (true, _) => BLOCK_WITH,
+            (false, false) => BLOCK_WITHOUT,
+            (false, true) => BLOCK_WITHOUT_LOW,
+        };
+        let more = (self.draw >> 33) as u32 % least;
+        self.block =
+            Block { with_prefetches: with, left: least + more, began: now, is_used: false };
+    }
+
+    /// A request of demand was answered.
+    pub(super) fn note(&mut self, now: Timestamp, sample: Sample) {
+        self.harm.note(now, sample);
+        let is_queued = if sample.others >= self.whole() { 1.0 } else { 0.0 };
+        self.queued += (is_queued - self.queued) * QUEUED;
+        if !sample.with_prefetches {
+            return;
+        }
+        self.seen += 1;
+        if self.seen >= LOOK {
+            self.seen = 0;
+            self.look();
+        }
+    }
+
+    fn look(&mut self) {
+        let binds = core::mem::take(&mut self.binds);
+        let Some(Estimate { excess, error }) = self.harm.estimate() else { return };
+        let behind = 1.0 / (1.0 - self.queued).max(0.1);
+        let (excess, error) = (excess * behind, error * behind);
+        if self.has_neighbour() || (excess - TARGET > CERTAIN * error) {
+            let whole = libm::floor(self.value).max(1.0);
+            self.value = (self.value * DECREASE).min(whole).max(LEAST);
+            self.harm.fade(FADE);
+        } else if binds {
+            self.grow(excess, error);
+        }
+    }
+
+    fn grow(&mut self, excess: f64, error: f64) {
+        let next = if self.value < 1.0 {
+            (self.value * GROWTH_BELOW_ONE).min(1.0)
+        } else {
+            self.value + GROWTH
+        };
+        let known = self.harm.capacity();
+        // The server may have become larger since more was tried.
+        self.harm.forget_above(known, FORGET);
+        let capacity = known as f64;
+        // Above the capacity a prefetch is left to its end while demand waits.
+        let doubt = if next <= capacity { 0.5 } else { 2.0 };
+        if excess + doubt * error < TARGET {
+            self.value = next.min(capacity + 0.95).min(self.most);
+        }
+    }
+
+    pub(super) fn figures(&self) -> LimitFigures {
+        LimitFigures {
+            limit: self.value,
+            harm: self.harm.estimate(),
+            slowdown: self.harm.slowdown(),
+        }
+    }
+}

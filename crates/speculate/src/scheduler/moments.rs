@@ -1,0 +1,51 @@
+//! A mean and its error, of which the past fades.
+
+/// What is known fades to a half within about as many samples.
+const MEMORY: f64 = 512.0;
+
+/// A mean and its variance, of which the past fades.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moments {
+    weight: f64,
+    /// The sum of squared weights: how many samples it is worth is `weight² / squares`.
+    squares: f64,
+    mean: f64,
+    spread: f64,
+}
+
+impl Moments {
+    pub(super) fn add(&mut self, value: f64) {
+        let keep = 1.0 - core::f64::consts::LN_2 / MEMORY;
+        self.weight = self.weight * keep + 1.0;
+        self.squares = self.squares * keep * keep + 1.0;
+        self.spread *= keep;
+        let off = value - self.mean;
+        self.mean += off / self.weight;
+        self.spread += off * (value - self.mean);
+    }
+
+    pub(super) fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    pub(super) fn weight(&self) -> f64 {
+        self.weight
+    }
+
+    /// How many samples it is worth.
+    pub(super) fn samples(&self) -> f64 {
+        if self.squares > 0.0 { self.weight * self.weight / self.squares } else { 0.0 }
+    }
+
+    /// The variance of the mean.
+    pub(super) fn error(&self) -> f64 {
+        let samples = self.samples();
+        if samples < 2.0 { f64::INFINITY } else { self.spread / self.weight / (samples - 1.0) }
+    }
+
+    pub(super) fn fade(&mut self, to: f64) {
+        self.weight *= to;
+        self.squares *= to;
+        self.spread *= to;
+    }
+}

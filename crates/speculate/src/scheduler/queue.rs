@@ -1,0 +1,145 @@
+//! The queue of prefetches that wait for room at the upstream: by priority, which decays while they wait (SSR §3.1.3).
+
+use std::collections::BTreeMap;
+
+use core::cmp::Reverse;
+use core::time::Duration;
+
+use lull_cc::Timestamp;
+
+use super::{Id, Prefetch};
+
+/// The position of a prefetch: its priority as if it had arrived at time zero, the earlier one first of equals.
+///
+/// All priorities decay alike, p · 2^(−t / half-life). So the order of two prefetches never changes while they wait, and
+/// it is enough to compare log₂ p + (time of arrival) / half-life.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Place {
+    score: f64,
+    arrival: Reverse<u64>,
+}
+
+impl Eq for Place {}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        self.score.total_cmp(&other.score).then(self.arrival.cmp(&other.arrival))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    prefetch: Prefetch,
+    place: Place,
+    expires: Timestamp,
+}
+
+/// Prefetches that wait.
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    most: usize,
+    per_client: usize,
+    half_life: Duration,
+    by_place: BTreeMap<Place, Id>,
+    by_expiry: BTreeMap<(Timestamp, Id), ()>,
+    waiting: BTreeMap<Id, Waiting>,
+    /// How many wait for each client.
+    clients: BTreeMap<u64, usize>,
+    arrivals: u64,
+}
+
+impl Queue {
+    pub(super) fn new(most: usize, per_client: usize, half_life: Duration) -> Self {
+        assert!(half_life > Duration::ZERO, "a priority that decays at once is no order");
+        Queue {
+            most,
+            per_client,
+            half_life,
+            by_place: BTreeMap::new(),
+            by_expiry: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            arrivals: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn contains(&self, id: Id) -> bool {
+        self.waiting.contains_key(&id)
+    }
+
+    /// Adds a prefetch. Gives the one that is dropped, if the queue or the client's share of it is full: the least of all,
+    /// which may be the new one, or the new one of a client that has its share.
+    pub(super) fn push(
+        &mut self,
+        now: Timestamp,
+        prefetch: Prefetch,
+        expires: Timestamp,
+    ) -> Option<Id> {
+        let own = self.clients.get(&prefetch.client).copied().unwrap_or(0);
+        let is_nothing = prefetch.priority.is_nan() || prefetch.priority <= 0.0;
+        if is_nothing || own >= self.per_client {
+            return Some(prefetch.id);
+        }
+        let ages = now.as_nanos() as f64 / self.half_life.as_nanos() as f64;
+        let score = libm::log2(prefetch.priority) + ages;
+        let place = Place { score, arrival: Reverse(self.arrivals) };
+        self.arrivals += 1;
+        self.by_place.insert(place, prefetch.id);
+        self.by_expiry.insert((expires, prefetch.id), ());
+        *self.clients.entry(prefetch.client).or_default() += 1;
+        self.waiting.insert(prefetch.id, Waiting { prefetch, place, expires });
+        if self.waiting.len() <= self.most {
+            return None;
+        }
+        let least = self.by_place.first_key_value().map(|(_, id)| *id)?;
+        self.remove(least);
+        Some(least)
+    }
+
+    /// Takes a prefetch out, if it waits.
+    pub(super) fn remove(&mut self, id: Id) -> Option<Prefetch> {
+        let Waiting { prefetch, place, expires } = self.waiting.remove(&id)?;
+        self.by_place.remove(&place);
+        self.by_expiry.remove(&(expires, id));
+        if let Some(count) = self.clients.get_mut(&prefetch.client) {
+            *count -= 1;
+            if *count == 0 {
+                self.clients.remove(&prefetch.client);
+            }
+        }
+        Some(prefetch)
+    }
+
+    /// Takes the prefetch of the highest priority, and the time at which it would have expired.
+    pub(super) fn pop(&mut self) -> Option<(Prefetch, Timestamp)> {
+        let id = self.by_place.last_key_value().map(|(_, id)| *id)?;
+        let expires = self.waiting.get(&id)?.expires;
+        Some((self.remove(id)?, expires))
+    }
+
+    /// When the next one expires.
+    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
+        self.by_expiry.first_key_value().map(|((at, _), ())| *at)
+    }
+
+    /// Takes one that has expired.
+    pub(super) fn expired(&mut self, now: Timestamp) -> Option<Id> {
+        let ((at, id), ()) = self.by_expiry.first_key_value()?;
+        let (at, id) = (*at, *id);
+        if at > now {
+            return None;
+        }
+        self.remove(id);
+        Some(id)
+    }
+}
