@@ -6,64 +6,64 @@ use std::collections::{BTreeMap, BTreeSet};
 use lull_cc::Timestamp;
 
 use super::Plan;
-use super::tally::Tally;
+use super::cache::{Cache, Ways};
+use super::tally::{Row, Tallies};
 use crate::observe::{ClientId, Kind, Limits, UrlId, Urls, Visit};
 use crate::predict::Candidate;
+use crate::table::mix;
 
-/// Something in a cache that was fetched ahead and is not used yet.
-#[derive(Clone, Copy, Debug)]
-struct Fetched {
-    bytes: u64,
-    slice: usize,
-}
-
-/// A list that is fetched before the next page.
-#[derive(Clone, Debug, Default)]
-struct Advice {
-    slice: usize,
-    by_probability: Vec<UrlId>,
-    by_priority: Vec<(f32, UrlId)>,
-}
+/// A URL of a list, and the strictest way of each kind that fetches it.
+type Advised = (UrlId, [u8; 2]);
 
 #[derive(Clone, Debug, Default)]
 struct Client {
     /// When it asked for something last.
     seen: Timestamp,
-    /// What it asked for itself, and whether in a way that leaves it in a cache: what has a query has another
-    /// name there.
-    demanded: BTreeSet<(UrlId, bool)>,
+    cache: Cache,
     pages: u64,
-    /// For each predictor.
-    advice: Vec<Option<Advice>>,
-    /// For each predictor and each way.
-    fetched: Vec<BTreeMap<UrlId, Fetched>>,
+    /// The group that it is counted in.
+    group: usize,
+    /// The slice of its latest lists, until they are fetched; none if there are none.
+    slice: Option<u16>,
+    /// A list for each predictor.
+    advice: Vec<Vec<Advised>>,
+}
+
+impl Client {
+    /// Begins a session, with the memory of another one.
+    fn begin(&mut self, id: ClientId) {
+        self.cache.clear();
+        (self.pages, self.slice) = (0, None);
+        self.group = mix(id.0) as usize % Tallies::GROUPS;
+    }
 }
 
 pub(super) struct Clients<'p> {
     plan: &'p Plan,
     contestants: usize,
-    clients: BTreeMap<ClientId, Client>,
+    clients: BTreeMap<ClientId, Box<Client>>,
+    /// Clients that left, whose memory is used again.
+    left: Vec<Box<Client>>,
     /// The same by when they asked for something last.
     by_time: BTreeSet<(Timestamp, ClientId)>,
     /// After this time a session has ended.
     window: Duration,
     /// So many clients are remembered.
     most: usize,
-    /// For each slice, each predictor and each way.
-    tallies: Vec<Vec<Tally>>,
+    tallies: Tallies,
 }
 
 impl<'p> Clients<'p> {
     pub(super) fn new(plan: &'p Plan, contestants: usize, limits: &Limits) -> Self {
-        let tallies = vec![Tally::default(); contestants * plan.ways()];
         Clients {
             plan,
             contestants,
             clients: BTreeMap::new(),
+            left: Vec::new(),
             by_time: BTreeSet::new(),
             window: limits.session_window,
             most: limits.sessions,
-            tallies: vec![tallies; plan.slices.len()],
+            tallies: Tallies::new(plan, contestants),
         }
     }
 
@@ -75,13 +75,14 @@ impl<'p> Clients<'p> {
             && now.saturating_since(seen) > self.window
         {
             self.by_time.remove(&(seen, id));
-            let Some(mut client) = self.clients.remove(&id) else { continue };
             if lasts(id) {
-                client.seen = now;
-                self.by_time.insert((now, id));
-                self.clients.insert(id, client);
-            } else {
-                self.fetch(&mut client, urls);
+                if let Some(client) = self.clients.get_mut(&id) {
+                    client.seen = now;
+                    self.by_time.insert((now, id));
+                }
+            } else if let Some(mut client) = self.clients.remove(&id) {
+                self.tallies.fetch(&mut client, urls);
+                self.left.push(client);
             }
         }
     }
@@ -96,47 +97,51 @@ impl<'p> Clients<'p> {
         begins: bool,
         urls: &Urls,
     ) {
-        let mut client = self.clients.remove(&visit.client).unwrap_or_default();
-        self.by_time.remove(&(client.seen, visit.client));
-        self.by_time.insert((now, visit.client));
-        if begins {
-            self.fetch(&mut client, urls);
-            client = Client::default();
+        let id = visit.client;
+        let client = self.clients.entry(id).or_insert_with(|| {
+            let mut client = self.left.pop().unwrap_or_default();
+            client.begin(id);
+            client
+        });
+        if client.seen != now {
+            self.by_time.remove(&(client.seen, id));
         }
+        self.by_time.insert((now, id));
         client.seen = now;
+        if begins {
+            self.tallies.fetch(client, urls);
+            client.begin(id);
+        }
         if visit.kind == Kind::Page {
-            self.fetch(&mut client, urls);
+            self.tallies.fetch(client, urls);
             client.pages += 1;
         }
-        let is_new = client.demanded.insert((visit.url, visit.cacheable));
-        let ways = self.contestants * self.plan.ways();
-        client.fetched.resize_with(ways, BTreeMap::new);
-        client.advice.resize(self.contestants, None);
-        for (way, fetched) in client.fetched.iter_mut().enumerate() {
-            let hit = if visit.cacheable { fetched.remove(&visit.url) } else { None };
-            if let Some(fetched) = hit {
-                let tally = &mut self.tallies[fetched.slice][way];
-                tally.used += 1;
-                tally.used_bytes += fetched.bytes;
-            }
-            // What the client asked for before is in its cache, prefetched or not.
-            if let (true, Some(slice)) = (is_new, slice) {
-                let tally = &mut self.tallies[slice][way];
-                let (page, hit) = (visit.kind == Kind::Page, hit.is_some());
-                tally.requests += 1;
-                tally.hits += u64::from(hit);
-                tally.pages += u64::from(page);
-                tally.page_hits += u64::from(page && hit);
-                tally.foreseeable += u64::from(client.pages > 1);
+        let is_new = client.cache.demand(visit.url, visit.cacheable);
+        // What the client asked for before is in its cache, prefetched or not.
+        let counted = slice.filter(|_| is_new);
+        if let Some(slice) = counted {
+            self.tallies.count(slice, client.group, visit.kind == Kind::Page, client.pages > 1);
+        }
+        if visit.cacheable {
+            for which in 0..self.contestants {
+                for fetched in client.cache.take(which, visit.url) {
+                    let mut then =
+                        self.tallies.row(usize::from(fetched.slice), client.group, which);
+                    then.use_up(fetched.ways, fetched.bytes);
+                    if let Some(slice) = counted {
+                        let mut row = self.tallies.row(slice, client.group, which);
+                        row.hit(fetched.ways, visit.kind == Kind::Page);
+                    }
+                }
             }
         }
-        self.clients.insert(visit.client, client);
         // No more than have sessions: who asked for nothing for the longest is taken to have left.
         while self.clients.len() > self.most
             && let Some((_, id)) = self.by_time.pop_first()
         {
-            let left = self.clients.remove(&id);
-            left.into_iter().for_each(|mut client| self.fetch(&mut client, urls));
+            let Some(mut client) = self.clients.remove(&id) else { continue };
+            self.tallies.fetch(&mut client, urls);
+            self.left.push(client);
         }
     }
 
@@ -145,53 +150,26 @@ impl<'p> Clients<'p> {
         &mut self,
         client: ClientId,
         which: usize,
-        slice: Option<usize>,
-        by_probability: &[Candidate],
-        by_priority: &[(f32, Candidate)],
+        slice: usize,
+        ranked: &[Candidate],
+        urls: &Urls,
     ) {
-        let (Some(client), Some(slice)) = (self.clients.get_mut(&client), slice) else { return };
-        let longest = self.plan.lengths.iter().copied().max().unwrap_or(0);
-        let least = self.plan.priorities.iter().copied().fold(f32::INFINITY, f32::min);
-        client.advice[which] = Some(Advice {
-            slice,
-            by_probability: by_probability.iter().take(longest).map(|one| one.url).collect(),
-            by_priority: by_priority
-                .iter()
-                .take_while(|(priority, _)| *priority >= least)
-                .map(|(priority, one)| (*priority, one.url))
-                .collect(),
-        });
-    }
-
-    /// Fetches what a client was advised, as far as it has it not.
-    fn fetch(&mut self, client: &mut Client, urls: &Urls) {
-        let ways = self.plan.ways();
-        for which in 0..client.advice.len() {
-            let Some(advice) = client.advice[which].take() else { continue };
-            for way in 0..ways {
-                let lengths = &self.plan.lengths;
-                let urls_of_way: Vec<UrlId> = if way < lengths.len() {
-                    advice.by_probability.iter().take(lengths[way]).copied().collect()
-                } else {
-                    let least = self.plan.priorities[way - lengths.len()];
-                    let list = advice.by_priority.iter();
-                    list.take_while(|(priority, _)| *priority >= least)
-                        .map(|(_, url)| *url)
-                        .collect()
-                };
-                let at = which * ways + way;
-                for url in urls_of_way {
-                    if client.demanded.contains(&(url, true))
-                        || client.fetched[at].contains_key(&url)
-                    {
-                        continue;
-                    }
-                    let bytes = urls.bytes(url).0;
-                    client.fetched[at].insert(url, Fetched { bytes, slice: advice.slice });
-                    let tally = &mut self.tallies[advice.slice][at];
-                    tally.fetched += 1;
-                    tally.fetched_bytes += bytes;
-                }
+        let Some(client) = self.clients.get_mut(&client) else { return };
+        client.advice.resize_with(self.contestants, Vec::new);
+        client.slice = Some(slice as u16);
+        let [lengths, priorities] = Row::kinds(self.plan);
+        let advice = &mut client.advice[which];
+        advice.clear();
+        let mut length = lengths.begin;
+        for (at, one) in ranked.iter().enumerate() {
+            while self.plan.lengths.get(usize::from(length)).is_some_and(|length| *length <= at) {
+                length += 1;
+            }
+            let worth = urls.priority(one.url, one.probability);
+            let stricter = self.plan.priorities.iter().take_while(|least| worth < **least).count();
+            let priority = priorities.begin + stricter as u8;
+            if length < lengths.end || priority < priorities.end {
+                advice.push((one.url, [length, priority]));
             }
         }
     }
@@ -203,10 +181,33 @@ impl<'p> Clients<'p> {
     }
 
     /// The tallies, once the last lists are fetched too.
-    pub(super) fn finish(mut self, urls: &Urls) -> Vec<Vec<Tally>> {
+    pub(super) fn finish(mut self, urls: &Urls) -> Tallies {
         for mut client in core::mem::take(&mut self.clients).into_values() {
-            self.fetch(&mut client, urls);
+            self.tallies.fetch(&mut client, urls);
         }
         self.tallies
+    }
+}
+
+impl Tallies {
+    /// Fetches what a client was advised, as far as it has it not.
+    fn fetch(&mut self, client: &mut Client, urls: &Urls) {
+        let Some(slice) = client.slice.take() else { return };
+        let kinds: [Ways; 2] = self.kinds();
+        for (which, advice) in client.advice.iter_mut().enumerate() {
+            let mut row = self.row(usize::from(slice), client.group, which);
+            for (url, begins) in advice.drain(..) {
+                if client.cache.is_demanded(url) {
+                    continue;
+                }
+                let bytes = urls.bytes(url).0;
+                for (kind, begin) in begins.into_iter().enumerate() {
+                    let of = (which, url);
+                    if let Some(ways) = client.cache.fetch(of, kind, begin, kinds, (slice, bytes)) {
+                        row.fetch(ways, bytes);
+                    }
+                }
+            }
+        }
     }
 }

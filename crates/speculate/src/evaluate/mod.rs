@@ -9,6 +9,8 @@
 //! several thresholds of priority. The thresholds give a curve of hit rate over bytes, on which
 //! predictors are compared at equal bytes.
 
+mod bootstrap;
+mod cache;
 mod choice;
 mod clients;
 mod tally;
@@ -19,8 +21,9 @@ use lull_cc::Timestamp;
 
 use crate::log::Entry;
 use crate::observe::{Ignored, Kind, Observer};
-use crate::predict::{Asker, Candidate, Predictor, prioritise};
+use crate::predict::{Asker, Candidate, Predictor};
 
+pub use bootstrap::{Bootstrap, Interval};
 pub use choice::{Standing, ranking};
 use clients::Clients;
 pub use tally::{Measured, Point};
@@ -31,9 +34,9 @@ pub struct Plan {
     /// When each slice of the log begins, in ascending order. What comes before the first only
     /// trains; a slice ends where the next one begins.
     pub slices: Vec<Timestamp>,
-    /// Lengths of lists.
+    /// Lengths of lists, from short to long.
     pub lengths: Vec<usize>,
-    /// Least priorities, in seconds for each byte ([`crate::observe::Urls::priority`]).
+    /// Least priorities from strict to generous, in seconds for each byte ([`crate::observe::Urls::priority`]).
     pub priorities: Vec<f32>,
 }
 
@@ -66,6 +69,8 @@ impl Plan {
 pub struct Evaluation {
     /// For each slice and each predictor, in their order.
     pub slices: Vec<Vec<Measured>>,
+    /// For each slice, how far the rates may differ by chance; the predictors are in the same order.
+    pub bootstraps: Vec<Bootstrap>,
     /// Requests that were learned from.
     pub visits: u64,
     /// Requests that were not, by reason.
@@ -106,7 +111,6 @@ pub struct Evaluator<'a, 'c> {
     plan: &'a Plan,
     asker: Asker,
     ranked: Vec<Candidate>,
-    by_priority: Vec<(f32, Candidate)>,
     visits: u64,
     ignored: BTreeMap<Ignored, u64>,
 }
@@ -125,7 +129,6 @@ impl<'a, 'c> Evaluator<'a, 'c> {
             plan,
             asker: Asker::default(),
             ranked: Vec::new(),
-            by_priority: Vec::new(),
             visits: 0,
             ignored: BTreeMap::new(),
         }
@@ -151,12 +154,11 @@ impl<'a, 'c> Evaluator<'a, 'c> {
         for contestant in self.contestants.iter_mut() {
             contestant.predictor.train(&visit, history, urls);
         }
-        if visit.kind == Kind::Page && slice.is_some() {
+        if let (Kind::Page, Some(slice)) = (visit.kind, slice) {
             let question = self.asker.ask(visit.at, history);
             for (which, contestant) in self.contestants.iter().enumerate() {
                 contestant.predictor.rank(&question, urls, &mut self.ranked);
-                prioritise(&self.ranked, urls, &mut self.by_priority);
-                self.clients.advise(visit.client, which, slice, &self.ranked, &self.by_priority);
+                self.clients.advise(visit.client, which, slice, &self.ranked, urls);
             }
         }
     }
@@ -164,15 +166,15 @@ impl<'a, 'c> Evaluator<'a, 'c> {
     /// What came out of it.
     pub fn finish(self) -> Evaluation {
         let (plan, contestants) = (self.plan, self.contestants);
-        let slices = self.clients.finish(self.observer.urls());
-        let slices = slices
-            .into_iter()
-            .map(|slice| {
-                let measured = slice.chunks(plan.ways()).zip(contestants.iter());
-                measured.map(|(ways, one)| Measured::new(one.name.clone(), plan, ways)).collect()
-            })
-            .collect();
-        Evaluation { slices, visits: self.visits, ignored: self.ignored }
+        let tallies = self.clients.finish(self.observer.urls());
+        let measured = |slice| {
+            let all = contestants.iter().enumerate();
+            all.map(|(which, one)| tallies.measured(plan, slice, which, &one.name)).collect()
+        };
+        let slices = (0..plan.slices.len()).map(measured).collect();
+        let draw = |slice| Bootstrap::new(&tallies, plan, slice, contestants.len());
+        let bootstraps = (0..plan.slices.len()).map(draw).collect();
+        Evaluation { slices, bootstraps, visits: self.visits, ignored: self.ignored }
     }
 }
 

@@ -1,0 +1,189 @@
+//! How far rates may differ by chance: intervals by drawing clients again (Efron, 1979).
+//!
+//! What a client does next depends on what it did before, so requests are not drawn but clients, and these in
+//! groups that they were put into at random. All predictors are measured on the same draws. So the difference of
+//! two has an interval of its own, which is narrower than those of the two.
+
+use serde::Serialize;
+
+use super::Plan;
+use super::tally::{Tallies, rate_at};
+use crate::table::mix;
+
+/// Draws of all groups.
+const DRAWS: usize = 500;
+/// The part of the draws beyond each end of an interval.
+const BEYOND: f64 = 0.025;
+
+/// Where a rate lies with a probability of 95 %.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// Page hit rates of all predictors, on clients that were drawn again and again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bootstrap {
+    contestants: usize,
+    ways: usize,
+    lengths: Vec<usize>,
+    /// Pages of each draw.
+    pages: Vec<f64>,
+    /// For each draw, each predictor and each way: hits among pages, and bytes that were fetched.
+    sums: Vec<[f64; 2]>,
+}
+
+impl Bootstrap {
+    pub(super) fn new(tallies: &Tallies, plan: &Plan, slice: usize, contestants: usize) -> Self {
+        let ways = plan.ways();
+        let row = contestants * ways;
+        let mut bootstrap = Bootstrap {
+            contestants,
+            ways,
+            lengths: plan.lengths.clone(),
+            pages: vec![0.0; DRAWS],
+            sums: vec![[0.0; 2]; DRAWS * row],
+        };
+        let weights = weights();
+        for group in 0..Tallies::GROUPS {
+            let demand = tallies.demand(slice, group);
+            if demand.requests == 0
+                && (0..contestants).all(|one| tallies.is_empty(slice, group, one))
+            {
+                continue;
+            }
+            let of_group: Vec<[f64; 2]> = (0..contestants)
+                .flat_map(|one| tallies.ways(slice, group, one))
+                .map(|tally| [tally.page_hits as f64, tally.fetched_bytes as f64])
+                .collect();
+            for draw in 0..DRAWS {
+                let weight = f64::from(weights[draw * Tallies::GROUPS + group]);
+                if weight == 0.0 {
+                    continue;
+                }
+                bootstrap.pages[draw] += weight * demand.pages as f64;
+                let sums = bootstrap.sums[draw * row..][..row].iter_mut();
+                for (sum, own) in sums.zip(&of_group) {
+                    sum[0] += weight * own[0];
+                    sum[1] += weight * own[1];
+                }
+            }
+        }
+        bootstrap
+    }
+
+    /// Where the page hit rate of a predictor lies with lists of this length; none if none were so long.
+    pub fn with_lists_of(&self, contestant: usize, length: usize) -> Option<Interval> {
+        let way = self.lengths.iter().position(|one| *one == length)?;
+        Some(self.interval(|draw| self.rate(draw, contestant, way)))
+    }
+
+    /// The same of how much further one predictor comes than another one.
+    pub fn difference_with_lists_of(
+        &self,
+        (one, other): (usize, usize),
+        length: usize,
+    ) -> Option<Interval> {
+        let way = self.lengths.iter().position(|one| *one == length)?;
+        Some(self.interval(|draw| self.rate(draw, one, way) - self.rate(draw, other, way)))
+    }
+
+    /// Where the page hit rate of a predictor lies at so many bytes for each page.
+    pub fn at(&self, contestant: usize, bytes_per_page: f64) -> Interval {
+        self.interval(|draw| self.rate_at(draw, contestant, bytes_per_page))
+    }
+
+    /// The same of how much further one predictor comes than another one.
+    pub fn difference_at(&self, (one, other): (usize, usize), bytes_per_page: f64) -> Interval {
+        let rate = |draw, which| self.rate_at(draw, which, bytes_per_page);
+        self.interval(|draw| rate(draw, one) - rate(draw, other))
+    }
+
+    fn sum(&self, draw: usize, contestant: usize, way: usize) -> [f64; 2] {
+        self.sums[(draw * self.contestants + contestant) * self.ways + way]
+    }
+
+    fn rate(&self, draw: usize, contestant: usize, way: usize) -> f64 {
+        self.sum(draw, contestant, way)[0] / self.pages[draw].max(1.0)
+    }
+
+    fn rate_at(&self, draw: usize, contestant: usize, bytes_per_page: f64) -> f64 {
+        let pages = self.pages[draw].max(1.0);
+        let curve = (self.lengths.len()..self.ways).map(|way| {
+            let [hits, bytes] = self.sum(draw, contestant, way);
+            (bytes / pages, hits / pages)
+        });
+        rate_at(curve, bytes_per_page)
+    }
+
+    fn interval(&self, of: impl Fn(usize) -> f64) -> Interval {
+        let mut rates: Vec<f64> = (0..DRAWS).map(of).collect();
+        rates.sort_unstable_by(f64::total_cmp);
+        let beyond = (BEYOND * DRAWS as f64) as usize;
+        Interval { low: rates[beyond], high: rates[DRAWS - 1 - beyond] }
+    }
+}
+
+/// How often each group is drawn in each draw. The draws are the same each time.
+fn weights() -> Vec<u8> {
+    let groups = Tallies::GROUPS;
+    let mut weights = vec![0u8; DRAWS * groups];
+    for draw in 0..DRAWS {
+        for at in 0..groups {
+            let drawn = mix((draw * groups + at) as u64 ^ 0x5bd1_e995_9e37_79b9) as usize % groups;
+            let weight = &mut weights[draw * groups + drawn];
+            *weight = weight.saturating_add(1);
+        }
+    }
+    weights
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluate::cache::Ways;
+
+    /// Groups with ten pages each, of which a predictor has so many hits with its only list.
+    fn bootstrap(hits: impl Fn(usize, usize) -> u64) -> Bootstrap {
+        let plan =
+            Plan { slices: vec![lull_cc::Timestamp::ZERO], lengths: vec![10], priorities: vec![] };
+        let mut tallies = Tallies::new(&plan, 2);
+        for group in 0..Tallies::GROUPS {
+            (0..10).for_each(|_| tallies.count(0, group, true, true));
+            for which in 0..2 {
+                for _ in 0..hits(which, group) {
+                    tallies.row(0, group, which).hit(Ways { begin: 0, end: 1 }, true);
+                }
+            }
+        }
+        Bootstrap::new(&tallies, &plan, 0, 2)
+    }
+
+    #[test]
+    fn equal_groups_leave_nothing_to_chance() {
+        let interval = bootstrap(|_, _| 3).with_lists_of(0, 10).unwrap();
+        assert_eq!((interval.low, interval.high), (0.3, 0.3));
+        assert_eq!(bootstrap(|_, _| 3).with_lists_of(0, 9), None);
+    }
+
+    #[test]
+    fn interval_is_that_of_the_normal_distribution() {
+        // Groups have 2 or 4 hits of 10: a standard deviation of 0.1 over √64.
+        let interval =
+            bootstrap(|_, group| 2 + 2 * (group as u64 % 2)).with_lists_of(0, 10).unwrap();
+        for (end, expected) in [(interval.low, 0.3 - 0.0245), (interval.high, 0.3 + 0.0245)] {
+            assert!((end - expected).abs() < 0.005, "{interval:?}");
+        }
+    }
+
+    #[test]
+    fn difference_is_surer_than_the_two_rates() {
+        let both = bootstrap(|which, group| 8 * (group as u64 % 2) + which as u64);
+        let difference = both.difference_with_lists_of((1, 0), 10).unwrap();
+        assert!((difference.low - 0.1).abs() < 1e-9 && (difference.high - 0.1).abs() < 1e-9);
+        assert!(both.with_lists_of(1, 10).unwrap().low < both.with_lists_of(0, 10).unwrap().high);
+    }
+}
