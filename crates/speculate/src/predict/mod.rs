@@ -79,7 +79,11 @@ impl Asker {
 
 /// Sorts candidates by probability, as [`Predictor::rank`] promises.
 fn sort(ranked: &mut [Candidate]) {
-    ranked.sort_unstable_by(|a, b| b.probability.total_cmp(&a.probability).then(a.url.cmp(&b.url)));
+    // Probabilities are never below 0, so their bits are in the same order as they are. One comparison of
+    // integers takes a third of the time of two.
+    let key =
+        |one: &Candidate| u64::from(!one.probability.to_bits()) << 32 | u64::from(one.url.raw());
+    ranked.sort_unstable_by_key(key);
 }
 
 /// Sorts candidates by their priority ([`Urls::priority`]) and takes the priorities with them: the

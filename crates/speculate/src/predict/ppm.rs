@@ -236,21 +236,26 @@ impl Ppm {
                 .filter(|(url, _)| question.held.binary_search(url).is_err())
                 .map(|(url, share)| Candidate { url, probability: share * goes_on }),
         );
-        ranked.sort_unstable_by_key(|one| one.url);
         let mut shares = Vec::new();
         for order in 1..=self.parameters.order {
             let Some(of) = self.shares(question, urls, order, &mut shares) else { continue };
             let say = of.occurrences / (of.occurrences + c * of.followers);
-            ranked.iter_mut().for_each(|one| one.probability *= 1.0 - say);
-            let known = ranked.len();
-            for one in &shares {
-                let probability = say * one.probability;
-                match ranked[..known].binary_search_by_key(&one.url, |other| other.url) {
-                    Ok(at) => ranked[at].probability += probability,
-                    Err(_) => ranked.push(Candidate { url: one.url, probability }),
+            // A context has fewer followers than there is popular, so those are sorted.
+            shares.sort_unstable_by_key(|one| one.url);
+            for one in ranked.iter_mut() {
+                one.probability *= 1.0 - say;
+                if let Ok(at) = shares.binary_search_by_key(&one.url, |other| other.url) {
+                    one.probability += say * shares[at].probability;
+                    // It is in the list.
+                    shares[at].probability = -1.0;
                 }
             }
-            ranked.sort_unstable_by_key(|one| one.url);
+            ranked.extend(
+                shares
+                    .iter()
+                    .filter(|one| one.probability >= 0.0)
+                    .map(|one| Candidate { url: one.url, probability: say * one.probability }),
+            );
         }
     }
 }
