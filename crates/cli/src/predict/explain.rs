@@ -114,6 +114,8 @@ impl<'a> Answer<'a> {
                 "not public: {} got it openly, {DISTINCT_CLIENTS} must have",
                 count(urls.clients(one.url).into(), "distinct client", "distinct clients")
             ),
+            Withheld::Unlikely => "too unlikely".to_owned(),
+            Withheld::Costly => "too large for how rarely it is wanted".to_owned(),
             Withheld::FewClients => format!(
                 "too few went this way: {}, of {} that must have",
                 count(one.clients.unwrap_or(0).into(), "distinct client", "distinct clients"),

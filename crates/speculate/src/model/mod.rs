@@ -24,8 +24,12 @@ pub(crate) use wire::{Sink, Source};
 /// How every model begins. The first byte makes it no text in any encoding.
 pub const MAGIC: [u8; 8] = *b"\x89LULLPPM";
 
-/// The version of what is written; no other is read.
-pub const VERSION: u16 = 2;
+/// The version of what is written. That before is read as well.
+pub const VERSION: u16 = 3;
+/// The oldest version that is read.
+const OLDEST: u16 = 2;
+/// The first version whose counts age by answers as well, and whose contexts have counts that are not decayed.
+pub(crate) const AGED: u16 = 3;
 
 /// Why a model cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +39,10 @@ pub enum ReadError {
     #[error("this is no model")]
     NoModel,
     /// Another version of the program wrote it.
-    #[error("the model has version {0} and only version {VERSION} can be read: train it anew")]
+    #[error(
+        "the model has version {0}, and this program reads versions {OLDEST} to {VERSION}: use the program that \
+         wrote it, or train a new model"
+    )]
     Version(u16),
     /// It ends too early.
     #[error("the model is cut off: take an older copy, or train it anew")]
@@ -116,17 +123,15 @@ impl Model {
         self.observer.forget(now);
     }
 
-    /// Goes on at `now`, for whoever learns from requests as they come: the time since the latest one
-    /// counts as one half-life at most. So a log of last year is worth half of what comes now, and not
-    /// nothing.
+    /// Continues at `now`, the time of a request that is learned from as it comes. Dates far ahead of it were
+    /// wrong.
     pub fn resume(&mut self, now: Timestamp) {
         self.observer.resume(now);
-        self.predictor.resume(now);
     }
 
-    /// The time of the latest request that it learned from, by which its counts are decayed.
+    /// The time of the latest request that it learned from.
     pub fn latest(&self) -> Timestamp {
-        self.observer.urls().latest()
+        self.observer.latest()
     }
 
     /// Memory that it takes, without what the allocator adds.
@@ -150,7 +155,7 @@ impl Model {
         to.u64(self.counted_by)?;
         self.observer.limits().write(&mut to)?;
         self.predictor.parameters().write(&mut to)?;
-        self.observer.urls().write(&mut to)?;
+        self.observer.write(&mut to)?;
         self.predictor.write(&mut to)?;
         to.finish()
     }
@@ -173,7 +178,7 @@ impl Model {
             return Err(ReadError::NoModel);
         }
         match from.u16()? {
-            VERSION => {}
+            version @ OLDEST..=VERSION => from.set_version(version),
             other => return Err(ReadError::Version(other)),
         }
         let (key, counted_by) = (hasher.fingerprint(), from.u64()?);

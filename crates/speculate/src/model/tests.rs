@@ -84,10 +84,47 @@ fn a_model_is_the_same_under_any_key_and_ranks_the_same() {
 #[test]
 fn the_bytes_are_the_same_on_every_machine() {
     let bytes = bytes(&small());
-    assert_eq!(&bytes[..10], b"\x89LULLPPM\x02\x00");
+    assert_eq!(&bytes[..10], b"\x89LULLPPM\x03\x00");
     // Whoever changes what is written changes `VERSION` too. The parameters are in it, so another default
     // gives other bytes of the same version.
-    assert_eq!((bytes.len(), SipHasher24::new().hash(&bytes)), (524, 13_334_415_821_384_749_963));
+    assert_eq!((bytes.len(), SipHasher24::new().hash(&bytes)), (579, 5_974_777_218_891_729_869));
+}
+
+/// What the program before wrote of the same visits as [`small`] has.
+const VERSION_2: &[u8] = include_bytes!("version-2.model");
+
+#[test]
+fn model_of_the_version_before_is_read_and_learns_on() {
+    let mut model = read(VERSION_2, key(1)).unwrap();
+    assert_eq!(*model.predictor().parameters(), PpmParameters::shipped());
+    assert_eq!(*model.observer().limits(), Limits::default());
+    assert_eq!(model.latest(), at(1_150));
+    let ranked = answer(&model, &["/a"]);
+    assert_eq!(model.observer().urls().path(ranked[0].url), Some("/b"));
+    assert!(ranked[0].probability > 0.9, "{ranked:?}");
+    walk(&mut model, &mut 2_000, "198.51.100.", 30, &["/a", "/new"]);
+    let new = model.observer().url("/new").unwrap();
+    assert!(answer(&model, &["/a"]).iter().any(|one| one.url == new && one.probability > 0.3));
+    let again = read(&bytes(&model), key(1)).unwrap();
+    assert_eq!(bytes(&again), bytes(&model));
+    // Whoever chose other parameters keeps them. The window is at 54.
+    let mut other = body(VERSION_2).to_vec();
+    other[54] = 7;
+    let model = read(&sealed(&other), key(1)).unwrap();
+    let parameters = *model.predictor().parameters();
+    assert_eq!((parameters.window, parameters.fade, parameters.least), (7, 1.0, 0.0));
+}
+
+#[test]
+fn quiet_site_keeps_what_it_knows_for_years() {
+    let mut model = small();
+    let before = probability(&model);
+    // A visit a day, for three years, of another page behind the same one.
+    for day in 0..1_000 {
+        let client = format!("198.51.{}.{}", day / 250, day % 250);
+        let _ = model.learn(&Entry::page(at(86_400 * (1 + day)), client, "/d"));
+    }
+    assert!(probability(&model) > 0.9 * before, "{before}");
 }
 
 #[test]
@@ -167,7 +204,8 @@ fn what_is_no_model_is_told_as_what_it_is() {
     for (bytes, words) in [
         (Vec::new(), "no model"),
         (b"GET / HTTP/1.1".to_vec(), "no model"),
-        (with(&|body| body[8] = 3), "version 3"),
+        (with(&|body| body[8] = 4), "version 4"),
+        (with(&|body| body[8] = 1), "version 1"),
         (good[..good.len() - 9].to_vec(), "cut off"),
         (good[..good.len() - 1].to_vec(), "cut off"),
         ([&good[..], b"x"].concat(), "its end"),
@@ -177,20 +215,23 @@ fn what_is_no_model_is_told_as_what_it_is() {
         (limit(22, 7), "its limit of paths"),
         (limit(30, 0), "its limit of clients"),
         (limit(30, u32::MAX), "1.07 GB are granted"),
-        (limit(50, 9), "its length of contexts"),
-        (limit(54, 17), "its window"),
-        (with(&|body| body[58] = 2), "its way to count"),
-        (limit(59, f32::NAN.to_bits()), "its fading"),
-        (with(&|body| body[63] = 3), "its way to use shorter contexts"),
-        (limit(64, f32::INFINITY.to_bits()), "its discount"),
-        (limit(68, 0), "its least number of clients"),
-        (limit(80, 0), "its limit of contexts"),
-        (limit(84, u32::MAX), "its limit of followers"),
-        (limit(88, 1_531), "its limit of the followers of a context"),
+        (limit(50, 0), "its answers of a half-life"),
+        (limit(54, 9), "its length of contexts"),
+        (limit(58, 17), "its window"),
+        (with(&|body| body[62] = 2), "its way to count"),
+        (limit(63, f32::NAN.to_bits()), "its fading"),
+        (with(&|body| body[67] = 3), "its way to use shorter contexts"),
+        (limit(68, f32::INFINITY.to_bits()), "its discount"),
+        (limit(72, 0), "its least number of clients"),
+        (limit(76, 1f32.to_bits()), "its least probability"),
+        (limit(96, 0), "its limit of contexts"),
+        (limit(100, u32::MAX), "its limit of followers"),
+        (limit(104, 1_531), "its limit of the followers of a context"),
+        (with(&|body| body[108] = 2), "its ageing"),
         // The clock of the URLs, the hand, and how many there are.
-        (with(&|body| body[92] = 2), "its clock"),
-        (limit(121, 1_000), "its table of URLs"),
-        (limit(125, u32::MAX), "its table of URLs"),
+        (with(&|body| body[141] = 2), "its clock"),
+        (limit(170, 1_000), "its table of URLs"),
+        (limit(174, u32::MAX), "its table of URLs"),
     ] {
         let error = read(&bytes, key(1)).unwrap_err().to_string();
         assert!(error.contains(words) && !error.contains('\n'), "no '{words}' in '{error}'");

@@ -20,7 +20,7 @@ pub(crate) struct Sink<W> {
 }
 
 impl<W: Write> Sink<W> {
-    pub(super) fn new(to: W) -> Self {
+    pub(crate) fn new(to: W) -> Self {
         Sink { to, chunk: Vec::with_capacity(CHUNK), checksum: SipHasher24::new() }
     }
 
@@ -73,7 +73,7 @@ impl<W: Write> Sink<W> {
     }
 
     /// Writes the checksum of all that was written, and nothing may come behind it.
-    pub(super) fn finish(mut self) -> io::Result<()> {
+    pub(crate) fn finish(mut self) -> io::Result<()> {
         self.hand_on()?;
         self.to.write_all(&self.checksum.finish().to_le_bytes())?;
         self.to.flush()
@@ -85,12 +85,22 @@ impl<W: Write> Sink<W> {
 pub(crate) struct Source<R> {
     from: io::BufReader<R>,
     checksum: SipHasher24,
+    version: u16,
 }
 
 impl<R: Read> Source<R> {
-    pub(super) fn new(from: R) -> Self {
+    pub(crate) fn new(from: R) -> Self {
         let from = io::BufReader::with_capacity(CHUNK, from);
-        Source { from, checksum: SipHasher24::new() }
+        Source { from, checksum: SipHasher24::new(), version: super::VERSION }
+    }
+
+    /// The version of what is read.
+    pub(crate) fn version(&self) -> u16 {
+        self.version
+    }
+
+    pub(super) fn set_version(&mut self, version: u16) {
+        self.version = version;
     }
 
     /// Fills `bytes`, without taking them into the checksum.

@@ -4,6 +4,7 @@
 //! says of each what predictors may learn from it ([`Visit`]), or why nothing ([`Ignored`]).
 //! What it keeps is bounded by [`Limits`], whatever clients send.
 
+mod ageing;
 mod client;
 mod decay;
 mod robots;
@@ -22,7 +23,8 @@ pub use sessions::Step;
 pub use urls::{DISTINCT_CLIENTS, Kind, UrlId, Urls};
 
 use crate::log::{Clock, Entry};
-use crate::model::{ReadError, Sink, Source};
+use crate::model::{AGED, ReadError, Sink, Source};
+use ageing::Ageing;
 use sessions::{SessionId, Sessions};
 use urls::Answer;
 
@@ -40,10 +42,15 @@ pub struct Limits {
     pub session_window: Duration,
     /// After this time a request counts half; a second at least, and under 500 years.
     pub half_life: Duration,
+    /// Or after so many answers, if they take longer: so a quiet site keeps what it knows. 1 or more.
+    pub visits_per_half_life: u32,
 }
 
 /// Longer times make no sense, and their nanoseconds overflow.
 pub(crate) const LONGEST_TIME: Duration = Duration::from_secs(500 * 366 * 24 * 3600);
+
+/// Chosen by the validation slices of three logs: `docs/predictor.md`.
+const VISITS_PER_HALF_LIFE: u32 = 50_000;
 
 impl Default for Limits {
     /// A million URLs with paths of 256 bytes on average, 65,536 clients, half an hour, and a week. The
@@ -56,6 +63,7 @@ impl Default for Limits {
             sessions: 1 << 16,
             session_window: Duration::from_secs(30 * 60),
             half_life: Duration::from_secs(7 * 24 * 3600),
+            visits_per_half_life: VISITS_PER_HALF_LIFE,
         }
     }
 }
@@ -80,6 +88,8 @@ impl Limits {
             Some("window of a session")
         } else if self.half_life.as_secs() == 0 || !is_time(self.half_life) {
             Some("half-life")
+        } else if self.visits_per_half_life == 0 {
+            Some("answers of a half-life")
         } else {
             None
         }
@@ -90,16 +100,19 @@ impl Limits {
         to.u64(self.path_bytes.0)?;
         to.count(self.sessions)?;
         to.duration(self.session_window)?;
-        to.duration(self.half_life)
+        to.duration(self.half_life)?;
+        to.u32(self.visits_per_half_life)
     }
 
     pub(crate) fn read<R: Read>(from: &mut Source<R>) -> Result<Self, ReadError> {
+        let is_aged = from.version() >= AGED;
         let limits = Limits {
             urls: from.count()?,
             path_bytes: Bytes(from.u64()?),
             sessions: from.count()?,
             session_window: from.duration()?,
             half_life: from.duration()?,
+            visits_per_half_life: if is_aged { from.u32()? } else { VISITS_PER_HALF_LIFE },
         };
         limits.fault().map_or(Ok(limits), |fault| Err(ReadError::Invalid(fault)))
     }
@@ -108,7 +121,8 @@ impl Limits {
 /// A request that predictors may learn from. It is the last step of [`Observer::history`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
-    /// When, as far as the dates of lines are believed ([`Clock`]).
+    /// When, by the time that counts are decayed by: that of the lines, as far as it is believed ([`Clock`]),
+    /// and slower on a quiet site ([`Limits::visits_per_half_life`]).
     pub at: Timestamp,
     /// What was asked for, without a query that is no part of its name.
     pub url: UrlId,
@@ -171,9 +185,11 @@ pub struct Observer {
     limits: Limits,
     urls: Urls,
     sessions: Sessions,
-    /// By which counts are decayed. A site may be quiet for longer than a session lasts, so this is another one
+    /// The dates that are believed. A site may be quiet for longer than a session lasts, so this is another one
     /// than that of the sessions.
     clock: Clock,
+    /// By which counts are decayed.
+    ageing: Ageing,
 }
 
 impl Observer {
@@ -189,6 +205,7 @@ impl Observer {
             urls: Urls::new(&limits),
             sessions: Sessions::new(limits.sessions, limits.session_window),
             clock: Clock::new(limits.half_life),
+            ageing: Ageing::new(limits.half_life, limits.visits_per_half_life),
         }
     }
 
@@ -198,13 +215,31 @@ impl Observer {
         limits: Limits,
         from: &mut Source<R>,
     ) -> Result<Self, ReadError> {
-        let urls = Urls::read(&limits, |path| hasher.text(path), from)?;
-        let mut observer = Observer { urls, ..Observer::new(hasher, limits) };
+        let is_aged = from.version() >= AGED;
+        let mut observer = Observer::new(hasher, limits);
+        if is_aged {
+            observer.ageing = observer.ageing.read(from)?;
+        }
+        observer.urls = Urls::read(&limits, |path| observer.hasher.text(path), from)?;
+        if !is_aged {
+            observer.ageing = observer.ageing.since(observer.urls.latest());
+        }
         // Of a model that has learned nothing it is the beginning of time, and the next date far from it.
-        if observer.urls.latest() > Timestamp::ZERO {
-            observer.clock.set(observer.urls.latest());
+        if observer.latest() > Timestamp::ZERO {
+            observer.clock.set(observer.latest());
         }
         Ok(observer)
+    }
+
+    /// Writes how far counts are aged, and the URLs.
+    pub(crate) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
+        self.ageing.write(to)?;
+        self.urls.write(to)
+    }
+
+    /// The time of the latest answer that is believed.
+    pub(crate) fn latest(&self) -> Timestamp {
+        self.ageing.latest()
     }
 
     /// Its limits.
@@ -214,7 +249,7 @@ impl Observer {
 
     /// Goes on at `now`, whatever passed since the latest request.
     pub(crate) fn resume(&mut self, now: Timestamp) {
-        self.urls.resume(now);
+        self.ageing.resume(now);
         self.sessions.resume(now);
         self.clock.set(now);
     }
@@ -265,7 +300,7 @@ impl Observer {
             return Err(Ignored::Status);
         }
         let whole = entry.status == 200 && query.is_none();
-        let at = self.clock.tell(entry.at);
+        let at = self.ageing.advance(self.clock.tell(entry.at));
         let answer = Answer {
             at,
             bytes: whole.then_some(entry.bytes.0),

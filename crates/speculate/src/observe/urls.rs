@@ -334,6 +334,11 @@ impl Urls {
         probability * self.latency(id).as_secs_f32() / parallel / cost
     }
 
+    /// Bytes that are fetched for each time that it is wanted, if it is wanted with this probability.
+    pub(crate) fn bytes_per_hit(&self, id: UrlId, probability: f32) -> f32 {
+        (self.bytes(id).0 + OVERHEAD) as f32 / probability
+    }
+
     /// Visits of it, decayed, in events of the time `at`: those that a list could have been for, and of
     /// one client no more than a few ([`super::Visit::is_often`]).
     pub fn popularity(&self, id: UrlId, at: Timestamp) -> f32 {
@@ -341,7 +346,7 @@ impl Urls {
     }
 
     /// The time of the latest answer.
-    pub(crate) fn latest(&self) -> Timestamp {
+    pub(super) fn latest(&self) -> Timestamp {
         self.decay.latest()
     }
 
@@ -349,11 +354,6 @@ impl Urls {
     pub fn public(&self) -> usize {
         let urls = self.table.entries().iter();
         urls.filter(|url| url.origins.count_ones() >= DISTINCT_CLIENTS).count()
-    }
-
-    /// Goes on at `now`, whatever passed since the latest request.
-    pub(super) fn resume(&mut self, now: Timestamp) {
-        self.decay.resume(now);
     }
 
     /// Begins the counts anew that have not come to [`DISTINCT_CLIENTS`].

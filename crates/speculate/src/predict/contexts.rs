@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 use lull_cc::{Bytes, Timestamp};
 
-use crate::model::{ReadError, Sink, Source};
+use crate::model::{AGED, ReadError, Sink, Source};
 use crate::observe::{Decay, Origin, SCALE, UrlId};
 use crate::table::{Entry, Table, grow_within, mix};
 
@@ -60,6 +60,8 @@ struct Context {
     weight: f64,
     first: u32,
     blocks: u8,
+    /// How often it occurred, not decayed; no more than a `u16` holds, which is enough to be sure.
+    times: u16,
 }
 
 impl Entry for Context {
@@ -187,10 +189,12 @@ impl Contexts {
     /// A context occurs.
     pub(super) fn occur(&mut self, key: u64, counts: f32) {
         if let Some(number) = self.find(key) {
-            self.table.get_mut(number).weight += f64::from(counts);
+            let context = self.table.get_mut(number);
+            context.weight += f64::from(counts);
+            context.times = context.times.saturating_add(1);
             return;
         }
-        let context = Context { key, weight: f64::from(counts), first: NONE, blocks: 0 };
+        let context = Context { key, weight: f64::from(counts), first: NONE, blocks: 0, times: 1 };
         if let (_, Some(evicted)) = self.table.insert(context) {
             self.release(evicted.first);
         }
@@ -364,6 +368,7 @@ impl Contexts {
             self.given_up += 1;
             context.blocks = 0;
             context.weight = 0.0;
+            context.times = 0;
             self.release(first);
         }
         let block = self.free.pop()?;
@@ -384,13 +389,13 @@ impl Contexts {
         self.table.find(key, |context| context.key == key)
     }
 
-    /// How often a context occurred, and what followed it; none if it is not known.
-    pub(super) fn followers(&self, key: u64) -> Option<(f64, impl Iterator<Item = Follower>)> {
+    /// How often a context occurred, decayed and not, and what followed it; none if it is not known.
+    pub(super) fn followers(&self, key: u64) -> Option<(f64, u16, impl Iterator<Item = Follower>)> {
         let context = self.table.get(self.find(key)?)?;
         let followers = self.places(context).filter_map(|(url, weight, origins)| {
             Some(Follower { url: url?, weight, clients: origins.count_ones() })
         });
-        Some((context.weight, followers))
+        Some((context.weight, context.times, followers))
     }
 
     /// The places of a context's followers.
@@ -409,11 +414,6 @@ impl Contexts {
     /// How many contexts are known, and how many followers they have room for.
     pub(super) fn len(&self) -> (usize, usize) {
         (self.table.len(), (self.blocks.len() - self.free.len()) * PER_BLOCK)
-    }
-
-    /// Goes on at `now`, whatever passed since the latest event.
-    pub(super) fn resume(&mut self, now: Timestamp) {
-        self.decay.resume(now);
     }
 
     /// Forgets who made what follow of which too few did.
@@ -449,6 +449,7 @@ impl Contexts {
         for context in self.table.entries() {
             to.u64(context.key)?;
             to.f64(context.weight)?;
+            to.u16(context.times)?;
             to.u16(u16::try_from(self.places(context).count()).map_err(io::Error::other)?)?;
             for (url, weight, origins) in self.places(context) {
                 to.u32(url.map_or(0, UrlId::raw))?;
@@ -467,12 +468,15 @@ impl Contexts {
         let invalid = || ReadError::Invalid("table of contexts");
         let mut all = Contexts::new(room, half_life);
         all.decay = Decay::read(half_life, from)?;
+        let now = f64::from(all.decay.at(all.decay.latest()));
         let hand = from.count()?;
         let mut urls = Vec::new();
         for _ in 0..from.count()? {
             urls.clear();
-            let mut context =
-                Context { key: from.u64()?, weight: from.large_weight()?, first: NONE, blocks: 0 };
+            let (key, weight) = (from.u64()?, from.large_weight()?);
+            // Older models have only the decayed count, of which this is the least that it can have been.
+            let times = if from.version() >= AGED { from.u16()? } else { (weight / now) as u16 };
+            let mut context = Context { key, weight, first: NONE, blocks: 0, times };
             for follower in 0..usize::from(from.u16()?) {
                 let url = UrlId::from_raw(from.u32()?).ok_or_else(invalid)?;
                 let place = (Some(url), from.weight()?, from.u16()?);
@@ -524,7 +528,7 @@ mod tests {
         assert_eq!(size_of::<Context>(), 24, "what the limits say");
         contexts.occur(7, (1 << 25) as f32);
         (0..1_000).for_each(|_| contexts.occur(7, 1.0));
-        let weight = contexts.followers(7).map(|(weight, _)| weight);
+        let weight = contexts.followers(7).map(|(weight, ..)| weight);
         assert_eq!(weight, Some(f64::from((1 << 25) + 1_000)));
     }
 

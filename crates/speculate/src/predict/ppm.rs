@@ -13,7 +13,7 @@
 
 use std::io::{self, Read, Write};
 
-use lull_cc::{Bytes, Timestamp};
+use lull_cc::Bytes;
 
 use super::contexts::{Contexts, Follower, key};
 use super::{Candidate, Predictor, Question, TopN, sort};
@@ -41,7 +41,8 @@ pub struct Ppm {
 /// What is known of what followed a context.
 #[derive(Clone, Copy, Debug)]
 struct Shares {
-    /// How often others had it, decayed.
+    /// How often others had it, not decayed, as the followers are not: what was often seen is known well,
+    /// however long ago that was.
     occurrences: f32,
     /// How many URLs followed; one at least.
     followers: f32,
@@ -81,12 +82,6 @@ impl Ppm {
             pages: Vec::new(),
             followed: Vec::new(),
         })
-    }
-
-    /// Goes on at `now`, whatever passed since the latest visit.
-    pub(crate) fn resume(&mut self, now: Timestamp) {
-        self.contexts.resume(now);
-        self.top.resume(now);
     }
 
     /// Begins the counts of clients anew that have not come to [`PpmParameters::clients`].
@@ -152,11 +147,12 @@ impl Ppm {
         &self,
         question: &Question<'_>,
         order: usize,
-    ) -> Option<(f64, impl Iterator<Item = Follower>)> {
+    ) -> Option<(f64, u16, impl Iterator<Item = Follower>)> {
         let pages = &question.pages[question.pages.len().checked_sub(order)?..];
-        let (weight, followers) = self.contexts.followers(key(pages))?;
+        let (weight, times, followers) = self.contexts.followers(key(pages))?;
         let own = if question.learned { f64::from(self.contexts.now(question.at)) } else { 0.0 };
-        (weight > own).then_some((weight - own, followers))
+        let times = times.saturating_sub(u16::from(question.learned));
+        (weight > own && times > 0).then_some((weight - own, times, followers))
     }
 
     /// Whether anything is told of it, to whoever does not have it.
@@ -174,11 +170,8 @@ impl Ppm {
         into: &mut Vec<Candidate>,
     ) -> Option<Shares> {
         into.clear();
-        let (weight, followers) = self.evidence(question, order)?;
-        // At a date long ago what occurred since then would be infinitely much.
-        let occurrences = weight / f64::from(self.contexts.now(question.at));
-        let occurrences = (occurrences as f32).clamp(f32::MIN_POSITIVE, f32::MAX);
-        let mut shares = Shares { occurrences, followers: 0.0, is_told: false };
+        let (weight, times, followers) = self.evidence(question, order)?;
+        let mut shares = Shares { occurrences: f32::from(times), followers: 0.0, is_told: false };
         for follower in followers {
             shares.followers += 1.0;
             if self.is_told(&follower, urls) {
@@ -298,6 +291,10 @@ impl Predictor for Ppm {
             Backoff::Blend { discount } => self.blend(question, urls, ranked, discount),
         }
         sort(ranked);
+        ranked.truncate(ranked.partition_point(|one| one.probability >= self.parameters.least));
+        if let Some(most) = self.parameters.bytes_per_hit {
+            ranked.retain(|one| urls.bytes_per_hit(one.url, one.probability) <= most.0 as f32);
+        }
     }
 
     fn resident(&self) -> Bytes {

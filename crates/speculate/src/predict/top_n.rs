@@ -104,11 +104,6 @@ impl TopN {
         }
         Ok(all)
     }
-
-    /// Goes on at `now`, whatever passed since the latest visit.
-    pub(super) fn resume(&mut self, now: Timestamp) {
-        self.decay.resume(now);
-    }
 }
 
 impl Predictor for TopN {

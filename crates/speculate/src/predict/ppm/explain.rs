@@ -28,6 +28,10 @@ pub enum Withheld {
     NotPublic,
     /// Too few distinct clients went there from this context: [`super::PpmParameters::clients`].
     FewClients,
+    /// It is too unlikely: [`super::PpmParameters::least`].
+    Unlikely,
+    /// It costs too many bytes for what it is wanted: [`super::PpmParameters::bytes_per_hit`].
+    Costly,
 }
 
 /// A URL that came up.
@@ -79,12 +83,13 @@ impl Ppm {
             for follower in followers {
                 if let Some(one) = candidates.iter_mut().find(|one| one.url == follower.url) {
                     one.clients = one.clients.max(Some(follower.clients));
-                } else if let Some(withheld) = self.withheld(&follower, question, urls) {
+                } else {
+                    let probability = (f64::from(follower.weight) / weight).min(1.0) as f32;
                     candidates.push(Explained {
                         url: follower.url,
-                        probability: (f64::from(follower.weight) / weight).min(1.0) as f32,
+                        probability,
                         clients: Some(follower.clients),
-                        withheld: Some(withheld),
+                        withheld: Some(self.withheld(&follower, probability, question, urls)),
                     });
                 }
             }
@@ -99,19 +104,23 @@ impl Ppm {
     fn withheld(
         &self,
         follower: &Follower,
+        probability: f32,
         question: &Question<'_>,
         urls: &Urls,
-    ) -> Option<Withheld> {
+    ) -> Withheld {
         if question.held.binary_search(&follower.url).is_ok() {
-            Some(Withheld::Held)
+            Withheld::Held
         } else if urls.path(follower.url).is_none() {
-            Some(Withheld::Gone)
+            Withheld::Gone
         } else if !urls.is_public(follower.url) {
-            Some(Withheld::NotPublic)
+            Withheld::NotPublic
         } else if follower.clients < self.parameters.clients {
-            Some(Withheld::FewClients)
+            Withheld::FewClients
+        } else if probability < self.parameters.least {
+            Withheld::Unlikely
         } else {
-            None
+            // It was not ranked, so this is the only reason that is left.
+            Withheld::Costly
         }
     }
 
@@ -120,7 +129,7 @@ impl Ppm {
     fn asked(&self, question: &Question<'_>, urls: &Urls) -> Vec<(usize, f64, Vec<Follower>)> {
         let mut asked = Vec::new();
         for order in (1..=self.parameters.order).rev() {
-            let Some((weight, followers)) = self.evidence(question, order) else { continue };
+            let Some((weight, _, followers)) = self.evidence(question, order) else { continue };
             let followers: Vec<Follower> = followers.collect();
             let is_told = followers.iter().any(|one| self.is_told(one, urls));
             asked.push((order, weight, followers));

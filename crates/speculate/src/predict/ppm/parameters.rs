@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 use lull_cc::Bytes;
 
-use crate::model::{ReadError, Sink, Source};
+use crate::model::{AGED, ReadError, Sink, Source};
 use crate::observe::LONGEST_TIME;
 use crate::predict::TopN;
 use crate::predict::contexts::{Contexts, PER_BLOCK, Room};
@@ -60,6 +60,12 @@ pub struct PpmParameters {
     /// So many classes of clients, of 16, must have gone from a context to a URL before that is
     /// told to others: so nobody learns the path of a single client by asking for it. 1 to 16.
     pub clients: u32,
+    /// What is less probable is not suggested: lists are not padded with what is hardly ever wanted. 0 suggests
+    /// all, as the papers do; below 1.
+    pub least: f32,
+    /// What costs more bytes for each time that it is wanted is not suggested. With none all is, as in the papers,
+    /// which leave that to the priorities (SSR §3.1.2).
+    pub bytes_per_hit: Option<Bytes>,
     /// After this time an occurrence counts half; a second at least, and under 500 years.
     pub half_life: Duration,
     /// Contexts that are remembered, 24 bytes each and up to 22 for the index; up to 2^28.
@@ -92,6 +98,8 @@ impl PpmParameters {
             fade: 1.0,
             backoff: Backoff::Longest,
             clients: CLIENTS,
+            least: 0.0,
+            bytes_per_hit: None,
             // Ours: SSR §5.3 predicts from one day's log and forgets nothing.
             half_life: Duration::from_secs(7 * 24 * 3600),
             contexts: 1 << 20,
@@ -105,9 +113,19 @@ impl PpmParameters {
         PpmParameters::paper(1, 1)
     }
 
-    /// What Lull ships: what the rule of [`ranking`](crate::evaluate::ranking) chooses by the validation
-    /// slices of two logs (`docs/predictor.md`).
+    /// What Lull ships, chosen by the validation slices of three logs (`docs/predictor.md`).
     pub fn shipped() -> Self {
+        PpmParameters {
+            window: 5,
+            fade: 0.5,
+            least: 0.0005,
+            bytes_per_hit: Some(Bytes(20_000_000)),
+            ..PpmParameters::shipped_before()
+        }
+    }
+
+    /// What Lull shipped with models of version 2.
+    fn shipped_before() -> Self {
         PpmParameters {
             counted: Counted::Ahead,
             backoff: Backoff::Blend { discount: 0.1 },
@@ -134,6 +152,8 @@ impl PpmParameters {
             Some("discount")
         } else if !(1..=16).contains(&self.clients) {
             Some("least number of clients")
+        } else if !(0.0..1.0).contains(&self.least) {
+            Some("least probability")
         } else if self.half_life.as_secs() == 0 || self.half_life >= LONGEST_TIME {
             Some("half-life")
         } else if !(1..=MOST_CONTEXTS).contains(&self.contexts) {
@@ -174,6 +194,8 @@ impl PpmParameters {
         to.u8(backoff)?;
         to.f32(discount)?;
         to.u32(self.clients)?;
+        to.f32(self.least)?;
+        to.u64(self.bytes_per_hit.map_or(u64::MAX, |most| most.0))?;
         to.duration(self.half_life)?;
         to.count(self.contexts)?;
         to.count(self.followers)?;
@@ -181,6 +203,8 @@ impl PpmParameters {
     }
 
     pub(crate) fn read<R: Read>(from: &mut Source<R>) -> Result<Self, ReadError> {
+        let is_old = from.version() < AGED;
+        let limit = |most| (most < u64::MAX).then_some(Bytes(most));
         let order = from.count()?;
         let window = from.u32()?;
         let counted = match from.u8()? {
@@ -202,11 +226,18 @@ impl PpmParameters {
             fade,
             backoff,
             clients: from.u32()?,
+            least: if is_old { 0.0 } else { from.f32()? },
+            bytes_per_hit: if is_old { None } else { limit(from.u64()?) },
             half_life: from.duration()?,
             contexts: from.count()?,
             followers: from.count()?,
             followers_per_context: from.count()?,
         };
-        parameters.fault().map_or(Ok(parameters), |fault| Err(ReadError::Invalid(fault)))
+        if let Some(fault) = parameters.fault() {
+            return Err(ReadError::Invalid(fault));
+        }
+        // Nobody chose the default, so an old model gets today's. What it has counted fades out.
+        let is_default = is_old && parameters == PpmParameters::shipped_before();
+        Ok(if is_default { PpmParameters::shipped() } else { parameters })
     }
 }
