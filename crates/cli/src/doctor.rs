@@ -10,16 +10,15 @@ use serde_json::json;
 const EXAMPLES: &str = "\
 Examples:
   sudo lull doctor
-      a line for each thing that was examined, with its remedy
+      print one line per check, with its remedy
   sudo lull doctor --json | jq -r '.findings[] | select(.level != \"ok\") | .remedy'
-      what to do, for a program";
+      print the remedies only";
 
-/// Examine whether this machine can run programs in the background
+/// Check whether this machine can run programs in the background
 ///
-/// It looks at the kernel, its type information (BTF) and BPF, at privilege, cgroup v2, the default congestion
-/// control, and at the queue discipline and the MTU of the default route's device. Nothing is changed. The exit
-/// code is 0 if 'lull exec' can run, also with warnings, 1 if there is a problem, and 2 if the arguments make
-/// no sense.
+/// Checks the kernel, its type information (BTF), BPF, privileges, cgroup v2, the default congestion control, and
+/// the queue discipline and MTU of the default route's device. Changes nothing. The exit code is 0 if 'lull exec'
+/// can run, also with warnings; 1 if there is a problem; and 2 if the arguments are wrong.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -30,48 +30,46 @@ lull exec [OPTIONS] -- PROGRAM [ARGS]...
 const EXAMPLES: &str = "\
 Examples:
   sudo lull exec -- restic backup /data
-      a backup as yourself, with your environment: RESTIC_PASSWORD, SSH_AUTH_SOCK, http_proxy
+      run a backup as yourself, with your environment: RESTIC_PASSWORD, SSH_AUTH_SOCK, http_proxy
   sudo lull exec --name backup -- restic backup /data
-      the same with a name: 'sudo lull jobs pause backup' stops it for a while
+      give the job a name, so that 'sudo lull jobs pause backup' can pause it
   sudo lull exec --user root -- nginx -g 'daemon off;'
-      a server that starts as root and gives up root by itself
+      run a server that starts as root and drops root by itself
   sudo lull exec --pid \"$(systemctl show -P MainPID backup.service)\" --children
-      a service that runs already, inside its unit
+      move a running service into the background; it stays in its unit
   sudo lull exec --pid \"$(systemctl show -P MainPID backup.service)\" --children --foreground
-      moves it back
+      move it back
   sudo lull exec --cc background --network-honours-le -- rsync -a /data host:/backup
-      on a network of your own that serves lower effort after everything else: uses what is left
-      sooner than nice, and does not yield by itself";
+      on your own network that serves lower effort last: fill spare capacity sooner than nice, without
+      yielding by itself";
 
-/// Run a program with all that it sends over TCP in the background.
+/// Run a program whose TCP traffic is sent in the background
 ///
-/// Every connection that the program and its children open or accept uses TCP Nice and carries
-/// the DSCP for lower effort, whatever they ask for themselves. What they download is sent by the
-/// other side: run lull there. Exit code, signals, terminal and standard input are the program's;
-/// 125, 126 and 127 are lull's own, as env's.
+/// Every connection that the program and its children open or accept uses TCP Nice and carries the lower-effort
+/// DSCP, also if the program chooses another. Downloads are sent by the other side: run Lull there. The program
+/// keeps its exit code, signals, terminal and standard input. As with env, the exit codes 125, 126 and 127 mean that
+/// the program did not run.
 ///
-/// It needs root, or a running "lull kernel serve" and membership in its group. After "sudo lull exec",
-/// the program does not run as root: it runs as the user who called sudo, with the environment from
-/// before sudo. Use --user for another user. In a root shell or a script of root, the program runs as
-/// root.
+/// Needs root, or a running "lull kernel serve" and membership in its group. After "sudo lull exec", the program
+/// does not run as root: it runs as the user who called sudo, with the environment from before sudo. Use --user for
+/// another user. In a root shell or a script of root, the program runs as root.
 ///
-/// Work that other processes send stays in the foreground: containers, windows of a tmux that runs
-/// already, ssh through a ControlMaster, network file systems that are mounted already. At the end, lull
-/// reports it with what you can do.
+/// Traffic of other processes stays in the foreground: containers, windows of a running tmux, ssh through a
+/// ControlMaster, mounted network file systems. At the end, Lull reports such traffic and what you can do.
 ///
-/// In a unit of systemd, the sockets that it hands over are the program's; with NotifyAccess=all
-/// the program can say that it is ready, and feed the watchdog.
+/// In a systemd unit, the program gets the sockets that systemd hands over. With NotifyAccess=all, the program can
+/// report that it is ready, and reset the watchdog.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = USAGES, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Congestion control; nice and background are loaded if need be
+    /// Congestion control. Lull loads nice and background if needed
     #[arg(long, value_name = "NAME", default_value = NICE)]
     cc: String,
-    /// The network serves packets of lower effort last, on every link that may be full; without that
-    /// background, which does not yield by itself, is refused
+    /// State that the network serves lower-effort packets last on every link that may be full. Without this
+    /// option, Lull refuses background, which does not yield by itself
     #[arg(long)]
     network_honours_le: bool,
-    /// Mark of the packets: le (lower effort, RFC 8622), or none (left to the program)
+    /// DSCP of the packets: le (lower effort, RFC 8622), or none (the program sets it)
     #[arg(long, value_name = "DSCP", default_value = "le", value_parser = parse_dscp)]
     dscp: Dscp,
     /// Run the program as this user (a name or a number) [default: the user who called sudo, or the
@@ -84,7 +82,7 @@ pub(crate) struct Args {
     /// Move a running process into the background instead of starting one
     #[arg(long, value_name = "PID", conflicts_with = "program")]
     pid: Option<i32>,
-    /// With --pid: its descendants, too
+    /// With --pid: also move the descendants of the process
     #[arg(long, requires = "pid", conflicts_with = "program")]
     children: bool,
     /// With --pid: move the process and its open connections out of the background
@@ -94,11 +92,11 @@ pub(crate) struct Args {
         conflicts_with_all = ["program", "cc", "dscp", "name", "network_honours_le"]
     )]
     foreground: bool,
-    /// Say what was sent, or moved, as a line of JSON in FILE, or on standard error; with --pid on
-    /// standard output, which is no program's then
+    /// Write a summary of the traffic as one line of JSON to FILE, or to standard error. With --pid it goes
+    /// to standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     json: Option<Option<PathBuf>>,
-    /// Say nothing at the end
+    /// Print no summary at the end
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
     /// Load an algorithm under the name of --cc if need be, as nice under its own; for tests

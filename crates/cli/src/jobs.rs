@@ -12,21 +12,21 @@ use serde_json::{Value, json};
 const EXAMPLES: &str = "\
 Examples:
   sudo lull jobs
-      the programs in the background, with what they have sent
+      list the background programs, and how much they have sent
   sudo lull jobs pause backup
-      stop the job that 'lull exec --name backup' has started, for as long as you need the network
+      pause the job of 'lull exec --name backup' while you need the network
   sudo lull jobs resume backup
-      let it go on
+      continue the job
   sudo lull jobs foreground 1234.0
-      let a job without a name send at full speed
+      let a job without a name send at full speed, by its number
   lull jobs list --json | jq -r '.[].command'
-      the command lines, for a program";
+      print the command lines only";
 
-/// List the programs in the background, pause them, and let them go on
+/// List, pause and resume background programs
 ///
-/// A job is what one 'lull exec' has put into the background and still runs, with --pid as well. It is named by
-/// 'lull exec --name', or by the number in the list. The exit code is 0 if it was done, 1 if not, and 2 if the
-/// arguments make no sense.
+/// A job is all running processes that one 'lull exec' put into the background, also with --pid. Name it with
+/// 'lull exec --name', or use its number in the list. The exit code is 0 on success, 1 on failure, and 2 if the
+/// arguments are wrong.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -39,17 +39,17 @@ enum Command {
     /// List the jobs (default)
     #[command(after_help = LIST_EXAMPLES)]
     List {
-        /// Print JSON; null stands for what this user may not know
+        /// Print JSON; a value that this user must not see is null
         #[arg(long)]
         json: bool,
     },
-    /// Freeze the processes of a job; its connections stay open, and the other side may close them
+    /// Freeze the processes of a job. Its connections stay open until the other side closes them
     #[command(after_help = PAUSE_EXAMPLES)]
     Pause {
         /// Name or number of the job
         job: String,
     },
-    /// Let the processes of a job go on
+    /// Resume the processes of a job
     #[command(after_help = RESUME_EXAMPLES)]
     Resume {
         /// Name or number of the job
@@ -66,24 +66,24 @@ enum Command {
 const LIST_EXAMPLES: &str = "\
 Examples:
   sudo lull jobs list
-      a line for each job
+      print one line per job
   sudo lull jobs list --json
-      the same for a program";
+      print JSON";
 
 const PAUSE_EXAMPLES: &str = "\
 Examples:
   sudo lull jobs pause backup
-      for a video call; do not forget 'sudo lull jobs resume backup'";
+      pause it during a video call; 'sudo lull jobs resume backup' resumes it";
 
 const RESUME_EXAMPLES: &str = "\
 Examples:
   sudo lull jobs resume backup
-      what was paused goes on where it was";
+      continue the paused processes";
 
 const FOREGROUND_EXAMPLES: &str = "\
 Examples:
   sudo lull jobs foreground backup
-      it must be done by tonight";
+      finish the backup at full speed";
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let text = match args.command.unwrap_or(Command::List { json: false }) {

@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 const EXAMPLES: &str = "\
 Examples:
   sudo lull kernel load
-      from now on any program may choose 'nice' for a connection
+      let any program choose 'nice' for a connection
   sudo lull kernel status
       who has
   sudo lull kernel unload
       as it was before";
 
-/// Load TCP Nice into the kernel, unload it, and see who uses it.
+/// Load TCP Nice into the kernel, unload it, and list the connections that use it
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -31,15 +31,15 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Load it until it is unloaded or the machine starts anew
+    /// Load a congestion control until it is unloaded or the machine restarts
     Load(Load),
-    /// Unload it
+    /// Unload a congestion control
     Unload(Unload),
     Serve(Serve),
-    /// Show what is loaded, and the sockets that run it in every network namespace
+    /// Show the loaded congestion controls and their sockets in all network namespaces
     #[command(after_help = STATUS_EXAMPLES)]
     Status {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -48,40 +48,42 @@ enum Command {
 const STATUS_EXAMPLES: &str = "\
 Examples:
   sudo lull kernel status
-      a table of the sockets with their windows and round-trip times
+      print a table of the sockets with their windows and round-trip times
   sudo lull kernel status --json | jq '.[].sockets[] | {command, remote, window_packets}'
-      the same for a program; times are in microseconds";
+      print JSON; times are in microseconds";
 
 const UNLOAD_EXAMPLES: &str = "\
 Examples:
   sudo lull kernel unload
-      unless a connection or a program of 'lull exec' uses it
+      unload nice, if no connection or program of 'lull exec' uses it
   sudo lull kernel unload --name nicer
-      what 'lull kernel load --name nicer' has loaded
+      unload the variant that 'lull kernel load --name nicer' loaded
   sudo lull kernel unload --force --json
-      whoever uses it; how many connections keep it is said as JSON";
+      unload it while it is in use, and print as JSON how many connections keep it";
 
 const LOAD_EXAMPLES: &str = "\
 Examples:
   sudo lull kernel load
-      from now on any program may choose 'nice' for a connection
+      let any program choose 'nice' for a connection
   sudo lull kernel load --name nicer --threshold 0.1 --fraction 0.25
-      a variant that yields earlier, for 'lull exec --cc nicer'
+      load a variant that yields earlier, for 'lull exec --cc nicer'
   sudo lull kernel load --algorithm vegas
-      what Nice is built on, as 'lull_vegas', for comparison
+      load Vegas, the base of Nice, as 'lull_vegas' for comparison
   sudo lull kernel load --algorithm background
-      TCP-Background as 'background', for networks that serve lower effort last";
+      load TCP-Background as 'background', for networks that serve lower effort last";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = LOAD_EXAMPLES)]
 struct Load {
-    /// The name that programs choose it by [default: that of the algorithm]
+    /// Name by which programs choose it [default: the algorithm's name]
     #[arg(long)]
     name: Option<String>,
-    /// t: queueing delay, as a part of the largest, that counts as interference [default: 0.2]
+    /// Queueing delay that counts as interference, as a part of the largest delay (t in the paper) [default:
+    /// 0.2]
     #[arg(long, value_parser = number, allow_negative_numbers = true)]
     threshold: Option<f64>,
-    /// f: part of a round's packets that must see it for the window to be halved [default: 0.5]
+    /// Part of a round's packets that must see interference before the window is halved (f in the paper)
+    /// [default: 0.5]
     #[arg(long, value_parser = number, allow_negative_numbers = true)]
     fraction: Option<f64>,
     /// Smallest window in packets, from 1/48 to 1 [default: 1/48]
@@ -94,10 +96,10 @@ struct Load {
     /// Most paths whose connections share a state; connections to further ones run Nice
     #[arg(long, hide = true, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     paths: Option<u32>,
-    /// Only processes with CAP_NET_ADMIN may choose it
+    /// Let only processes with CAP_NET_ADMIN choose it
     #[arg(long)]
     restrict: bool,
-    /// Say what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }

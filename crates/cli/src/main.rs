@@ -141,11 +141,11 @@ mod tests {
         assert_eq!(these.len(), 12);
         for (path, mut command) in these {
             let help = command.render_long_help().to_string().replace('\n', " ");
-            for words in ["The exit code is ", "2 if the arguments make no sense"] {
+            for words in ["The exit code is ", "2 if the arguments are wrong"] {
                 assert!(help.contains(words), "no '{words}' in {path}: {help}");
             }
             let waits = ["lull publish", "lull rollback"].contains(&&*path);
-            assert_eq!(help.contains("and 3 if the state is made"), waits, "{path}");
+            assert_eq!(help.contains("and 3 if the state exists"), waits, "{path}");
         }
     }
 

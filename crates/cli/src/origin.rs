@@ -19,68 +19,66 @@ use serde_json::json;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   lull origin init /var/lib/lull/origin
-      make one, once
+      create an origin, once
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070
-      run it
+      run the origin
   lull origin ticket /var/lib/lull/origin paris --address origin.example:7070
-      let a replica in
+      print a ticket, with which one replica joins
 
-The exit code is 1 if it could not be done, and 2 if the arguments make no sense.";
+The exit code is 0 on success, 1 on failure, and 2 if the arguments are wrong.";
 
 const INIT_EXAMPLES: &str = "\
 Examples:
   lull origin init /var/lib/lull/origin
-      makes the folder, with an authority of its own and an empty store
+      create the folder with a new certificate authority (CA) and an empty store
 
-The exit code is 1 if there is an origin already or the folder cannot be written, and 2 if the
-arguments make no sense.";
+The exit code is 1 if the folder has an origin or cannot be written, and 2 if the arguments are wrong.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070
-      replicas connect to port 7070; lull publish writes
+      accept replicas on port 7070; write with lull publish
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --http 127.0.0.1:7071 --token-file token
-      PUT and DELETE as well, for who knows the token: curl -T page.html -H \"Authorization: Bearer …\" …
+      also accept PUT and DELETE with the token: curl -T page.html -H \"Authorization: Bearer …\" …
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --watch /srv/public
-      what is in /srv/public, and what is written there later, is what replicas show
+      publish /srv/public, and later changes there
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --strategy demand
-      nothing is pushed: replicas fetch what is read there
+      push no bodies: replicas fetch a file when it is read
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --history 500
-      half a gigabyte of what was overwritten, for lull rollback; less makes room on a full disk
+      keep half a gigabyte of overwritten files for lull rollback; a smaller value frees disk space
   lull origin run /var/lib/lull/origin --listen 127.0.0.1:0 --json
-      on a free port, which is told as JSON
+      listen on a free port, and log it as JSON
 
-The exit code is 0 when a signal has ended it; 1 if it could not begin or could not go on, as after a
-disk that failed; and 2 if the arguments make no sense.";
+The exit code is 0 after a signal; 1 if the origin cannot start, or stops because its disk failed; and
+2 if the arguments are wrong.";
 
 const TICKET_EXAMPLES: &str = "\
 Examples:
   lull origin ticket /var/lib/lull/origin paris --address origin.example:7070
-      the name is yours; what is printed is a secret until it was used
+      print a ticket for a replica that you name paris; keep it secret until it is used
   lull origin ticket /var/lib/lull/origin paris --address origin.example:7070 --valid 600
-      for ten minutes
+      print a ticket that is valid for ten minutes
 
-The exit code is 1 if the origin does not run or cannot write, and 2 if the arguments make no sense.";
+The exit code is 1 if the origin does not run or cannot write, and 2 if the arguments are wrong.";
 
 const REVOKE_EXAMPLES: &str = "\
 Examples:
   lull origin revoke /var/lib/lull/origin paris
-      its connections end, and no new ones are taken until it joins with a new ticket
+      disconnect paris, and reject it until it joins with a new ticket
 
-The exit code is 1 if the origin does not run or there is no such replica, and 2 if the arguments make
-no sense.";
+The exit code is 1 if the origin does not run or has no such replica, and 2 if the arguments are wrong.";
 
 const ROTATE_EXAMPLES: &str = "\
 Examples:
   lull origin rotate /var/lib/lull/origin
-      makes a new authority; replicas get certificates of it within moments, or when they connect
+      create a new CA; replicas get new certificates at once, or when they reconnect
   lull origin rotate /var/lib/lull/origin --finish
-      when all have: the old authority counts no more
+      drop the old CA, when all replicas have new certificates
 
-The exit code is 1 if the origin does not run or it is not the time for that step, which is told with
-the reason, and 2 if the arguments make no sense.";
+The exit code is 1 if the origin does not run or the step is not possible now; the error says why. It is
+2 if the arguments are wrong.";
 
-/// Run the place where files are written that many places have
+/// Run an origin server: the single place where replicated files are written
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Init(InitArgs),
@@ -90,71 +88,69 @@ pub(crate) enum Command {
     Rotate(RotateArgs),
 }
 
-/// Make a new origin in a folder
+/// Create an origin in a folder
 #[derive(Debug, clap::Args)]
 #[command(after_help = INIT_EXAMPLES)]
 pub(crate) struct InitArgs {
-    /// Its folder, which should be there for nothing else
+    /// Folder of the new origin, used for nothing else
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
 
 /// Run an origin
 ///
-/// What is written is on the disk before it is acknowledged, and replicas hear of it then. Bodies are
-/// pushed to them in the background. SIGTERM and SIGINT end it. What happens is told on standard error,
-/// one line each.
+/// A write is on disk before it is acknowledged; then the replicas are notified. File bodies are pushed to them in
+/// the background. SIGTERM and SIGINT end the origin. It logs to standard error, one line per event.
 #[derive(Debug, clap::Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// The folder that lull origin init has made
+    /// Folder that lull origin init created
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Where replicas connect
+    /// Address where replicas connect
     #[arg(long, value_name = "HOST:PORT")]
     listen: String,
-    /// Where PUT and DELETE are taken, and status, metrics and a page are shown below /.lull/
+    /// Address that accepts PUT and DELETE, and serves status, metrics and a dashboard below /.lull/
     #[arg(long, value_name = "HOST:PORT", requires = "token_file")]
     http: Option<String>,
-    /// A file whose first line is the token for that: who has it may read all that is below /.lull/, and
-    /// write and delete every file. Tickets, revocations, rotations, rollbacks and lull publish are for
-    /// who may use the origin's folder, and for nobody else
+    /// File whose first line is the token for --http. It permits reading everything below /.lull/, and
+    /// writing and deleting every file. Tickets, revocations, rotations, rollbacks and lull publish need
+    /// access to the origin's folder instead
     #[arg(long, value_name = "FILE", requires = "http")]
     token_file: Option<PathBuf>,
-    /// A folder whose files are published as they are written: the replicas show what it has. In which
-    /// order two files are seen is not promised; lull publish does that
+    /// Publish the files of this folder whenever they are written. The order in which replicas see two files
+    /// is not guaranteed; use lull publish for that
     #[arg(long, value_name = "FOLDER")]
     watch: Option<PathBuf>,
-    /// A file of the watched folder that stays open is published when nothing was written to it for so many
-    /// seconds
+    /// Publish a file of the watched folder that stays open after this many seconds without a write
     #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "watch")]
     watch_quiet: u64,
-    /// So many seconds after a comparison of the watched folder with what is published the next one begins. It
-    /// finds what no event told of, and takes 5 % of one core
+    /// Seconds between comparisons of the watched folder with the published files. A comparison finds changes
+    /// without an event, and takes 5 % of one core
     #[arg(long, value_name = "SECONDS", default_value_t = 300, requires = "watch")]
     watch_compare: u64,
-    /// Which bodies are pushed: none (demand); all, in the background, those first that are worth most
-    /// (trip); all (push-all), or those likelier than P to be read before they are overwritten
-    /// (threshold=P), in order, each before it is told of, and not in the background
+    /// Which bodies are pushed: none (demand); all in the background, most valuable first (trip); all
+    /// (push-all), or those with a probability above P of being read before they are overwritten
+    /// (threshold=P). The last two push in order, each body before its notification, and not in the
+    /// background
     #[arg(long, value_name = "STRATEGY", default_value = "trip")]
     strategy: Strategy,
-    /// Megabytes of overwritten and deleted files to keep, at most: lull rollback goes back as far. What
-    /// is above it goes at the start. A replica that was away for longer takes over the differences
+    /// Most megabytes of overwritten and deleted files to keep, for lull rollback. Older ones are deleted at
+    /// the start. A replica that was disconnected for longer transfers the differences
     #[arg(long, value_name = "MB", default_value = "10000")]
     history: u64,
-    /// The congestion control that what is pushed in the background is sent by; without it in the
-    /// kernel, lull paces it itself
+    /// Congestion control of pushes in the background. If the kernel does not have it, Lull paces them itself
     #[arg(long, value_name = "NAME", default_value = "nice", value_parser = congestion_control)]
     cc: String,
-    /// The class of its packets: le or none
+    /// DSCP of background packets: le or none
     #[arg(long, value_name = "DSCP", default_value = "le", value_parser = lull_cli::arguments::dscp)]
     dscp: Dscp,
-    /// Refuse a file whose path differs from another's only in case: wherever replicas are copied to a
-    /// file system that does not tell cases apart, one of them would be lost. In a watched folder such a
-    /// file is told of and left out, and all else published, until one of both is renamed
+    /// Reject a file whose path differs from another one only in case, because one of them would be lost on a
+    /// file system that ignores case. In a watched folder, such a file is logged and left out until one of
+    /// the two is renamed
     #[arg(long)]
     refuse_case_clashes: bool,
-    /// Tell what happens as JSON, one object a line
+    /// Log events as JSON, one object per line
     #[arg(long)]
     json: bool,
     /// A file that bends the clocks: how `lull lab torture` sets them
@@ -162,48 +158,48 @@ pub(crate) struct RunArgs {
     lab_clock: Option<PathBuf>,
 }
 
-/// Make a ticket, by which one replica joins once
+/// Print a ticket, with which one replica joins once
 #[derive(Debug, clap::Args)]
 #[command(after_help = TICKET_EXAMPLES)]
 pub(crate) struct TicketArgs {
-    /// The folder of the origin, which has to run
+    /// Folder of the origin, which must run
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// How the replica is called from now on. A replica of that name can join again by it
+    /// Name of the replica. A replica of that name can join again with the ticket
     #[arg(value_name = "NAME")]
     name: String,
-    /// Where the replica finds the origin [default: where it listens]
+    /// Address of the origin for the replica [default: where it listens]
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
-    /// For how many seconds it can be used
+    /// Seconds until the ticket expires
     #[arg(long, value_name = "S", default_value = "86400", value_parser = lull_cli::arguments::seconds)]
     valid: Duration,
 }
 
-/// Shut a replica out
+/// Revoke a replica: disconnect it, and reject its certificate
 #[derive(Debug, clap::Args)]
 #[command(after_help = REVOKE_EXAMPLES)]
 pub(crate) struct RevokeArgs {
-    /// The folder of the origin, which has to run
+    /// Folder of the origin, which must run
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// The replica
+    /// Name of the replica
     #[arg(value_name = "NAME")]
     name: String,
 }
 
-/// Replace the authority that vouches for origin and replicas
+/// Replace the certificate authority (CA) of the origin and its replicas
 ///
-/// In two steps, between which both count: first a new one is made, of which replicas get certificates
-/// by themselves; then the old one is given up, which is refused while there are replicas that would be
-/// shut out, and makes tickets void that were not used. Nobody stops reading.
+/// There are two steps. The first creates a new CA, and replicas get new certificates by themselves; both CAs are
+/// valid. The second drops the old CA, and with it all unused tickets. It is rejected while a replica still has
+/// only an old certificate. Replicas answer reads throughout.
 #[derive(Debug, clap::Args)]
 #[command(after_help = ROTATE_EXAMPLES)]
 pub(crate) struct RotateArgs {
-    /// The folder of the origin, which has to run
+    /// Folder of the origin, which must run
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// The second step
+    /// Do the second step: drop the old CA
     #[arg(long)]
     finish: bool,
 }

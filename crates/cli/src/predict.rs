@@ -30,11 +30,11 @@ const MOST: Bytes = Bytes(1 << 30);
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   lull predict eval access.log
-      whether the visitors of a site can be predicted at all
+      check whether the visitors of a site are predictable
   lull predict train --model site.model access.log
-      learns what they want next
+      learn which pages they request next
   lull predict explain --model site.model /docs/
-      what is suggested behind a page, and why nothing else";
+      show the hints for a page, and why other pages are not among them";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {

@@ -21,55 +21,55 @@ const NOT_EVERYWHERE: u8 = 3;
 const PUBLISH_EXAMPLES: &str = "\
 Examples:
   lull publish public --origin /var/lib/lull/origin
-      all replicas' files become those of the folder `public`, at once
+      replace the files of all replicas by those of the folder public, atomically
   lull publish public --origin /var/lib/lull/origin --wait paris --wait london
-      and these two have them when it returns
+      return when these two replicas have all files
   lull publish public --origin /var/lib/lull/origin --wait paris --timeout 30
-      or it fails after half a minute; the state is made all the same
+      stop waiting after 30 seconds; the files are published all the same
   lull publish docs --origin /var/lib/lull/origin --into manual/en
-      only what is below manual/en
+      replace only the files below manual/en
 
-The exit code is 0 when the state is made and all of --wait have it; 1 if no state was made, or if the
-origin has gone before it said so; 2 if the arguments make no sense; and 3 if the state is made and not
-all of --wait are known to have it: --timeout is over, one was revoked, or the origin has gone.";
+The exit code is 0 when the state exists and all replicas of --wait have it; 1 if no state was created, or
+the origin ended before it confirmed one; 2 if the arguments are wrong; and 3 if the state exists, but
+Lull cannot confirm it for all of --wait: --timeout expired, a replica was revoked, or the origin ended.";
 
 const ROLLBACK_EXAMPLES: &str = "\
 Examples:
   lull rollback 41 --origin /var/lib/lull/origin
-      the files become what they were in state 41, as one more state
+      restore the files of state 41, as a new state
   lull rollback 41 --origin /var/lib/lull/origin --wait paris --timeout 30
-      and return when paris has it, or after half a minute
+      return when paris has it, or after 30 seconds
 
-The exit code is 0 when the state is made and all of --wait have it; 1 if no state was made, or if the
-origin has gone before it said so; 2 if the arguments make no sense; and 3 if the state is made and not
-all of --wait are known to have it: --timeout is over, one was revoked, or the origin has gone.";
+The exit code is 0 when the state exists and all replicas of --wait have it; 1 if no state was created, or
+the origin ended before it confirmed one; 2 if the arguments are wrong; and 3 if the state exists, but
+Lull cannot confirm it for all of --wait: --timeout expired, a replica was revoked, or the origin ended.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
   lull status /var/lib/lull/origin
-      the replicas, and how far each is
+      print the replicas and the progress of each
   lull status /var/lib/lull/replica --json
-      all there is to tell, as JSON
+      print everything as JSON
 
-The exit code is 1 if nothing runs there or it may not be asked, and 2 if the arguments make no sense.";
+The exit code is 1 if nothing runs there or you lack permission, and 2 if the arguments are wrong.";
 
-/// Make the files of a folder those of all replicas, at once
+/// Publish a folder: replace the files of all replicas by its files
 ///
-/// It is one transaction: nobody sees a part of it. Files that the folder does not have are deleted. The
-/// number of the state is printed as soon as it is made.
+/// This is one transaction: no reader sees a part of it. Files that are not in the folder are deleted. The number
+/// of the new state is printed as soon as it exists.
 #[derive(Debug, clap::Args)]
 #[command(after_help = PUBLISH_EXAMPLES)]
 pub(crate) struct PublishArgs {
-    /// The folder with the files
+    /// Folder with the files
     #[arg(value_name = "DIR")]
     source: PathBuf,
-    /// The folder of the origin, which has to run
+    /// Folder of the origin, which must run
     #[arg(long, value_name = "DIR")]
     origin: PathBuf,
-    /// Only what is below this folder of the replicas
+    /// Replace only the files below this folder of the replicas
     #[arg(long, value_name = "FOLDER")]
     into: Option<OsString>,
-    /// Take a folder without files at its word, and delete all that is published there
+    /// Accept a folder without files, and delete all published files
     #[arg(long)]
     delete_all: bool,
     #[command(flatten)]
@@ -78,12 +78,11 @@ pub(crate) struct PublishArgs {
 
 #[derive(Debug, clap::Args)]
 struct Waiting {
-    /// Return when this replica has it: it shows the state, and the bodies of all files are there, of those below
-    /// --into if that is given. Not those that nobody pushes, that others have overwritten since, or that
-    /// --quota has no room for. May be repeated
+    /// Wait until this replica shows the state and has the bodies of all files, or of those below --into.
+    /// Bodies do not count that are never pushed, were overwritten since, or exceed --quota. May be repeated
     #[arg(long, value_name = "NAME")]
     wait: Vec<String>,
-    /// For how many seconds, at most [default: as long as it takes]
+    /// Most seconds to wait [default: no limit]
     #[arg(long, value_name = "S", requires = "wait", value_parser = lull_cli::arguments::seconds)]
     timeout: Option<Duration>,
 }
@@ -103,28 +102,28 @@ impl Waiting {
     }
 }
 
-/// Make the files those of an earlier state
+/// Restore the files of an earlier state
 #[derive(Debug, clap::Args)]
 #[command(after_help = ROLLBACK_EXAMPLES)]
 pub(crate) struct RollbackArgs {
-    /// The state, by its number
+    /// Number of the state
     #[arg(value_name = "STATE")]
     to: u64,
-    /// The folder of the origin, which has to run
+    /// Folder of the origin, which must run
     #[arg(long, value_name = "DIR")]
     origin: PathBuf,
     #[command(flatten)]
     waiting: Waiting,
 }
 
-/// Tell how an origin or a replica of this machine is
+/// Show the status of a local origin or replica
 #[derive(Debug, clap::Args)]
 #[command(after_help = STATUS_EXAMPLES)]
 pub(crate) struct StatusArgs {
-    /// Its folder
+    /// Folder of the origin or replica
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

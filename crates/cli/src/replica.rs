@@ -23,125 +23,123 @@ use lull_cli::arguments::seconds;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   lull replica join lull1… /var/lib/lull/replica
-      once, with the ticket that lull origin ticket has printed
+      join once, with a ticket of lull origin ticket
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --mount /srv/files
-      answer reads by HTTP, and have the files in a folder
+      serve the files over HTTP, and show them in a folder
 
-The exit code is 1 if it could not be done, and 2 if the arguments make no sense.";
+The exit code is 0 on success, 1 on failure, and 2 if the arguments are wrong.";
 
 const JOIN_EXAMPLES: &str = "\
 Examples:
   lull replica join lull1… /var/lib/lull/replica
-      makes the folder, and a key that never leaves it
+      create the folder with a private key, which stays there
   lull replica join - /var/lib/lull/replica
-      reads the ticket: a secret until it was used, it is in no list of processes then, and no history
+      read the ticket from standard input, so that process lists and the shell's history do not show it
 
-The exit code is 1 if the origin cannot be reached or does not take the ticket, or if the folder
-belongs to another replica; and 2 if the arguments make no sense.";
+The exit code is 1 if the origin cannot be reached or rejects the ticket, or if the folder belongs to
+another replica; and 2 if the arguments are wrong.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80
-      reads wait as long as it takes
+      let a read that cannot be answered now wait
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --blocked error --patience 1
-      or are answered with 503 after a second
+      answer it with 503 after a second
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --blocked https://london.example
-      or are sent to another replica
+      redirect it to another replica
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --metrics 127.0.0.1:9090
-      what tells how the replica is only there: not for all who read
+      serve status and metrics on this address only, not to all readers
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --origin new.example:7070
-      the origin has moved; once is enough
+      use the new address of the origin; it is remembered
   sudo lull replica run /var/lib/lull/replica --mount /srv/files
-      the files in an empty folder, for all programs and users of this machine; nobody writes there
+      show the files in an empty folder, read-only, to all users of this machine
   sudo lull replica run /var/lib/lull/replica --mount /srv/files --blocked error --patience 1
-      an open that would have to wait fails with ETIMEDOUT after a second
+      let an open that must wait fail with ETIMEDOUT after a second
   sudo lull replica run /var/lib/lull/replica --mount /srv/files --keep 86400
-      the states of the last day are folders in /srv/files/.lull: ls -l shows their numbers and times
+      keep the states of the last day as folders in /srv/files/.lull; ls -l shows their numbers and times
   lull replica run /var/lib/lull/replica --http 127.0.0.1:0 --delta 5 --json
-      at most 5 s stale while connected; on a free port, which is told as JSON
+      serve reads that are at most 5 s stale while connected, on a free port that is logged as JSON
 
-The exit code is 0 when a signal has ended it; 1 if it could not begin or could not go on, as after a
-disk that failed; and 2 if the arguments make no sense.";
+The exit code is 0 after a signal; 1 if the replica cannot start, or stops because its disk failed; and
+2 if the arguments are wrong.";
 
-/// Run a place that has the origin's files
+/// Run a replica: a server with a copy of the origin's files
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Join(JoinArgs),
     Run(Box<RunArgs>),
 }
 
-/// Become a replica, with a ticket of the origin
+/// Join an origin with a ticket
 ///
-/// A folder that was a replica of the same origin may be used again, as it is: after a revocation, say. What
-/// it has is not transferred once more.
+/// You can use the folder of a former replica of the same origin again, for example after a revocation. Its files
+/// are not transferred again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = JOIN_EXAMPLES)]
 pub(crate) struct JoinArgs {
-    /// What lull origin ticket has printed, or - to read that from standard input
+    /// Ticket that lull origin ticket printed, or - to read it from standard input
     #[arg(value_name = "TICKET")]
     ticket: String,
-    /// The replica's folder, which should be there for nothing else
+    /// Folder of the replica, used for nothing else
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
 
 /// Run a replica
 ///
-/// Reads see one order of all writes, at every replica the same, and nothing that is staler than
-/// promised. SIGTERM and SIGINT end it. What happens is told on standard error, one line each.
+/// All replicas show all writes in the same order, and no file is staler than --delta permits. SIGTERM and SIGINT
+/// end the replica. It logs to standard error, one line per event.
 #[derive(Debug, clap::Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// The folder that lull replica join has made
+    /// Folder that lull replica join created
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Where GET and HEAD are answered
+    /// Address that answers GET and HEAD
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// Where /.lull/status and /.lull/metrics are shown [default: with the files, to all who read]
+    /// Address that serves /.lull/status and /.lull/metrics [default: that of the files, for all readers]
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
-    /// Where the origin is, from now on [default: where the ticket said, or this the last time]
+    /// New address of the origin, which is remembered [default: that of the ticket or of the last --origin]
     #[arg(long, value_name = "HOST:PORT")]
     origin: Option<String>,
-    /// An empty folder in which the files are shown, as root
+    /// Empty folder in which the files are mounted; needs root
     #[arg(long, value_name = "FOLDER")]
     mount: Option<PathBuf>,
-    /// What happens to a read that cannot be answered now: wait, error, or the URL of another replica,
-    /// which answers it or says why not, and sends nobody on. A mount knows no other replica, so there the
-    /// third is an error, too
+    /// What happens to a read that cannot be answered now: wait, error, or the URL of another replica. That
+    /// replica answers it or says why not, and redirects no further. In a mount, a URL means error
     #[arg(long, value_name = "HOW", default_value = "wait")]
     blocked: String,
-    /// After how many seconds, unless it waits
+    /// Seconds until a blocked read fails or is redirected
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     patience: Duration,
-    /// How stale reads may be at most while the origin is connected, in seconds
+    /// Most seconds that a read may be stale while the origin is connected
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     delta: Duration,
-    /// The same while it is not, or none for no bound [default: 3600, or --delta if that is more]. Whatever
-    /// it is, after a start nothing is answered before the origin was heard once: who was away may have
-    /// missed anything
+    /// Most seconds that a read may be stale while the origin is not connected; none for no bound [default:
+    /// 3600, or --delta if that is more]. After a start, reads wait until the origin was connected once
     #[arg(long, value_name = "S")]
     delta_disconnected: Option<String>,
-    /// By how many seconds the wall clocks of origin and replica may differ for staleness to be counted by
-    /// them; else, and until that is measured, it is counted by echoes of the replica's own clock
+    /// Most seconds by which the clocks of origin and replica may differ for staleness to be measured by
+    /// them. Beyond, and until the difference is known, Lull measures it by echoes of the replica's own clock
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     max_skew: Duration,
-    /// Another one than that of the origin, which tells its own. By all but trip invalidations are
-    /// applied as they come; by trip a file stays as it was until its new body is here, for Δ at most
+    /// Strategy to use instead of the origin's. With trip, a file keeps its old content until the new body
+    /// has arrived, for at most Δ. With the others, invalidations are applied at once
     #[arg(long, value_name = "STRATEGY")]
     strategy: Option<Strategy>,
-    /// Let reads pass others that wait: for readers that do not depend on each other
+    /// Let reads overtake waiting reads, for readers that do not depend on each other
     #[arg(long)]
     aggressive: bool,
-    /// Megabytes of bodies to keep, at most [default: all]
+    /// Most megabytes of bodies to keep [default: no limit]
     #[arg(long, value_name = "MB")]
     quota: Option<u64>,
-    /// For how many seconds what was overwritten or deleted can still be read, as far as the quota has
-    /// room: by who has it open, and below .lull in the mount
+    /// Seconds for which overwritten and deleted files stay readable, within the quota: to programs that have
+    /// them open, and below .lull in the mount
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     keep: Duration,
-    /// Tell what happens as JSON, one object a line
+    /// Log events as JSON, one object per line
     #[arg(long)]
     json: bool,
     /// A file that bends the clocks: how `lull lab torture` sets them

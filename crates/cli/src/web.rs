@@ -23,68 +23,68 @@ mod telling;
 const EXAMPLES: &str = "\
 Examples:
   lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:80
-      in front of a site on this machine
+      put the proxy in front of a server on this machine
   lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:80 --log access.log --model site.model
-      what visitors did is known from the start, and what they do is kept
+      learn from a log at the start, and keep the model in a file
   lull web --upstream unix:/run/app.sock --listen https://[::]:443 --listen http://[::]:80 \\
       --cert /etc/ssl/site.pem --key /etc/ssl/site.key
-      with TLS; SIGHUP loads a new certificate, and so does a change of the files
+      use TLS; SIGHUP or a change of the files loads a new certificate
   lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:443 --service-worker 0.0.0.0:8443 \\
       --cert /etc/ssl/site.pem --key /etc/ssl/site.key
-      in Firefox as well, by a service worker that fetches from port 8443
+      also prefetch in Firefox, by a service worker that fetches from port 8443
   lull web --upstream http://127.0.0.1:8080 --listen 127.0.0.1:0 --json
-      on a free port, which is told as JSON";
+      listen on a free port, and log it as JSON";
 
-/// Stand in front of a web site as a reverse proxy that prefetches pages before the click.
+/// Run a reverse proxy in front of a web site that prefetches pages before the click
 ///
-/// Pages get one script; the script asks for hints, and fetches what they name into the browser's
-/// cache when the page has loaded, from spare capacity of server and network only. Who is signed in
-/// gets pages as they are.
+/// The proxy adds one script to pages. After a page has loaded, the script requests hints and fetches the hinted
+/// pages into the browser's cache, with spare capacity of server and network only. Signed-in users get the page
+/// unchanged.
 ///
-/// SIGTERM and SIGINT end it after what is under way, a second one at once. SIGHUP and SIGUSR1 load
-/// the certificate, open the access log and ask for robots.txt anew. SIGUSR2 says that the site's server is
-/// another one, such as a release that takes longer: what is usual of it is learned anew. What happens is
-/// told on standard error, one line each.
+/// SIGTERM and SIGINT end the proxy after the current requests; a second signal ends it at once. SIGHUP and SIGUSR1
+/// reload the certificate, reopen the access log and fetch robots.txt again. SIGUSR2 reports a new server, such as a
+/// release with other response times: the proxy learns the usual times again. It logs to standard error, one line
+/// per event.
 ///
-/// The exit code is 0 after a signal, 1 if it cannot start, and 2 for arguments that make no sense.
+/// The exit code is 0 after a signal, 1 if the proxy cannot start, and 2 if the arguments are wrong.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The site's server: http://HOST:PORT, https://HOST:PORT or unix:/PATH
+    /// The server of the site: http://HOST:PORT, https://HOST:PORT or unix:/PATH
     #[arg(long, value_name = "URL")]
     upstream: Upstream,
-    /// Where clients come in: HOST:PORT, http://HOST:PORT or https://HOST:PORT. May be repeated.
-    /// Without a scheme it is https if there is a certificate
+    /// Address for clients: HOST:PORT, http://HOST:PORT or https://HOST:PORT. Without a scheme it is https if
+    /// there is a certificate. May be repeated
     #[arg(long, value_name = "ADDR", required = true)]
     listen: Vec<Listen>,
-    /// The certificate chain for https, in PEM
+    /// Certificate chain for https, in PEM
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// Its private key, in PEM
+    /// Private key of the certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// What the upstream gets as Host, instead of the client's
+    /// Host header for the upstream, instead of the client's
     #[arg(long, value_name = "HOST")]
     upstream_host: Option<HeaderValue>,
-    /// Certificates, in PEM, that an https upstream is judged by, instead of the system's
+    /// CA certificates for an https upstream, in PEM, instead of the system's
     #[arg(long, value_name = "FILE")]
     upstream_ca: Option<PathBuf>,
-    /// Believe X-Forwarded-* of clients: another proxy stands in front of this one, and nobody
-    /// gets past it. Also lifts the limit per address. N, 1 if it is left out: so many stand in a row,
-    /// each of which adds an address
+    /// Trust X-Forwarded-* headers of clients. Use it only if every client comes through another proxy. N
+    /// such proxies are in a row [default: 1], each of which appends an address. Also removes the limit per
+    /// address
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
         default_missing_value = "1")]
     trust_forwarded: Option<NonZeroUsize>,
-    /// Add this name to Via. nginx as an upstream stops compressing when it sees one
+    /// Add this name to Via. If nginx is the upstream, it then stops compressing
     #[arg(long, value_name = "NAME")]
     via: Option<HeaderValue>,
     /// Write an access log in Combined format; - is standard output
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
-    /// Threads that carry the traffic [default: one for each core]
+    /// Threads for traffic [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Tell what happens as JSON, one object a line
+    /// Log events as JSON, one object per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -100,29 +100,29 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits")]
 struct LimitArgs {
-    /// Open connections of clients [default: half of the open files that are allowed]
+    /// Open client connections [default: half of the limit of open files]
     #[arg(long, value_name = "N")]
     max_connections: Option<NonZeroUsize>,
-    /// Those of one address, IPv6: of one /64 [default: an eighth of all]
+    /// Open client connections per IPv4 address or IPv6 /64 [default: an eighth of --max-connections]
     #[arg(long, value_name = "N")]
     max_connections_per_address: Option<NonZeroUsize>,
-    /// Requests with the upstream at a time [default: a quarter of the open files]
+    /// Concurrent requests to the upstream [default: a quarter of the limit of open files]
     #[arg(long, value_name = "N")]
     max_upstream_requests: Option<NonZeroUsize>,
-    /// Idle connections that are kept to the upstream
+    /// Idle connections to the upstream
     #[arg(long, value_name = "N", default_value_t = Limits::default().upstream_idle)]
     keepalive: usize,
-    /// Bytes of a request's or response's headers, 8192 at least
+    /// Bytes of the headers of a request or response, at least 8192
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().header_bytes,
         value_parser = header_bytes)]
     max_header: usize,
-    /// Bytes of a request's target
+    /// Bytes of a request target
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().uri_bytes)]
     max_uri: usize,
-    /// Requests at a time on one HTTP/2 connection
+    /// Concurrent requests on one HTTP/2 connection
     #[arg(long, value_name = "N", default_value_t = Limits::default().h2_streams)]
     max_streams: u32,
-    /// Bytes a second that a request's body must bring, on the average of --client-timeout
+    /// Least bytes per second of a request body, averaged over --client-timeout
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body_rate)]
     min_body_rate: u64,
 }
@@ -130,25 +130,25 @@ struct LimitArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Timeouts, in seconds")]
 struct TimeoutArgs {
-    /// For the upstream to take a connection
+    /// Connection to the upstream
     #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     connect_timeout: Duration,
-    /// For the upstream to begin its answer, and for each next piece of it
+    /// Start of the upstream's response, and each next part of it
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     upstream_timeout: Duration,
-    /// How long a connection to the upstream is kept idle: less than the upstream keeps it
+    /// Idle connection to the upstream; use less than the upstream's own timeout
     #[arg(long, value_name = "S", default_value = "4", value_parser = seconds)]
     keepalive_timeout: Duration,
-    /// For a client's request head, from its first byte, and its TLS handshake
+    /// TLS handshake, and a request head from its first byte
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     header_timeout: Duration,
-    /// For a client that neither sends the body it has announced nor takes its answer
+    /// Client that neither sends its announced body nor reads its response
     #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
     client_timeout: Duration,
-    /// How long a client's connection is kept idle
+    /// Idle connection of a client
     #[arg(long, value_name = "S", default_value = "75", value_parser = seconds)]
     idle_timeout: Duration,
-    /// How long what is under way may last once it is to end
+    /// Current requests after a signal to end
     #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
     drain_timeout: Duration,
 }
@@ -156,11 +156,10 @@ struct TimeoutArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "How prefetches are sent")]
 struct BackgroundArgs {
-    /// The congestion control that prefetches are sent by; without it in the kernel, lull paces
-    /// them itself
+    /// Congestion control of prefetches. If the kernel does not have it, Lull paces them itself
     #[arg(long, value_name = "NAME", default_value = "nice")]
     cc: String,
-    /// The class of their packets: le or none
+    /// DSCP of prefetches: le or none
     #[arg(long, value_name = "DSCP", default_value = "le", value_parser = dscp)]
     dscp: Dscp,
 }

@@ -28,16 +28,16 @@ const NEAR: Duration = Duration::from_secs(30 * 60);
 /// How to read logs, and which of their addresses are the clients'.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct LogArgs {
-    /// How the lines are written, if Lull does not find it out: an nginx log_format, an Apache LogFormat, or
+    /// Format of the lines, if Lull does not detect it: an nginx log_format, an Apache LogFormat, or
     /// json:client=FIELD,time=FIELD,url=FIELD,method=FIELD,status=FIELD,... for JSON with other names
     #[arg(long, value_name = "FORMAT")]
     format: Option<Template>,
-    /// The field that has the client's address: x-forwarded-for, client for the format's own field whatever a
-    /// header says, or the name of a JSON field, a column or a variable
+    /// Field with the client's address: x-forwarded-for, client (the format's own field, whatever a header
+    /// says), or the name of a JSON field, a column or a variable
     #[arg(long, value_name = "FIELD")]
     client_field: Option<ClientField>,
     /// A proxy in front of the server, such as 10.0.0.5 or 10.0.0.0/8. The client is the last address in
-    /// X-Forwarded-For that is no proxy's; may be repeated
+    /// X-Forwarded-For that is not a proxy. May be repeated
     #[arg(long, value_name = "ADDRESS")]
     trusted_proxy: Vec<Network>,
 }

@@ -19,19 +19,18 @@ Examples:
   lull predict eval access.log.1 access.log
       train on the first half of the time, and measure on the rest
   lull predict eval --split 0.7 --json access.log
-      the same as JSON, trained on seven tenths
+      train on 70 % of the time, and print JSON
   lull predict eval --plot rates.svg access.log
-      and draw the hit rate over what is fetched
+      also draw the hit rate over the prefetched bytes
 
-The log is split by its time. The first part only trains; learning goes on throughout. A third of
-the rest is a validation slice, for whoever has something to choose; what is shown is of the last
-part. Each client has a cache for as long as its session lasts. A list is fetched behind the
-page at hand, so that what is in that page is no hit and costs nothing; the first page of a session
-counts as a miss. Single figures are of lists of the ten most probable. The standard input is held in
-memory.
+The log is split by time. The first part only trains; learning continues throughout. A third of the rest
+is a validation slice, for choosing parameters. The results are those of the last part. Each client has a
+cache for its session. A list is prefetched after the current page, so the parts of that page are no hits
+and cost nothing. The first page of a session counts as a miss. Single figures are for lists of the ten
+most probable pages. Standard input is held in memory.
 
-The exit code is 1 if a log cannot be read or nothing is left to measure, or if the plot cannot be
-written; 2 if the arguments make no sense.";
+The exit code is 1 if a log cannot be read, no request is left to measure, or the plot cannot be written;
+and 2 if the arguments are wrong.";
 
 /// Single figures are of lists of so many.
 const LENGTH: usize = 10;
@@ -40,27 +39,27 @@ const VALIDATION: f64 = 1.0 / 3.0;
 /// Bytes a page at which predictors are compared.
 const BYTES: [f64; 7] = [1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5];
 
-/// Measure how good predictors are on access logs
+/// Measure the quality of predictors on access logs
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Access logs; - is the standard input
+    /// Access logs; - is standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
     #[command(flatten)]
     how: LogArgs,
-    /// Only what was asked of this site, where a log names several, as Caddy's and Apache's of all their
-    /// sites do; may be repeated
+    /// Use only requests for this site, if the log has several, as those of Caddy and Apache may. May be
+    /// repeated
     #[arg(long, value_name = "HOST")]
     site: Vec<String>,
-    /// The part of the time that only trains
+    /// Part of the time that only trains
     #[arg(long, value_name = "PART", default_value = "0.5", value_parser = super::share,
           allow_negative_numbers = true)]
     split: f64,
-    /// Draw the hit rate over bytes that are fetched, as SVG
+    /// File for a plot of the hit rate over prefetched bytes, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

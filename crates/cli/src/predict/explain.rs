@@ -15,33 +15,33 @@ use crate::Misuse;
 const EXAMPLES: &str = "\
 Examples:
   lull predict explain --model site.model /
-      what is suggested to whoever got the home page
+      show the hints for visitors of the home page
   lull predict explain --model site.model /docs/ /docs/install.html
-      to whoever came there from another page: the last page is the last argument
+      show the hints for visitors who came from another page: the current page is the last argument
   lull predict explain --model site.model --json /docs/
-      all of it, as JSON
+      print everything as JSON
 
-Columns: the probability that the page is wanted within the next pages; its bytes; the time that is
-saved if it is there already; the priority, in milliseconds that are saved on average for each
-kilobyte that is fetched; the clients that went there from these pages and those that got it at all,
-as far as they are counted (16 and 32 at most; - for what is only popular).
+Columns: the probability that the page is among the next ones; its bytes; the time that a prefetch saves;
+the priority, in milliseconds saved on average per prefetched kilobyte; the clients that went there from
+these pages, counted up to 16; and all clients that got it, counted up to 32. Popular pages without a
+transition have a - there.
 
-The exit code is 1 if the model cannot be read, and 2 if the arguments make no sense.";
+The exit code is 1 if the model cannot be read, and 2 if the arguments are wrong.";
 
 /// Rows that are shown of each part.
 const ROWS: usize = 20;
 
-/// Show what is suggested behind some pages, and why nothing else
+/// Show the hints for a page, and why other pages are not among them
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The last pages of a client, oldest first, as paths or whole URLs
     #[arg(required = true, value_name = "URL")]
     pages: Vec<String>,
-    /// A model that 'lull predict train' made
+    /// A model of 'lull predict train'
     #[arg(long, value_name = "FILE")]
     model: PathBuf,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

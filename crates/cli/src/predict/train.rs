@@ -50,33 +50,33 @@ the end, so that a failure does not damage the model that is there.
 Exit codes: 1 if a log, the model or the key cannot be read or written, or no log holds a request;
 2 if the arguments are wrong. The exit code is 0 otherwise.";
 
-/// Learn what visitors of a site may want next, from its access logs
+/// Learn from access logs which pages visitors request next
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Access logs; - is the standard input
+    /// Access logs; - is standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
     #[command(flatten)]
     how: LogArgs,
-    /// Only what was asked of this site, where a log names several, as Caddy's and Apache's of all their
-    /// sites do; may be repeated
+    /// Use only requests for this site, if the log has several, as those of Caddy and Apache may. May be
+    /// repeated
     #[arg(long, value_name = "HOST")]
     site: Vec<String>,
-    /// The model, which goes on learning if it is there
+    /// The model. An existing model continues to learn
     #[arg(long, value_name = "FILE")]
     model: PathBuf,
-    /// Begin with an empty model, whatever is there
+    /// Start with an empty model
     #[arg(long)]
     fresh: bool,
-    /// Learn also from what is not later than what the model has learned from: the log of another server
+    /// Also learn from lines that are not later than those in the model: from the log of another server
     #[arg(long)]
     again: bool,
-    /// A secret that clients are counted by, made if it is not there. Whoever has it and the model
-    /// can try out which addresses may have been where: keep it as you keep the logs
+    /// File with a secret for counting clients; it is created if needed. With this file and the model, one
+    /// can test whether an address visited a page: protect it like the logs
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Say what was learned as JSON
+    /// Print a summary as JSON
     #[arg(long)]
     json: bool,
 }

@@ -25,91 +25,89 @@ use lull_cli::logs::LogArgs;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Prefetching")]
 pub(super) struct PrefetchArgs {
-    /// Carry requests and nothing else: no script in pages, no hints
+    /// Only forward requests: no script in pages, no hints
     #[arg(long)]
     plain: bool,
-    /// The site's name, as it stands in the address bar; requests for other hosts pass as they are. May
-    /// be repeated; the server is asked by the first [default: all hosts are the same site]
+    /// Name of the site, as in the address bar. Requests for other hosts are forwarded unchanged. The first
+    /// name is used for requests to the server. May be repeated [default: all hosts are the same site]
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "plain", value_parser = site_name)]
     site: Vec<HeaderValue>,
-    /// Learn from this access log, while the site is served already: what is later than what the model
-    /// has learned before. A log that the server has written behind lull has prefetches in it: write one
-    /// that says Sec-Purpose, such as JSON with nginx's $http_sec_purpose, or learn from --access-log. May
-    /// be repeated
+    /// Learn from the lines of this access log that are later than the model, while the site is served. A log
+    /// of the server behind Lull contains prefetches: log Sec-Purpose, for example as JSON with nginx's
+    /// $http_sec_purpose, or learn from --access-log. May be repeated
     #[arg(long, value_name = "LOG", conflicts_with = "plain")]
     log: Vec<PathBuf>,
     #[command(flatten)]
     how: LogArgs,
-    /// Keep what is learned in this file, every minute and at the end, what is barred for a day in
-    /// FILE.bars, and how long the site's server usually takes in FILE.times
+    /// Save the model to this file every minute and at the end, URLs that are barred for a day to FILE.bars,
+    /// and the usual response times of the server to FILE.times
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     model: Option<PathBuf>,
-    /// A secret that clients are counted by, made if it is not there; without it counts begin anew
+    /// File with a secret for counting clients; it is created if needed. Without it, counts start from zero
     /// at each start
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     model_key: Option<PathBuf>,
-    /// Never fetch ahead what matches from the beginning of the path: * is any text, $ the end. May be
+    /// Never prefetch URLs whose path matches from its beginning: * is any text, $ is the end. May be
     /// repeated
     #[arg(long, value_name = "PATTERN", conflicts_with = "plain")]
     deny: Vec<Pattern>,
-    /// Fetch ahead what matches although it looks like an action
+    /// Prefetch URLs that match, although they look like actions
     #[arg(long, value_name = "PATTERN", conflicts_with = "plain")]
     allow: Vec<Pattern>,
-    /// Fetch ahead what matches although it has a query, which is part of its name then: /list?page=*.
-    /// An older model learns such pages only from visits made from now on
+    /// Prefetch URLs that match, although they have a query. The query is then part of the name:
+    /// /list?page=*. An existing model learns such pages only from new visits
     #[arg(long, value_name = "PATTERN", conflicts_with = "plain")]
     allow_query: Vec<Pattern>,
-    /// A cookie that does not change what the server sends, in addition to the usual ones of analytics, consent
-    /// tools and load balancers. A name that ends in * stands for all that begin with it. May be repeated. An empty
-    /// name removes the usual ones
+    /// A cookie that does not change responses, in addition to the known ones of analytics, consent tools and
+    /// load balancers. A name that ends in * is a prefix. An empty name removes the known ones. May be
+    /// repeated
     #[arg(long, value_name = "NAME", conflicts_with = "plain")]
     harmless_cookie: Vec<String>,
-    /// The path of a public object that the monitor asks for. May be repeated [default: the page
-    /// and the part of pages that visitors want most, and a page that is slower to make]
+    /// Path of a public object that the monitor requests. May be repeated [default: the most wanted page, the
+    /// most wanted part of pages, and a slow page]
     #[arg(long, value_name = "PATH", conflicts_with = "plain")]
     probe: Vec<String>,
-    /// For experiments: the paper's budget (SSR 5.2.2), for which answers to a probe are late from so many
-    /// seconds on. It grows by one and never doubles, and lists go by chance. Once for each --probe
+    /// For experiments: use the paper's budget (SSR 5.2.2), with probes that are late from this many seconds
+    /// on. It grows by one, never doubles, and grants lists at random. Once for each --probe
     #[arg(long, value_name = "S", conflicts_with = "plain", requires = "probe",
         value_parser = seconds)]
     paper_budget: Vec<Duration>,
-    /// Fetch only what is worth it before the visitor points at a link to it: seconds of waiting that it saves
-    /// on average for each megabyte that it costs. More of them spare bytes, and 0 fetches whatever may be wanted
+    /// Prefetch a page before the visitor points at its link only if it saves this many seconds of waiting
+    /// per megabyte on average. A larger value saves bytes; 0 prefetches everything that may be wanted
     #[arg(long, value_name = "SECONDS", conflicts_with = "plain",
         default_value_t = LeastWorth::default().0, value_parser = worth)]
     least_worth: f32,
-    /// Bytes that one visitor fetches ahead in a day at most: an IPv4 address, or a /64 of IPv6, so an
-    /// office may share them. The count begins anew at each start
+    /// Most bytes per day that one visitor prefetches: an IPv4 address or an IPv6 /64, which an office may
+    /// share. The count starts from zero at each start
     #[arg(long, value_name = "BYTES", conflicts_with = "plain",
         default_value_t = ByteCaps::default().visitor.0)]
     visitor_bytes: u64,
-    /// Bytes that all visitors together fetch ahead in a day at most; the count begins anew at each start
+    /// Most bytes per day that all visitors together prefetch. The count starts from zero at each start
     /// [default: no limit]
     #[arg(long, value_name = "BYTES", conflicts_with = "plain")]
     daily_bytes: Option<u64>,
-    /// The share of visitors who get no hints, to be compared with the others
+    /// Share of visitors without hints, as a control group
     #[arg(long, value_name = "SHARE", conflicts_with = "plain", default_value = "0.05",
         value_parser = share)]
     hold_back: u16,
-    /// Have browsers fetch pages by speculation rules, where they and the page's policies can, not by
-    /// the script: as their own settings allow. It costs the background: they come over the
-    /// connections of demand, three at a time, and yield to nobody
+    /// Let browsers prefetch by speculation rules instead of the script, if they and the page's policies
+    /// permit it. These prefetches are not in the background: they use the foreground connections, at most
+    /// three at a time, and do not yield
     #[arg(long, conflicts_with = "plain")]
     speculation_rules: bool,
-    /// Prefetch in Firefox, too: by a service worker that fetches over this address, whose port
-    /// visitors must reach under the site's name, and over https if they reach the site so. Not for
-    /// a site that has a service worker of its own
+    /// Also prefetch in Firefox, by a service worker that fetches over this address. Visitors must reach its
+    /// port under the site's name, and over https if the site uses it. Not for sites with their own service
+    /// worker
     #[arg(long, value_name = "ADDR", conflicts_with = "plain")]
     service_worker: Option<Listen>,
-    /// Only predict, and count how often that was right: pages stay as they are
+    /// Only predict, and count correct predictions; pages stay unchanged
     #[arg(long, conflicts_with = "plain")]
     shadow: bool,
-    /// The kill switch: nothing is fetched ahead as long as this file is there, or nobody can say whether
-    /// it is
+    /// Kill switch: no prefetches while this file exists, or its existence cannot be checked
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     off_file: Option<PathBuf>,
-    /// Show the figures below /.lull/ to who knows the first line of this file, as a password or a
-    /// bearer token [default: a token is made at each start, and told as a URL; nobody, if an ADDR of --listen
+    /// File whose first line is the token for the dashboard and metrics below /.lull/, as password or bearer
+    /// token [default: each start creates a token and logs a URL with it; no access, if an ADDR of --listen
     /// may be public]
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     token_file: Option<PathBuf>,

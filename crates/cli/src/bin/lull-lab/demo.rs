@@ -15,21 +15,21 @@ use serde_json::json;
 const EXAMPLES: &str = "\
 Examples:
   sudo lull lab demo
-      a live table; then the plot out/demo.svg and the record out/demo.jsonl
+      show a live table; then write the plot out/demo.svg and the record out/demo.jsonl
   sudo lull lab demo --json --out /tmp/demo
-      no table; what was measured and what the checks say, as 'lull lab run --json' has it";
+      show no table; print the results as 'lull lab run --json' does";
 
-/// Show a download that does not notice an rsync under `lull exec`, in 80 seconds
+/// Show a download beside an rsync under `lull exec`, in 80 seconds
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DemoArgs {
-    /// Where the plot and the record go
+    /// Folder for the plot and the record
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
-    /// Show the results as JSON instead of the table
+    /// Print the results as JSON instead of the table
     #[arg(long)]
     json: bool,
-    /// The folder of the plan 'demo' [default: what lull was built with]
+    /// Folder of the plan 'demo' [default: the plan that is built in]
     #[arg(long = "plans", value_name = "DIR")]
     folder: Option<PathBuf>,
 }

@@ -15,28 +15,28 @@ use lull_cli::logs::{LogArgs, Logs};
 const EXAMPLES: &str = "\
 Examples:
   lull lab documents --into site access.log*
-      as many files, as long as the log has them, for nginx to serve with
+      write one file per path of the log; nginx serves them with
       root site; location / { try_files $uri/=.html $uri/=.bin =404; }
   lull lab documents --into site --json access.log | jq .bytes
-      how much that is
+      print their total size
 
-Each path is a folder with one file, because a log may have /a and /a/b. What the files hold is made
-up. Paths that no folder can have are counted. The exit code is 1 if a log cannot be read or a file
+Each path becomes a folder with one file, because a log may have /a and /a/b. The content is synthetic.
+Paths that are not valid in a file system are counted. The exit code is 1 if a log cannot be read or a file
 cannot be written.";
 
-/// Write files as long as what a log asked for, for a server to be replayed against
+/// Write files with the lengths in a log, for a server to replay the log against
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DocumentsArgs {
-    /// The folder to write into; it is made if it is not there
+    /// Folder to write into; it is created if needed
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
-    /// Access logs, plain or packed; - is the standard input
+    /// Access logs, plain or compressed; - is standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
     #[command(flatten)]
     how: LogArgs,
-    /// Show the counts as JSON
+    /// Print the counts as JSON
     #[arg(long)]
     json: bool,
 }

@@ -21,73 +21,72 @@ use crate::Misuse;
 const EXAMPLES: &str = "\
 Examples:
   lull lab edits --into first
-      writes the first version of all files, to be in both places
+      write the first version of all files, to copy to both places
   lull lab edits --in one --read other --ready
-      one edit, to see that whatever keeps the two folders alike does so
+      make one edit, to check that the two folders are synchronized
   lull lab edits --in one --read other --length 120s --json
-      two minutes of edits in one, which are looked for in the other
+      edit files in one folder for two minutes, and read them in the other
   lull lab edits --to 127.0.0.1:7071 --token-file token --read /srv/files --delta 60s
-      the same at an origin, and in the mount of a replica
+      edit at an origin, and read in the mount of a replica
 
-A file that is edited in a folder is written anew beside it, and takes the place of the old one there. Any
-file is as likely to be edited as any other; each is read before any is read again. Bodies say which one
-they are. How long an edit took is told from its beginning until a read has got it, or a later one of that
-file; one that no read has got counts by how long it has been there. What was read is judged: all who read
-are one session, to which the edits have to show in their order. With --delta none may be missed that was
-acknowledged longer than that before. The exit code is 1 if something could not be read or written, and 2
-for arguments that make no sense; what was seen out of order is counted.";
+An edit writes a new file beside the old one, and renames it. All files are edited with the same
+probability, and read in turns. Each body carries its number. The time of an edit is from its beginning
+until a read gets it or a later edit of that file. An edit that no read gets counts with its age. All
+reads are one session, which must see the edits in their order. With --delta, no read may miss an edit
+that was acknowledged longer than that before. Violations are counted. The exit code is 1 if a read or a
+write failed, and 2 if the arguments are wrong.";
 
-/// Edit files in one place, and see in another how long it takes until they are there, and in which order
+/// Edit files in one place, and measure when and in which order the edits arrive in another
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct EditsArgs {
-    /// Write the first version of all files into this folder, and end
+    /// Write the first version of all files into this folder, and exit
     #[arg(long, value_name = "DIR", conflicts_with_all = ["folder", "to", "read"])]
     into: Option<PathBuf>,
-    /// The folder in which files are edited
+    /// Folder in which files are edited
     #[arg(long = "in", value_name = "DIR", required_unless_present_any = ["into", "to"],
         conflicts_with = "to", requires = "read")]
     folder: Option<PathBuf>,
-    /// Or where an origin takes PUT
+    /// Address where an origin accepts PUT, instead of a folder
     #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["token_file", "read"])]
     to: Option<SocketAddr>,
-    /// A file whose first line is the token for that
+    /// File whose first line is the token for that
     #[arg(long, value_name = "FILE", requires = "to")]
     token_file: Option<PathBuf>,
-    /// The folder in which they are read
+    /// Folder in which files are read
     #[arg(long, value_name = "DIR")]
     read: Option<PathBuf>,
-    /// Make one edit of a file of its own, called ready, wait until it can be read, and end
+    /// Edit one extra file, called ready, wait until it can be read, and exit
     #[arg(long, requires = "read")]
     ready: bool,
-    /// Files
+    /// Number of files
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     files: u32,
-    /// Bytes of the smallest one
+    /// Bytes of the smallest file
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(20..=1 << 30))]
     smallest: u32,
-    /// And of the largest
+    /// Bytes of the largest file
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(20..=1 << 30))]
     largest: u32,
-    /// Edits a second, on average
+    /// Edits per second, on average
     #[arg(long, value_name = "NUMBER", default_value = "4", value_parser = positive)]
     rate: f64,
-    /// For how long
+    /// Duration of the edits
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
     length: Duration,
-    /// Reads a second
+    /// Reads per second
     #[arg(long, value_name = "NUMBER", default_value = "200", value_parser = positive)]
     reads: f64,
-    /// For how long is read after the last edit; or, with --ready, at most
+    /// Time of reading after the last edit; with --ready, the timeout
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     tail: Duration,
-    /// How stale the reads may be, if that is promised
+    /// Longest staleness that is promised, to be checked
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     delta: Option<Duration>,
-    /// What chance is drawn by
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Show the results as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }

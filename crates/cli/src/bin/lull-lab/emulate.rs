@@ -17,83 +17,83 @@ const FAILED: u8 = 125;
 const EXAMPLES: &str = "\
 Examples:
   lull lab emulate -- sh -c 'ip netns exec right1 iperf3 -s -1 & sleep 1; iperf3 -c $LULL_RIGHT_1'
-      one flow over 10 Mbit/s and 50 ms, the receiver on the first host on the right
+      run one flow over 10 Mbit/s and 50 ms; the receiver is on the first host on the right
   lull lab emulate --rate 5mbit --rate-up 1mbit --delay 15ms --queue fq-codel
-      a shell behind an asymmetric line; \"up\" is from the shell to the right side
+      open a shell behind an asymmetric line; \"up\" is from the shell to the right side
   lull lab emulate --trace Verizon-LTE-short.down.gz --buffer 100p --json record.json -- ./test.sh
-      the link of a telephone on the move, and a record of all flows
+      replay the link of a moving telephone, and record all flows
 
 COMMAND runs on the host left1. Inside, LULL_LEFT_1, LULL_RIGHT_1, LULL_RIGHT_1_V6 and so on are the
 hosts' addresses, and `ip netns exec right1 PROGRAM` runs a program on another host. When COMMAND
-ends, everything it started ends, and nothing is left on the machine. It needs no root where user
-namespaces are allowed. The exit code is COMMAND's: 128 and the number if a signal ended it; 125 if
-the emulator failed, 2 for wrong arguments.
+ends, all processes that it started end, and nothing is left on the machine. Root is not needed where
+user namespaces are allowed. The exit code is that of COMMAND, or 128 plus the number of the signal that
+ended it; 125 if the emulator failed, and 2 if the arguments are wrong.
 
-With a COMMAND or --json something is measured: as root, all processors are then kept from sleeping
-until it ends, so that packets are on time. A shell alone leaves the machine its sleep.
+As root, with COMMAND or --json, the emulator keeps all processors from idle states until it ends, so that
+packets are on time. With a shell alone it does not.
 
-Under red-ecn, ECN-capable packets are marked as long as RED's average is below its upper threshold,
-two thirds of the buffer; beyond, they are dropped like all others (RFC 3168, section 7).";
+Under red-ecn, ECN-capable packets are marked while RED's average is below its upper threshold,
+two thirds of the buffer. Above it, they are dropped like other packets (RFC 3168, section 7).";
 
-/// Run a program over an emulated link: real TCP, a link of your making
+/// Run a program over an emulated link, with the kernel's TCP
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Rate of the bottleneck in both directions
     #[arg(long, value_name = "RATE", default_value = "10mbit", conflicts_with = "trace")]
     rate: Rate,
-    /// Rate from left to right, where it differs
+    /// Rate from left to right, if different
     #[arg(long, value_name = "RATE", conflicts_with = "trace_up")]
     rate_up: Option<Rate>,
     /// Recorded link instead of a rate, in mahimahi's format, plain or .gz
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Recorded link from left to right, where it differs
+    /// Recorded link from left to right, if different
     #[arg(long, value_name = "FILE")]
     trace_up: Option<PathBuf>,
     /// Propagation delay of each direction [default: 25ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "rtt")]
     delay: Option<Duration>,
-    /// Propagation delay from left to right, where it differs
+    /// Propagation delay from left to right, if different
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "rtt")]
     delay_up: Option<Duration>,
-    /// Round-trip time; half of it is each direction's delay
+    /// Round-trip time: twice the delay of each direction
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     rtt: Option<Duration>,
-    /// What may wait: 1bdp, 64kB, 100p (packets)
+    /// Size of the queue: 1bdp, 64kB, 100p (packets)
     #[arg(long, value_name = "SIZE", default_value = "1bdp")]
     buffer: Buffer,
-    /// What may wait from left to right, where it differs
+    /// Size of the queue from left to right, if different
     #[arg(long, value_name = "SIZE")]
     buffer_up: Option<Buffer>,
     /// Queue discipline: droptail, priority (by DSCP), priority-single (one buffer), red, red-ecn, codel, fq-codel
     #[arg(long, value_name = "NAME", default_value = "droptail")]
     queue: Discipline,
-    /// Queue discipline from left to right, where it differs
+    /// Queue discipline from left to right, if different
     #[arg(long, value_name = "NAME")]
     queue_up: Option<Discipline>,
-    /// Hosts on the left side
+    /// Number of hosts on the left side
     #[arg(long, value_name = "N", default_value_t = 1)]
     left: usize,
-    /// Hosts on the right side
+    /// Number of hosts on the right side
     #[arg(long, value_name = "N", default_value_t = 1)]
     right: usize,
-    /// The hosts' default congestion control [default: cubic where the kernel allows it]
+    /// Default congestion control of the hosts [default: cubic, if the kernel allows it]
     #[arg(long, value_name = "NAME")]
     congestion_control: Option<String>,
-    /// How packets are caught: auto, tun (needs /dev/net/tun), packet
+    /// How packets are captured: auto, tun (needs /dev/net/tun), packet
     #[arg(long, value_name = "NAME", default_value = "auto")]
     backend: Backend,
-    /// Interval of the time series in the record, such as 100ms; none without it
+    /// Interval of the time series in the record, such as 100ms [default: no time series]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "json")]
     series: Option<Duration>,
-    /// Write a record as JSON; - is the standard output
+    /// File for a record as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Seed of the queues' randomness
+    /// Seed of the queues' random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// The program to run; without one, your shell
+    /// The program to run [default: your shell]
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

@@ -20,73 +20,74 @@ use crate::table;
 const RUN_EXAMPLES: &str = "\
 Examples:
   sudo lull lab run kernel-matrix --quick
-      the subset for a first look, in some minutes
+      run the quick subset, in some minutes
   sudo lull lab run kernel-matrix --only flows=8 rtt=20ms,50ms
-      the cells with these values; what is in the record already is not run again
+      run the cells with these values that are not recorded
   sudo lull lab run kernel-matrix --only flows=8 --fresh
-      these cells once more; the others stay in the record
+      run these cells again; the records of the others stay
   sudo lull lab run 'kernel-*' --out results --seed 7 --json
-      several plans, and the results as JSON
+      run several plans, and print the results as JSON
   lull lab run --simulated '*' --quick
-      all simulations, in minutes on any machine; those that play a log find it by --data
+      run all simulations, in minutes on any machine; --data names the folder of their logs
   lull lab run --prune --out report nice-fig3
-      and none of what an earlier text of the plan has recorded stays in the record
+      delete the records of earlier versions of the plan
 
-Plans with a congestion control of ours in the kernel, or programs under lull exec, need root and BPF;
-others over the emulator or a wire no root where user namespaces are allowed; simulations nothing.
+Plans that load one of Lull's congestion controls into the kernel, or that use lull exec, need root and
+BPF. Other plans over the emulator or a wire need no root where user namespaces are allowed. Simulations
+need no privilege.
 
-Cells in which the machine kept the emulator from being on time are run again, twice at most and beside
-half as many others each time, and the run in which it was least late is kept. With --quick they are not.
+If the machine delays the emulator, the cell runs again, at most twice, and each time beside half as many
+other cells. The run with the least delay is kept. With --quick, cells do not run again.
 
-What is recorded is not measured again by another program, as when a controller was changed and built
-anew: the run says of how many cells that is, and --fresh runs them again.
+Recorded cells are not measured again after Lull was rebuilt. The run reports how many these are, and
+--fresh runs them again.
 
-A plan's axes are in its file, and in the keys of the cells as they end. The exit code is 1 if a cell
-or a plan could not be run, in which case the other plans run all the same, with --check also if a check
-is missed or some of its cells have no such value, and 2 for plans and selections that make no sense.";
+The axes of a plan are in its file, and in the keys of the cells. The exit code is 1 if a cell or a plan
+could not be run; the other plans run all the same. With --check, it is also 1 if a check is missed or has
+no value. It is 2 for invalid plans and selections.";
 
-/// Run experiments, and hold what they show against what is demanded
+/// Run experiments, and check their results
 #[derive(Debug, clap::Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// The plans: names, or patterns with *
+    /// Plans: names, or patterns with *
     #[arg(required_unless_present = "only", value_name = "PLAN")]
     plans: Vec<String>,
-    /// Only the subset that each plan gives for a quick look
+    /// Run only the quick subset of each plan
     #[arg(long)]
     quick: bool,
-    /// Where records go; a run that was interrupted goes on with what is there
+    /// Folder of records. An interrupted run continues with the records that are there
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
     /// Seed of the first repetition
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Cells at once [default: by what the machine carries]
+    /// Number of cells that run at once [default: depends on the machine]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Only cells that need no kernel, whatever else the plans have; what is left out is told
+    /// Run only cells that need no kernel, and report the others
     #[arg(long)]
     simulated: bool,
     /// Only cells with these values: AXIS=VALUE, or AXIS=VALUE,VALUE
     #[arg(long, value_name = "AXIS=VALUE", num_args = 1..)]
     only: Vec<String>,
-    /// Where data are that simulations need, such as logs [default: shared/data beside the working
-    /// folder, or beside one around it]
+    /// Folder of data that simulations need, such as logs [default: shared/data beside the working folder or
+    /// beside a parent of it]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Run the cells again that are recorded already
+    /// Run recorded cells again
     #[arg(long)]
     fresh: bool,
-    /// Drop what the record has of cells that the plan has no more, and of cells that ran again
+    /// Delete records of cells that the plan no longer has, and old records of cells that ran again
     #[arg(long)]
     prune: bool,
-    /// Exit with 1 if a check is missed, or cannot be judged for want of a value
+    /// Exit with 1 if a check is missed, or has no value
     #[arg(long)]
     check: bool,
-    /// Show the results as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
-    /// The folder of plans [default: ./plans, or what lull was built with]
+    /// Folder of plans [default: ./plans, or the plans that are built in]
     #[arg(long = "plans", value_name = "DIR")]
     folder: Option<PathBuf>,
 }
@@ -94,23 +95,23 @@ pub(crate) struct RunArgs {
 const LIST_EXAMPLES: &str = "\
 Examples:
   lull lab list
-      all of them: cells, how long they take, and what the paper says
+      list all plans: cells, duration, and the paper's statement
   lull lab list 'kernel-*' 'fill-*'
-      some
+      list some plans
   lull lab list --json nice-fig3 | jq '.plans[].quick_seconds'
-      how long the subset takes";
+      print the duration of the quick subset";
 
-/// Show the experiments that there are
+/// List the experiments
 #[derive(Debug, clap::Args)]
 #[command(after_help = LIST_EXAMPLES)]
 pub(crate) struct ListArgs {
-    /// The plans: names, or patterns with * [default: all]
+    /// Plans: names, or patterns with * [default: all]
     #[arg(value_name = "PLAN")]
     plans: Vec<String>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// The folder of plans [default: ./plans, or what lull was built with]
+    /// Folder of plans [default: ./plans, or the plans that are built in]
     #[arg(long = "plans", value_name = "DIR")]
     folder: Option<PathBuf>,
 }

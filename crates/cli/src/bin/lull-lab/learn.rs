@@ -12,20 +12,20 @@ use lull_speculate::predict::PpmParameters;
 const EXAMPLES: &str = "\
 Examples:
   lull lab learn
-      the default predictor, with two hundred thousand lines of a site of 20,000 URLs
+      measure the default predictor, on 200,000 lines of a site with 20,000 URLs
   lull lab learn --predictor ppm=2/10 --lines 10000000 --urls 1000000
-      the papers', at a large site
+      measure the predictor of the papers, at a large site
   lull lab learn --json | jq .lines_per_second
+      print the number of lines per second
 
-The log is made up from the seed as it is read, and kept nowhere. Lines are counted by the time of the
-processor, hint lists by the clock: run it on a machine that does nothing else. The memory is the most
-that the process ever had.";
+The log is generated from the seed while it is read. Lines are measured by processor time, hint lists by
+wall-clock time: use an idle machine. The memory is the largest resident size of the process.";
 
-/// See how fast a predictor learns from a log and gives hints, and what memory it takes
+/// Measure the speed and memory of a predictor
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LearnArgs {
-    /// The predictor: default, or the papers' as ppm=N/W
+    /// Predictor: default, or that of the papers as ppm=N/W
     #[arg(long, value_name = "NAME", default_value = "default")]
     predictor: Predictor,
     /// Lines of the log
@@ -36,10 +36,10 @@ pub(crate) struct LearnArgs {
     #[arg(long, value_name = "N", default_value_t = 20_000,
         value_parser = clap::value_parser!(u64).range(4..=1 << 24))]
     urls: u64,
-    /// What the log is drawn by
+    /// Seed of the log
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Show the results as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }

@@ -24,28 +24,27 @@ use lull_cli::logs::Contents;
 const EXAMPLES: &str = "\
 Examples:
   lull lab readers --into first access.log
-      writes the first version of all files, for lull publish
+      write the first version of all files, for lull publish
   lull lab readers --replica paris=/srv/paris --replica london=/srv/london --origin origin \\
       --to 127.0.0.1:7071 --token-file token --length 3600s --speed 12 access.log
-      an hour of the log in five minutes, at two replicas that run and have these files
+      play an hour of the log in five minutes, at two running replicas with these files
 
-What the log asks for is read in the mounts, its clients divided among them at random. What was written
-meanwhile it does not tell: writes are drawn, --updates for each read, and of them --popular go to what
-is read, each file as often as it is read, and the others to any file. A read is made when it is due,
-whatever became of those before; its time is that from open to the last byte. Each body says which one
-it is, and what was read is judged: one order of all writes, and none missed that was acknowledged
-longer than Δ before. Bytes are what origin and replicas say that they have sent. The exit code is 1 if
-something could not be read or written, and 2 for arguments that make no sense; broken promises are
-counted.";
+The clients of the log are distributed over the mounts at random. The log has no writes, so writes are
+random: --updates for each read. The part --popular of them goes to files in proportion to their reads,
+the rest to any file. A read starts when it is due, also if earlier ones still wait. Its time is from
+open to the last byte. Each body carries its number, so the reads are checked: one order of all writes,
+and no read misses a write that was acknowledged longer than Δ before. Violations are counted. Byte
+counts come from the origin and the replicas. The exit code is 1 if a read or a write failed, and 2 if
+the arguments are wrong.";
 
-/// Read in the mounts of replicas as an access log was read, while their origin is written to
+/// Play an access log in the mounts of replicas, while files are written at their origin
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReadersArgs {
-    /// Write the first version of all files into this folder, for the origin to publish, and end
+    /// Write the first version of all files into this folder, for the origin to publish, and exit
     #[arg(long, value_name = "DIR", conflicts_with = "replicas")]
     into: Option<PathBuf>,
-    /// A replica: its folder, and where its files are mounted. Once for each
+    /// A replica: its folder, and its mount. Repeat for each replica
     #[arg(
         long = "replica",
         value_name = "DIR=MOUNT",
@@ -53,27 +52,27 @@ pub(crate) struct ReadersArgs {
         requires_all = ["origin", "to", "token_file"]
     )]
     replicas: Vec<Place>,
-    /// The folder of their origin
+    /// Folder of their origin
     #[arg(long, value_name = "DIR")]
     origin: Option<PathBuf>,
-    /// Where it takes PUT
+    /// Address where the origin accepts PUT
     #[arg(long, value_name = "ADDRESS:PORT")]
     to: Option<SocketAddr>,
-    /// A file whose first line is the token for that
+    /// File whose first line is the token for that
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// How stale the replicas say that reads may be
+    /// Longest staleness that the replicas permit
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
     delta: Duration,
-    /// A read that takes so long has waited for the origin
+    /// A read that takes this long has waited for the origin
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "100ms")]
     waits: Duration,
-    /// How long is waited for answers after the last read
+    /// Time to wait for responses after the last read
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
     patience: Duration,
-    /// Show the results as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }

@@ -25,106 +25,105 @@ use lull_cli::text::is_watched;
 const EXAMPLES: &str = "\
 Examples:
   lull lab replay --to http://127.0.0.1:8080 access.log
-      the log as it was, by clients with caches, and how long they waited
+      replay the log with clients that have caches, and measure their waiting time
   lull lab replay --to http://127.0.0.1:8080 --begin 36000s --length 300s --speed 10 access.log
-      five minutes of it in thirty seconds
+      replay five minutes of the log in 30 seconds
   lull lab replay --to http://127.0.0.1:8080 --prefetch nps access.log
-      clients that carry out the hints of the 'lull web' there
+      follow the hints of the 'lull web' at that address
   lull lab replay --to http://127.0.0.1:8080 --ahead-to http://127.0.0.1:8081 \\
       --prefetch ppm=2/5 --threshold 0.25 --pause 1s access.log
-      lists with each page, fetched from another port (OSDI 2002, section 6.1)
+      prefetch a list with each page from another port (OSDI 2002, section 6.1)
   lull lab replay --to http://127.0.0.1:8080 --rate 200 --get /page --length 30s \\
       --prefetch monitor --json
-      a constant rate, and the same page ahead as long as the server has room for it
+      request at a constant rate, and prefetch the same page while the server has spare capacity
 
-The loop is open: a request is sent when it is due, whatever became of those before, and its time
-counts from then. Clients keep all that they got. --prefetch says what is fetched ahead:
+The loop is open: a request is sent when it is due, also if earlier ones still wait, and its time counts
+from then. Clients cache every response. --prefetch selects what is prefetched:
 
   none             nothing
-  no-avoidance=N   N files for each page; to a server that runs at a lower priority (nice), by
-                   --ahead-to, that is the papers' scheduler
-  ppm=N/W          the lists of a PPM-N/W, which come with pages
-  monitor          ten at a time while probes of the server are in time; from when on they are late
-                   it finds out by itself
-  monitor=TIME     the same, where they are late from TIME on
-  nps              what 'lull web' hints, as the script in its pages does; it needs --trust-forwarded,
-                   to tell clients apart
+  no-avoidance=N   N files for each page. With --ahead-to a server at a lower priority (nice), this is
+                   the papers' scheduler
+  ppm=N/W          the lists of a PPM-N/W predictor, which come with pages
+  monitor          ten files at a time while probes of the server are not late; the monitor learns the
+                   usual time of a probe
+  monitor=TIME     the same, with probes that are late from TIME on
+  nps              the hints of 'lull web', as the script in its pages follows them; that server needs
+                   --trust-forwarded, to tell clients apart
 
-What is fetched ahead comes under the congestion control of the server that --ahead-to names, such as
-one below 'lull exec'. The exit code is 1 if a log cannot be read or a server cannot be reached, and 2
-for arguments that make no sense.";
+The server of --ahead-to decides the congestion control of prefetches, for example under 'lull exec'. The
+exit code is 1 if a log cannot be read or a server cannot be reached, and 2 if the arguments are wrong.";
 
-/// Replay an access log against a server: clients with caches that carry out hints
+/// Replay an access log against a server, with clients that have caches and follow hints
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReplayArgs {
-    /// The server: http://HOST:PORT
+    /// Server: http://HOST:PORT
     #[arg(long, value_name = "URL")]
     to: Server,
-    /// Where fetches ahead go, if not there
+    /// Server for prefetches, if it is another one
     #[arg(long, value_name = "URL")]
     ahead_to: Option<Server>,
-    /// Access logs, plain or packed; - is the standard input
+    /// Access logs, plain or compressed; - is standard input
     #[arg(required_unless_present = "rate", conflicts_with = "rate", value_name = "LOG")]
     logs: Vec<PathBuf>,
     #[command(flatten)]
     how: LogArgs,
-    /// No log, but so many requests a second, for as long as --length says
+    /// Requests per second for the time of --length, instead of a log
     #[arg(long, value_name = "NUMBER", value_parser = positive, requires = "length")]
     rate: Option<f64>,
-    /// What they ask for
+    /// Path of these requests
     #[arg(long, value_name = "PATH", default_value = "/", value_parser = path, requires = "rate")]
     get: String,
-    /// The content codings that clients take
+    /// Content codings that clients accept
     #[arg(long, value_name = "LIST", default_value = "gzip", value_parser = codings, requires = "rate")]
     accept_encoding: HeaderValue,
     #[command(flatten)]
     section: SectionArgs,
-    /// Only the clients with the most requests, so many; with --rate, so many take turns
+    /// Replay only this many clients, those with the most requests. With --rate, this many clients take turns
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     clients: Option<u32>,
-    /// Divide the log's clients among so many, at random
+    /// Distribute the log's clients at random over this many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     among: Option<u32>,
-    /// What is fetched ahead, and when: see below
+    /// What is prefetched, and when: see below
     #[arg(long, value_name = "HOW", default_value = "none")]
     prefetch: Prefetch,
-    /// The longest list of ppm
+    /// Longest list of ppm
     #[arg(long, value_name = "N", default_value_t = 50)]
     files: usize,
-    /// The least probability of what is on a list
+    /// Least probability of an entry of a list
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     threshold: f32,
-    /// So many clients, or classes of them, of 16, have gone from a page to what ppm lists behind it; the papers tell
-    /// what one did: 1
+    /// Clients, or classes of clients out of 16, that must have gone from a page to an entry before ppm lists
+    /// it. In the papers it is 1
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
     least_clients: u32,
-    /// How long ppm waits after an answer
+    /// Time that ppm waits after a response
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     pause: Duration,
-    /// What lists are predicted from: what is before the section, or the whole log
+    /// Part of the log that lists are predicted from: before the section, or the whole log
     #[arg(long, value_name = "WHAT", default_value = "before")]
     learn: Learn,
-    /// Fetch this ahead, again and again, in place of what is predicted, with no-avoidance and monitor;
-    /// with --rate, it is what is asked for
+    /// With no-avoidance and monitor: prefetch this path repeatedly instead of predicted ones. With --rate,
+    /// the default is the requested path
     #[arg(long, value_name = "PATH", value_parser = path)]
     dummy: Option<String>,
-    /// What the monitor asks for [default: the dummy, or /]
+    /// Path that the monitor requests [default: the dummy, or /]
     #[arg(long, value_name = "PATH", value_parser = path)]
     probe: Option<String>,
-    /// Connections of a client for what it asks for
+    /// Connections of a client for its own requests
     #[arg(long, value_name = "N", default_value_t = 6)]
     connections: usize,
-    /// After this time a request has failed; what fails sooner counts by that time as well
+    /// Timeout of a request. A request that fails sooner counts with this time as well
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     patience: Duration,
-    /// Count nothing of the time before, in which a budget grows
+    /// Ignore the results of this first part, in which a budget grows
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s", requires = "rate")]
     settle: Duration,
-    /// What chance is drawn by
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Show the results as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }

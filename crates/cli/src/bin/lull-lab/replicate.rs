@@ -18,17 +18,16 @@ use lull_cli::logs::Contents;
 const EXAMPLES: &str = "\
 Examples:
   lull lab replicate access.log
-      twenty replicas, and a link that carries twice what it takes to push everything
+      simulate 20 replicas, and a link with twice the capacity that pushing everything needs
   lull lab replicate --bandwidth 0.5 --strategy push-all access.log
-      half of that, and everything pushed in order all the same
+      simulate a quarter of that capacity, with everything pushed in order
   lull lab replicate --bandwidth 0.5 --aggressive --cuts 50 --json access.log
-      reads that pass each other, and how long disconnections are masked
+      let reads overtake each other, and measure how long replicas mask disconnections
 
-The origin and the replicas are those of lull origin and lull replica, with a link from the origin as
-the only bottleneck, and without disks (SSR section 6.3). Reads are those of the log. Of what was
-written meanwhile it tells nothing: writes are drawn, --updates for each read, and of them --popular go
-to what is read, each file as often as it is read, and the others to any file. All files have the
-longest length that the log has.";
+The simulation runs the state machines of lull origin and lull replica, without disks. The link of the
+origin is the only bottleneck (SSR section 6.3). The log gives the reads. It has no writes, so writes are
+random: --updates for each read. The part --popular of them goes to files in proportion to their reads,
+the rest to any file. All files have the longest length of the log.";
 
 /// Simulate an origin and its replicas, with the reads of an access log
 #[derive(Debug, clap::Args)]
@@ -39,28 +38,29 @@ pub(crate) struct ReplicateArgs {
     /// What is pushed, and how: demand, push-all, threshold=P, trip
     #[arg(long, value_name = "STRATEGY", default_value = "trip")]
     strategy: Strategy,
-    /// Apply invalidations as they come, as all strategies but trip do: trip with Δ = 0
+    /// Apply invalidations at once, as all strategies but trip do: trip with Δ = 0
     #[arg(long)]
     eager: bool,
-    /// Have each invalidation wait for its own body, as in the paper, also when a newer one is here
+    /// As in the paper: each invalidation waits for its own body, also if a newer body is there
     #[arg(long)]
     letter: bool,
-    /// Let reads pass others that wait
+    /// Let reads overtake waiting reads
     #[arg(long)]
     aggressive: bool,
-    /// How stale reads may be, or none for no bound [default: 60s; none if pushed in order]
+    /// Longest staleness of reads, or none for no bound [default: 60s; none for strategies that push in
+    /// order]
     #[arg(long, value_name = "TIME", value_parser = delta)]
     delta: Option<Delta>,
-    /// What the origin's link carries, in multiples of what it takes to push everything
+    /// Capacity of the origin's link, in multiples of what pushing everything needs
     #[arg(long, value_name = "NUMBER", default_value = "2", value_parser = positive)]
     bandwidth: f64,
-    /// Replicas, among which the log's clients are divided at random
+    /// Number of replicas, over which the log's clients are distributed at random
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     replicas: u32,
-    /// Cut the origin off at so many moments of the first half, each by itself
+    /// Disconnect the origin at this many moments of the first half, in one run for each
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     cuts: u32,
-    /// Show the results as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }

@@ -13,54 +13,52 @@ use serde_json::{Value, json};
 const EXAMPLES: &str = "\
 Examples:
   lull lab report
-      all plans by the records in report/, as the page report/index.html
+      draw all plans from the records in report/, as the page report/index.html
   lull lab report out 'kernel-*' --out /tmp
-      some plans, by the records of runs with --out out
+      draw some plans from the records of runs with --out out
   lull lab report --figures plots nice-fig2
-      its figures alone, as plots/nice-fig2-latency.svg and so on
+      draw the figures of one plan, as plots/nice-fig2-latency.svg and others
   lull lab report --json report
-      {\"rows\": [{\"id\", \"verdict\", \"paper\", \"measured\", \"why\"}]} of all plans that have checks
+      {\"rows\": [{\"id\", \"verdict\", \"paper\", \"measured\", \"why\"}]} for all plans with checks
   lull lab report --cells kernel-matrix | jq -r '.plans[].cells[] | [.key, .metrics.kept] | @tsv'
-      a figure of every cell, for tables and plots of your own
+      print a metric of every cell, for your own tables and plots
 
 The verdict is 'met' if all cells of a plan are recorded and all of its checks are met, and 'missed'
-otherwise; \"why\" says what is missing, also that a plan was not run. Cells that an earlier text of
-a plan recorded count if they do what it says now. Where only the quick subset is recorded, that is
-judged, and said.
+otherwise; \"why\" gives the reason. Cells that an earlier version of a plan recorded count if their
+definition is the same. If only the quick subset is recorded, the verdict is about that, and says so.
 
-The exit code is 0, with --check 1 if a verdict is 'missed'; 1 if a record cannot be read or the
-page cannot be written; 2 if a plan or a folder makes no sense.";
+The exit code is 1 if a record cannot be read or the page cannot be written, and with --check also if a
+verdict is 'missed'. It is 2 for an invalid plan or folder.";
 
 /// The page's name.
 const PAGE: &str = "index.html";
 
-/// Show what all experiments show, beside what the papers state
+/// Draw the results of experiments beside the statements of the papers
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReportArgs {
-    /// The folder of records [default: report], and the plans: names, or patterns with *
-    /// [default: all]
+    /// Folder of records [default: report], and plans: names, or patterns with * [default: all]
     #[arg(value_name = "DIR|PLAN")]
     what: Vec<String>,
-    /// Where the page index.html goes [default: beside the records]
+    /// Folder for the page index.html [default: the folder of records]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Only what runs with --quick recorded
+    /// Use only records of runs with --quick
     #[arg(long)]
     quick: bool,
-    /// Show the verdicts as JSON, and make no page
+    /// Print the verdicts as JSON, and write no page
     #[arg(long, conflicts_with = "out")]
     json: bool,
-    /// Show every cell by its plan's metrics, and what each check says, as JSON; make no page
+    /// Print the metrics of every cell and the results of the checks as JSON, and write no page
     #[arg(long, conflicts_with_all = ["out", "json"])]
     cells: bool,
-    /// Draw the figures into a folder, each as a file PLAN-FIGURE.svg of its own; make no page
+    /// Draw the figures into this folder, each as a file PLAN-FIGURE.svg, and write no page
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "json", "cells"])]
     figures: Option<PathBuf>,
     /// Exit with 1 if a verdict is 'missed'
     #[arg(long)]
     check: bool,
-    /// The folder of plans [default: ./plans, or what lull was built with]
+    /// Folder of plans [default: ./plans, or the plans that are built in]
     #[arg(long = "plans", value_name = "DIR")]
     folder: Option<PathBuf>,
 }

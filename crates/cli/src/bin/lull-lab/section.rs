@@ -8,13 +8,13 @@ use super::replay::positive;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SectionArgs {
-    /// Where in the log to begin, since its first request
+    /// Start of the section, as time since the first request of the log
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     pub(crate) begin: Duration,
-    /// How long, by the log's clock [default: to its end]
+    /// Length of the section, by the clock of the log [default: to the end]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) length: Option<Duration>,
-    /// How many times as fast as the log was
+    /// Speed relative to the log
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = positive)]
     pub(crate) speed: f64,
 }

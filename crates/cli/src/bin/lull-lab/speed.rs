@@ -20,16 +20,16 @@ mod writes;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   lull lab speed writes
-      how many durable writes a second the origin acknowledges in time
+      measure how many durable writes per second an origin acknowledges in time
   lull lab speed fan-out --replicas 10,100,1000 --rates 20
-      how fast replicas are told of writes, and what that takes of the processor
+      measure how fast replicas are notified of writes, and the processor time of that
   lull lab speed memory --json | jq .most_resident_bytes
-      what an origin of a million objects and a hundred replicas has in memory at most
+      measure the largest memory of an origin with a million objects and 100 replicas
   sudo lull lab speed mount
-      what opening a file in a mount costs, beside a mount that only passes through
+      compare the time of open in a replica's mount with that in a pass-through mount
 
-Origin and replicas are those of lull origin and lull replica, on a disk and over TLS on the loopback. Run
-it on a machine that does nothing else.";
+Origin and replicas are those of lull origin and lull replica, on a disk and over TLS on the loopback
+device. Use an idle machine.";
 
 /// What is measured.
 #[derive(Debug, clap::Subcommand)]
@@ -38,10 +38,10 @@ pub(crate) enum Command {
     FanOut(fan_out::Args),
     Memory(memory::Args),
     Mount(mount::Args),
-    /// Have replicas; what `lull lab speed memory` starts
+    /// Run replicas; `lull lab speed memory` starts this
     #[command(hide = true)]
     Replicas,
-    /// Open files; what `lull lab speed mount` starts
+    /// Open files; `lull lab speed mount` starts this
     #[command(hide = true)]
     Opens(mount::OpensArgs),
 }
@@ -61,10 +61,10 @@ pub(crate) fn speed(command: Command) -> anyhow::Result<ExitCode> {
 /// Where it is measured, and how that is told.
 #[derive(Debug, clap::Args)]
 struct Place {
-    /// A folder on the disk in question, in which a folder is made that is deleted at the end
+    /// Folder on the disk to measure. A folder is created in it, and deleted at the end
     #[arg(long, value_name = "DIR", default_value = ".")]
     folder: PathBuf,
-    /// Show the results as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }
@@ -72,7 +72,7 @@ struct Place {
 /// What is offered to an origin, whatever of that is measured.
 #[derive(Debug, clap::Args)]
 struct Load {
-    /// Who take turns to write
+    /// Number of writers, which take turns
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     writers: u32,
     /// Bytes of each write
@@ -81,10 +81,10 @@ struct Load {
     /// Objects that are written in turn
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     objects: u64,
-    /// For how long before it counts
+    /// Time before the measurement
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = length)]
     settle: Duration,
-    /// For how long
+    /// Time of the measurement
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = length)]
     length: Duration,
 }

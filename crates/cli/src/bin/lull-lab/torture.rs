@@ -22,33 +22,33 @@ use lull_cli::text::is_watched;
 const EXAMPLES: &str = "\
 Examples:
   sudo lull lab torture
-      a minute: an origin and three replicas, while links are cut, daemons are killed, machines lose
-      their power and clocks are set wrong
+      run an origin and three replicas for a minute, while links are cut, daemons are killed, machines
+      lose power and clocks are set wrong
   sudo lull lab torture --seconds 1800 --seed 7 --json
-      half an hour, and what came of it as one JSON object
+      run for half an hour, and print the results as one JSON object
   sudo lull lab torture --seconds 20 --sabotage disk
-      with a disk that confirms what it does not keep: see that it is found
+      check that a disk is found which confirms writes that it does not keep
 
-What breaks when, and what is written and read, follows from the seed; how it meets follows from the
-machine. Clients read by HTTP and through mounts, and write by HTTP and by lull publish. What they saw
-is judged by the log that the origin's disk has after a last power cut. The exit code is 1 if a promise
-was broken, or if anything else went wrong. It leaves nothing on the machine, however it ends.";
+The seed decides the faults, reads and writes; the machine decides how they interleave. Clients read over
+HTTP and in mounts, and write over HTTP and with lull publish. Their reads are checked against the log on
+the origin's disk after a last power cut. The exit code is 1 if a guarantee was broken or another error
+happened. Nothing is left on the machine, however the run ends.";
 
-/// Break everything around origin and replicas, and look whether they keep their promises
+/// Break networks, disks, clocks and processes around an origin and its replicas, and check its guarantees
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TortureArgs {
-    /// For how long things break
+    /// Seconds during which faults happen
     #[arg(long, value_name = "N", default_value = "60", value_parser = lull_cli::arguments::seconds)]
     seconds: Duration,
-    /// Says what breaks when
+    /// Seed of the schedule of faults
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Break a promise on purpose, to see that it is found: disk (the origin's confirms what it does not
-    /// keep), clock (a replica's runs at half speed)
+    /// Break a guarantee on purpose, to check that it is found: disk (the origin's disk confirms writes that
+    /// it does not keep), or clock (a replica's clock runs at half speed)
     #[arg(long, value_name = "WHAT", value_parser = sabotage)]
     sabotage: Option<Sabotage>,
-    /// Show what came of it as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }

@@ -14,7 +14,7 @@ use lull_cli::logs::{LogArgs, Logs};
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WorkloadArgs {
-    /// Access logs, plain or packed; - is the standard input
+    /// Access logs, plain or compressed; - is standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
     #[command(flatten)]
@@ -24,10 +24,10 @@ pub(crate) struct WorkloadArgs {
     /// Writes for each read
     #[arg(long, value_name = "NUMBER", default_value = "0.25", value_parser = positive)]
     updates: f64,
-    /// The part of the writes that goes to what is read
+    /// Part of the writes that goes to files in proportion to their reads
     #[arg(long, value_name = "PART", default_value = "0.2", value_parser = part)]
     popular: f64,
-    /// What chance is drawn by
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
 }

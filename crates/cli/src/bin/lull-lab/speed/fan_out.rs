@@ -12,30 +12,30 @@ use super::{Load, Place, knee, length};
 const EXAMPLES: &str = "\
 Examples:
   lull lab speed fan-out
-      a hundred replicas, and rates up to 2,000 writes a second
+      measure 100 replicas, with up to 2,000 writes per second
   lull lab speed fan-out --replicas 10,100,1000 --rates 20
-      what an invalidation takes of the processor, by the number of replicas
+      measure the processor time of an invalidation, by the number of replicas
   lull lab speed fan-out --json | jq '.knees[]'
-      the highest rate at which p99 holds, by the number of replicas
+      print the highest rate with p99 below the limit, by the number of replicas
 
-Replicas are so as far as the protocol goes: they have certificates and all three connections, decode what
-comes and say what a replica says, and keep nothing. Nothing is pushed but invalidations. A time counts from
-a write's acknowledgement until the last replica has decoded it. What a write takes of the processor without
-replicas is measured first, and left out of what an invalidation takes of the origin's.";
+The replicas speak the protocol only: they have certificates and all three connections, decode messages and
+reply, and store nothing. Only invalidations are pushed. A time counts from the acknowledgement of a write
+until the last replica has decoded it. The processor time of a write without replicas is measured first,
+and subtracted.";
 
-/// See how fast many replicas are told of writes, and what that takes of the processor
+/// Measure how fast many replicas are notified of writes, and the processor time of that
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Replicas; several numbers are measured one after the other
+    /// Number of replicas. Several numbers are measured one after the other
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "100",
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     replicas: Vec<u32>,
-    /// Writes offered a second; several make a curve
+    /// Writes offered per second. Several rates make a curve
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "250,500,1000,2000",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rates: Vec<u32>,
-    /// What p99 may be at most
+    /// Limit of the 99th percentile (p99)
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = length)]
     within: Duration,
     #[command(flatten)]

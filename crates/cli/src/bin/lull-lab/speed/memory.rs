@@ -12,24 +12,24 @@ use super::Place;
 const EXAMPLES: &str = "\
 Examples:
   lull lab speed memory
-      a million objects and a hundred replicas
+      measure a million objects and 100 replicas
   lull lab speed memory --objects 100000 --replicas 10 --folder /srv
-      fewer of both, on another disk
+      measure fewer of both, on another disk
   lull lab speed memory --json | jq .most_resident_bytes
-      the most that it had (VmHWM)
+      print the largest resident size (VmHWM)
 
-The origin has this process for itself; another one has the replicas. They are told of each write, and take a
-few bodies each: all others wait for them, which is the most that an origin ever has to remember.";
+This process runs the origin only; another one runs the replicas. They are notified of each write, and take
+a few bodies each. All other bodies wait, which is the largest state that an origin can have.";
 
-/// See what an origin of many objects and replicas has in memory at most
+/// Measure the largest memory of an origin with many objects and replicas
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Objects, each written once
+    /// Number of objects, each written once
     #[arg(long, value_name = "N", default_value_t = 1_000_000,
         value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     objects: u64,
-    /// Replicas
+    /// Number of replicas
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     replicas: u32,
     /// Bytes of each object

@@ -15,19 +15,19 @@ use super::Place;
 const EXAMPLES: &str = "\
 Examples:
   sudo lull lab speed mount
-      a hundred files of 4 kB, each opened two hundred times in either mount
+      open each of 100 files of 4 kB 200 times in each mount
   sudo lull lab speed mount --files 1000 --bytes 65536 --opens 100000
-      more and larger ones
+      open more and larger files
   sudo lull lab speed mount --json | jq .ratio
-      the one median by the other
+      print the ratio of the medians
 
-A program opens, reads and closes files that it has read before, in the mount of a replica and in one that
-passes through what lies in a folder, in turns. Both are mounted with the same options: the kernel compares no
-permissions, names and attributes are remembered for no time, pages are kept, and as many threads answer. For
-each open the kernel wakes three of them, wherever they are, and that may take longer than the answers: so the
-same is done once more with all threads on one processor.";
+A program opens, reads and closes files that it has read before. It alternates between the mount of a replica
+and a mount that passes a folder through. Both mounts have the same options: no permission checks by the
+kernel, no cached names or attributes, cached pages, and the same number of threads. For each open the kernel
+wakes three threads, which may take longer than the responses. So the measurement is repeated with all
+threads on one processor.";
 
-/// See what opening a file in a mount costs, beside a mount that only passes through
+/// Compare the time of open in a replica's mount with that in a pass-through mount
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -40,19 +40,19 @@ pub(crate) struct Args {
 /// What is opened, and how often.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Counts {
-    /// Files
+    /// Number of files
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     files: u32,
-    /// Bytes of each
+    /// Bytes of each file
     #[arg(long, value_name = "N", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     bytes: u32,
-    /// How often one is opened, in each mount
+    /// Number of opens in each mount
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     opens: u64,
-    /// How often before it is the other mount's turn
+    /// Number of opens before the other mount takes its turn
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     turn: u64,
-    /// What files are drawn by
+    /// Seed of the choice of files
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }

@@ -12,25 +12,26 @@ use super::{Load, Place, knee, length};
 const EXAMPLES: &str = "\
 Examples:
   lull lab speed writes
-      64 writers, and rates up to 10,000 writes a second, on the disk of the working folder
+      offer up to 10,000 writes per second by 64 writers, on the disk of the working folder
   lull lab speed writes --rates 1000,2000,4000 --length 30s --folder /srv
-      other rates, for longer, on another disk
+      offer other rates, for longer, on another disk
   lull lab speed writes --json | jq '.points[] | {rate, p99: .acknowledgement.p99_ms}'
-      the curve; .knee is the highest rate at which p99 holds
+      print the curve; .knee is the highest rate with p99 below the limit
 
-The loop is open: a write is made when it is due, whatever waits, and its time counts from then. What is
-refused or has no answer ten seconds later counts as ten seconds. Each rate has a new origin.";
+The loop is open: a write starts when it is due, also if earlier ones still wait, and its time counts from
+then. A write that is rejected, or has no response after ten seconds, counts as ten seconds. Each rate has
+a new origin.";
 
-/// See how many durable writes a second the origin acknowledges in time
+/// Measure how many durable writes per second an origin acknowledges in time
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Writes offered a second, by all writers together; several make a curve
+    /// Writes offered per second, by all writers together. Several rates make a curve
     #[arg(long, value_name = "N", value_delimiter = ',',
         default_value = "1000,2000,3000,4000,5000,6000,8000,10000",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rates: Vec<u32>,
-    /// What p99 may be at most
+    /// Limit of the 99th percentile (p99)
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = length)]
     within: Duration,
     #[command(flatten)]
