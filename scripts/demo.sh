@@ -6,7 +6,7 @@
 scripts/setup.sh
 
 say "building"
-cargo build "${cargo_flags[@]}" --bin lull
+cargo build "${cargo_flags[@]}" --bin lull --bin lull-lab
 lull=${CARGO_TARGET_DIR:-target}/checked/lull
 
 if [ "$(id -u)" = 0 ] || ! command -v sudo >/dev/null; then

@@ -26,7 +26,7 @@ esac
 if [ -z "${LULL:-}" ]; then
     scripts/setup.sh report
     say "building"
-    cargo build "${cargo_flags[@]}" --bin lull
+    cargo build "${cargo_flags[@]}" --bin lull --bin lull-lab
     LULL=${CARGO_TARGET_DIR:-target}/checked/lull
 fi
 export LULL
