@@ -227,6 +227,10 @@ fn way_out(why: LineError) -> &'static str {
             "name your proxies with --trusted-proxy ADDRESS; if X-Forwarded-For has one address that your proxy \
              wrote, --client-field x-forwarded-for takes it"
         }
+        LineError::Internal => {
+            "log X-Forwarded-For, and use --trusted-proxy ADDRESS or --client-field FIELD; if your visitors have \
+             such addresses, use --client-field client"
+        }
         LineError::OneOff => "name the field of the client's address with --client-field FIELD",
         LineError::Missing(Part::Date | Part::Status) => {
             "log date, client, request and status of each request in one line, and describe how with --format if \

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use super::{LineError, Part};
+use super::{LineError, Part, forwarded};
 use crate::address;
 
 /// What a line says about its client.
@@ -70,7 +70,7 @@ pub enum ClientField {
     Automatic,
     /// That of the format, whatever a header says.
     Column,
-    /// `X-Forwarded-For`.
+    /// `X-Forwarded-For`, or `Forwarded` (RFC 7239).
     Forwarded,
     /// The field of this name.
     Named(Box<str>),
@@ -79,13 +79,14 @@ pub enum ClientField {
 impl core::str::FromStr for ClientField {
     type Err = core::convert::Infallible;
 
-    /// `auto`, `client` for the format's own field, `x-forwarded-for`, or the name of another field.
+    /// `auto`, `client` for the format's own field, `x-forwarded-for` or `forwarded` (RFC 7239), or the name of
+    /// another field.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let name = text.to_ascii_lowercase().replace('-', "_");
         Ok(match name.strip_prefix("http_").unwrap_or(&name) {
             "auto" => ClientField::Automatic,
             "client" | "remote_addr" => ClientField::Column,
-            "x_forwarded_for" => ClientField::Forwarded,
+            "x_forwarded_for" | "forwarded" => ClientField::Forwarded,
             _ => ClientField::Named(text.into()),
         })
     }
@@ -105,13 +106,20 @@ impl Trust {
         self.proxies.iter().any(|network| network.has(address))
     }
 
+    /// Whether the user says nothing of clients and proxies.
+    pub(super) fn is_unset(&self) -> bool {
+        self.field == ClientField::Automatic && self.proxies.is_empty()
+    }
+
     /// The client of a line.
     ///
     /// A proxy appends the address of its peer to `X-Forwarded-For`, so only what a known proxy appended is true.
     /// All in front of that may be forged. Where no proxy is known, a line that came through one is not used:
     /// the proxy's address may be one of many, and the header may be forged.
     pub(super) fn client<'a>(&self, stated: Stated<'a>) -> Result<Client<'a>, LineError> {
-        let Stated { column, forwarded, named } = stated;
+        let column = forwarded::as_list(stated.column);
+        let [forwarded, named] =
+            [stated.forwarded, stated.named].map(|text| text.map(forwarded::as_list));
         let missing = LineError::Missing(Part::Client);
         let list = match self.field {
             ClientField::Named(_) => return self.column(named.ok_or(missing)?),
@@ -210,10 +218,11 @@ fn has_address(list: &str) -> bool {
     list.split(',').any(|word| address::parse(word.trim()).is_some())
 }
 
-/// Whether a text is a list of addresses, as in `X-Forwarded-For`.
+/// Whether a text is a list of addresses, as in `X-Forwarded-For` and `Forwarded`.
 pub(super) fn is_address_list(text: &str) -> bool {
     let is_one = |word: &str| word == "unknown" || address::parse(word).is_some();
-    !text.is_empty() && text.split(',').all(|word| is_one(word.trim()))
+    let is_list = !text.is_empty() && text.split(',').all(|word| is_one(word.trim()));
+    is_list || forwarded::is_forwarded(text)
 }
 
 /// Words in front of or within log lines that host names could be, and that no client is.
@@ -279,6 +288,22 @@ const NO_CLIENTS: &[&str] = &[
     "started",
     "completed",
 ];
+
+/// Whether an address is one of a private network, of which a container sees those of load balancers and nodes:
+/// RFC 1918, RFC 4193, RFC 6598, loopback and link-local.
+pub(super) fn is_internal(address: &str) -> bool {
+    match address::parse(address) {
+        Some(IpAddr::V4(v4)) => {
+            let [first, second, ..] = v4.octets();
+            let is_shared = first == 100 && second & 0b1100_0000 == 64;
+            v4.is_private() || v4.is_loopback() || v4.is_link_local() || is_shared
+        }
+        Some(IpAddr::V6(v6)) => {
+            v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local()
+        }
+        None => false,
+    }
+}
 
 /// States of a cache, as nginx and others log them.
 pub(super) fn is_cache_status(word: &str) -> bool {

@@ -224,6 +224,17 @@ struct Tail<'a> {
     forwarded: Option<&'a str>,
 }
 
+/// Texts in quotation marks; one that is escaped does not end a text.
+fn quoted(mut rest: &str) -> impl Iterator<Item = &str> {
+    core::iter::from_fn(move || {
+        let (_, text) = rest.split_once('"')?;
+        let mut marks = text.match_indices('"').map(|(at, _)| at);
+        let end = marks.find(|at| !is_escaped(&text[..*at]))?;
+        rest = &text[end + 1..];
+        Some(&text[..end])
+    })
+}
+
 /// ` "agent"`, alone and at the end.
 fn alone(rest: &str) -> Option<&str> {
     let text = rest.trim().strip_prefix('"')?.strip_suffix('"')?;
@@ -250,6 +261,6 @@ fn tail(rest: &str) -> Tail<'_> {
     Tail {
         referer: Some(referer).filter(|_| !is_nothing),
         agent: agent.filter(|_| !is_nothing),
-        forwarded: behind.split('"').skip(1).step_by(2).filter(|text| is_address_list(text)).last(),
+        forwarded: quoted(behind).filter(|text| is_address_list(text)).last(),
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn directive(line: &str, fields: &mut Fields) {
         "cs-username" => Column::User,
         "cs(sec-purpose)" | "cs(purpose)" | "cs(x-moz)" => Column::Purpose,
         "sc(cache-control)" => Column::CacheControl,
-        "cs(x-forwarded-for)" | "x-forwarded-for" => Column::Forwarded,
+        "cs(x-forwarded-for)" | "x-forwarded-for" | "cs(forwarded)" => Column::Forwarded,
         "sc(set-cookie)" => Column::SetCookie,
         "cs-request" | "x-request" => Column::Request,
         _ => Column::Other,

@@ -8,6 +8,7 @@ use lull_cc::Bytes;
 
 use super::client::Stated;
 use super::{Entry, Line, LineError, Part, date, is_prefetch, is_private, request_line};
+use crate::address;
 
 /// What was found, as text or number.
 #[derive(Clone, Debug)]
@@ -57,6 +58,8 @@ pub(super) struct Found<'a> {
     pub(super) at: Option<Scalar<'a>>,
     pub(super) client: Option<Cow<'a, str>>,
     pub(super) forwarded: Option<Cow<'a, str>>,
+    /// An address that may be the client's or another one's, such as the server's.
+    vague: Option<Cow<'a, str>>,
     /// A line of another log.
     pub(super) wrapped: Option<Cow<'a, str>>,
     pub(super) line: Option<Cow<'a, str>>,
@@ -177,7 +180,7 @@ impl<'a> Found<'a> {
     /// Makes room for another value of a field, under nginx' name.
     pub(super) fn forget(&mut self, field: &str) {
         match field {
-            "remote_addr" => self.client = None,
+            "remote_addr" => (self.client, self.vague) = (None, None),
             "host" => self.site = None,
             "request" => (self.method, self.target, self.rewritten) = (None, None, None),
             "request_uri" => self.line = None,
@@ -193,21 +196,25 @@ impl<'a> Found<'a> {
             }
             // With milliseconds, and so the best of nginx's.
             "msec" => self.at = Some(value),
+            "client" | "ip" => self.vague = self.vague.take().or(value.text()),
             "client_ip"
             | "remote_addr"
             | "remote_ip"
-            | "client"
-            | "ip"
             | "clientip"
             | "source.ip"
             | "source.address"
             | "ClientIP"
             | "ClientHost"
             | "downstream_remote_address" => {
-                self.client = self.client.take().or(value.text());
+                if let Some(client) = value.text() {
+                    self.take_client(client);
+                }
             }
             "http_x_forwarded_for" | "x_forwarded_for" | "xff" | "request_X-Forwarded-For" => {
                 self.forwarded = value.text();
+            }
+            "http_forwarded" | "forwarded" | "request_Forwarded" => {
+                self.forwarded = self.forwarded.take().or(value.text());
             }
             "http_x_real_ip" | "http_cf_connecting_ip" | "http_true_client_ip" => {
                 self.forwarded = self.forwarded.take().or(value.text());
@@ -262,6 +269,16 @@ impl<'a> Found<'a> {
         }
     }
 
+    /// Of two addresses one is a proxy's, and nothing says which one.
+    fn take_client(&mut self, client: Cow<'a, str>) {
+        let address = |text: &str| address::parse(text).ok_or_else(|| text.to_owned());
+        match &self.client {
+            None => self.client = Some(client),
+            Some(other) if address(other) == address(&client) => {}
+            Some(_) => self.forwarded = self.forwarded.take().or(Some(client)),
+        }
+    }
+
     /// What says that an answer is one person's, or that nobody has asked for it yet.
     fn take_private(&mut self, name: &str, value: Scalar<'a>) {
         match name {
@@ -285,6 +302,7 @@ impl<'a> Found<'a> {
             }
             "authorization" => self.private = true,
             "x-forwarded-for" => self.forwarded = value.text(),
+            "forwarded" => self.forwarded = self.forwarded.take().or(value.text()),
             _ => {}
         }
     }
@@ -313,7 +331,7 @@ impl<'a> Found<'a> {
         let status = self.status.ok_or_else(missing(Part::Status))?;
         let bytes = self.bytes.unwrap_or(0.0);
         let status_fits = status.fract() == 0.0 && (0.0..=65_535.0).contains(&status);
-        let column = self.client.ok_or_else(missing(Part::Client))?;
+        let column = self.client.or(self.vague).ok_or_else(missing(Part::Client))?;
         let entry = Entry {
             at: at.ok_or(LineError::Invalid(Part::Date))?,
             client: Cow::Borrowed(""),

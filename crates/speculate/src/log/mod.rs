@@ -11,6 +11,8 @@
 //! | [`Haproxy`](Format::Haproxy) | HAProxy's `httplog` | timers behind the date |
 //! | [`Squid`](Format::Squid) | Squid's native format | `TCP_MISS/200` |
 //! | [`Iis`](Format::Iis) | IIS' own format | commas |
+//! | [`Envoy`](Format::Envoy) | Envoy's and Istio's text | columns behind date and request |
+//! | [`Logfmt`](Format::Logfmt) | Heroku's router, programs in Go | pairs such as `method=GET` |
 //! | [`Custom`](Format::Custom) | any | [`Template`] |
 //!
 //! What log shippers put in front of a line is stripped ([`Prefix`]).
@@ -20,10 +22,13 @@ mod clock;
 mod columns;
 mod common;
 mod date;
+mod envoy;
 mod extended;
 mod fields;
+mod forwarded;
 mod json;
 mod line_text;
+mod logfmt;
 mod prefix;
 mod reader;
 mod sample;
@@ -67,6 +72,10 @@ pub enum Format {
     Squid,
     /// IIS' own format.
     Iis,
+    /// Envoy's text, and Istio's.
+    Envoy,
+    /// Pairs of names and values.
+    Logfmt,
     /// One that the user describes.
     Custom,
 }
@@ -83,6 +92,8 @@ impl core::fmt::Display for Format {
             Format::Haproxy => "HAProxy",
             Format::Squid => "Squid",
             Format::Iis => "IIS",
+            Format::Envoy => "Envoy",
+            Format::Logfmt => "logfmt",
             Format::Custom => "--format",
         })
     }
@@ -274,6 +285,10 @@ pub enum LineError {
     /// The request came through a proxy, and nothing says which of the addresses in the line is true.
     #[error("the request came through a proxy, so its client is not known")]
     Proxied,
+    /// The line is a container's, and its client has an address of a private network: it may be one of several
+    /// load balancers or nodes, through which one visitor comes.
+    #[error("the client's address is an internal one, which several load balancers may have")]
+    Internal,
     /// What stands in the client's place is a word that never comes back, such as the ID of a request.
     #[error(
         "the client's name does not come back in other lines, so it may be the ID of a request"

@@ -32,6 +32,13 @@ pub enum Prefix {
     Console,
 }
 
+impl Prefix {
+    /// Whether the server ran in a container, where all requests come through load balancers.
+    pub(super) fn is_container(self) -> bool {
+        matches!(self, Prefix::Cri | Prefix::Wrapped | Prefix::Heroku | Prefix::Compose)
+    }
+}
+
 impl core::fmt::Display for Prefix {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {

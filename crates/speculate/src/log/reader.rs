@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::client::{Client, Pseudonyms};
+use super::client::{Client, Pseudonyms, is_internal};
 use super::{
     ClientField, Entry, Format, Line, LineError, Part, Prefix, Template, Trust, columns, common,
-    extended, json, line_text, name_of_site, prefix, sample,
+    envoy, extended, json, line_text, logfmt, name_of_site, prefix, sample,
 };
 
 /// Lines of one log that could not be read for one reason.
@@ -347,6 +347,8 @@ impl Reader {
             Format::Haproxy => columns::haproxy(text)?,
             Format::Squid => columns::squid(text)?,
             Format::Iis => columns::iis(text)?,
+            Format::Envoy => envoy::parse(text)?,
+            Format::Logfmt => self.with_named_pair(logfmt::parse(text)?, text),
             Format::Custom => match &self.options.template {
                 Some(template) => template.line(text, self.named())?,
                 None => return Err(LineError::Shape),
@@ -367,6 +369,14 @@ impl Reader {
     fn with_named<'a>(&self, mut line: Line<'a>, text: &str) -> Line<'a> {
         if let Some(name) = self.named() {
             line.stated.named = json::value_of(text, name).map(Cow::Owned);
+        }
+        line
+    }
+
+    /// The same of pairs.
+    fn with_named_pair<'a>(&self, mut line: Line<'a>, text: &'a str) -> Line<'a> {
+        if let Some(name) = self.named() {
+            line.stated.named = logfmt::value_of(text, name);
         }
         line
     }
@@ -436,7 +446,8 @@ impl Reader {
             }
             Err(error) => error,
         };
-        let others = [Format::Extended, Format::Aws, Format::Haproxy, Format::Squid, Format::Iis];
+        use Format::{Aws, Envoy, Extended, Haproxy, Iis, Logfmt, Squid};
+        let others = [Extended, Aws, Haproxy, Squid, Iis, Envoy, Logfmt];
         for format in others {
             match self.parse_bare(text, format) {
                 Ok(found) => return Ok((found, bare(format))),
@@ -451,7 +462,13 @@ impl Reader {
     /// The entry of a line, if its client is believed.
     fn accept<'a>(&mut self, found: Found<'a>) -> Result<Entry<'a>, LineError> {
         let client = match found.client {
-            Client::Address(address) => address,
+            Client::Address(address) => {
+                let is_container = self.shape.prefix.is_some_and(Prefix::is_container);
+                if is_container && self.options.trust.is_unset() && is_internal(&address) {
+                    return Err(LineError::Internal);
+                }
+                address
+            }
             Client::Name(name) => {
                 let key = self.shape.as_common();
                 let names = self.names.as_mut().map(|names| names.entry(key).or_default());

@@ -212,8 +212,13 @@ impl Template {
                 |piece: &Piece| matches!(piece, Piece::Field(name) if names.contains(&&**name));
             pieces.iter().any(is_one)
         };
-        let client =
-            ["remote_addr", "http_x_forwarded_for", "http_x_real_ip", "http_cf_connecting_ip"];
+        let client = [
+            "remote_addr",
+            "http_x_forwarded_for",
+            "http_forwarded",
+            "http_x_real_ip",
+            "http_cf_connecting_ip",
+        ];
         for (what, names) in [
             ("client ($remote_addr or %h)", &client[..]),
             ("time ($time_local or %t)", &["time_local", "time_iso8601", "msec"]),

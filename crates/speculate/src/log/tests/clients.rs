@@ -266,3 +266,90 @@ proptest! {
         prop_assert!(!is_public_in(&lines, PRIVATE), "{}", lines[1]);
     }
 }
+
+/// Shapes of logs in which one visitor looks like many.
+fn disguises(second: u64) -> Vec<String> {
+    let time = clock(second);
+    let (iso, edge) = (format!("2024-07-03T{time}Z"), second / 20 % 50);
+    let clf = format!("[03/Jul/2024:{time} +0000] \"GET {PRIVATE} HTTP/1.1\" 200 1000");
+    let of = |client: &str| format!("{client} - - {clf} \"-\" \"{AGENT}\"");
+    let router = |fwd: &str| {
+        format!(
+            "{iso} heroku[router]: at=info method=GET path=\"{PRIVATE}\" host=a.example \
+             request_id=r{second} fwd=\"{fwd}\" dyno=web.{edge} service=18ms status=200 bytes=13"
+        )
+    };
+    let envoy = |forwarded: &str, behind: &str| {
+        format!(
+            "[{iso}] \"GET {PRIVATE} HTTP/2\" 200 - 0 1713 26 24 \"{forwarded}\" \"{AGENT}\" \
+             \"r{second}\" \"a.example\" \"10.0.2.{edge}:80\"{behind}"
+        )
+    };
+    let istio = format!(" inbound|80|| 127.0.0.1:80 10.0.2.1:80 203.0.113.{edge}:4711 - default");
+    let json = |clients: &str| {
+        format!(
+            "{{\"time\":\"{iso}\",{clients},\"request\":\"GET {PRIVATE} HTTP/1.1\",\"status\":200}}"
+        )
+    };
+    vec![
+        // Load balancers or nodes of a cluster in front of one visitor.
+        format!("{iso} stdout F {}", of(&format!("10.1.{edge}.3"))),
+        format!("{iso} app[web.1]: {}", of(&format!("10.1.{edge}.3"))),
+        format!("web-1  | {}", of(&format!("100.64.{edge}.3"))),
+        json(&format!(
+            "\"log\":\"x\",\"remote_addr\":\"203.0.113.{edge}\",\"client_ip\":\"192.0.2.7\""
+        )),
+        json(&format!("\"ip\":\"203.0.113.{edge}\",\"remote_addr\":\"192.0.2.7\"")),
+        // A CDN's edges behind the visitor.
+        router(&format!("192.0.2.7,203.0.113.{edge}")),
+        envoy(&format!("192.0.2.7,203.0.113.{edge}"), ""),
+        envoy("192.0.2.7", &istio),
+        // Headers that the visitor wrote.
+        format!("{} \"for=198.51.100.{edge};proto=https\"", of("192.0.2.7")),
+        format!("{} \"for=\\\"[2001:db8:{edge}::1]\\\", for=192.0.2.7\"", of("192.0.2.7")),
+        // Pairs in what the visitor wrote.
+        of("192.0.2.7").replace(
+            AGENT,
+            &format!(
+                "method=GET path={PRIVATE} status=200 ip=198.51.100.{edge} ts={}",
+                BEGIN + second
+            ),
+        ),
+        format!(
+            "method=GET path={PRIVATE} status=200 remote_ip=req-{second} ts={}",
+            BEGIN + second
+        ),
+        format!(
+            "method=GET path={PRIVATE} status=200 ip=192.0.2.7:{} ts={}",
+            2_000 + second,
+            BEGIN + second
+        ),
+        format!("x{second} method=GET path={PRIVATE} status=200 ip=198.51.100.{edge} ts=1"),
+    ]
+}
+
+#[test]
+fn one_disguised_visitor_makes_nothing_public() {
+    for which in 0..disguises(0).len() {
+        let line = |second: u64| disguises(second)[which].clone();
+        let other = |second: u64| line(second).replace(PRIVATE, "/");
+        let lines: Vec<String> =
+            (0..80).flat_map(|at| [line(40 * at), other(40 * at + 20)]).collect();
+        assert!(!is_public_in(&lines, PRIVATE), "{}", lines[0]);
+    }
+}
+
+#[test]
+fn forwarded_header_names_the_client_behind_a_known_proxy() {
+    let with = |header: &str| combined("10.0.0.5", 0, "/") + &format!(" \"{header}\"");
+    for (header, client) in [
+        ("for=198.51.100.1;proto=https", "198.51.100.1"),
+        ("for=192.0.2.1, for=198.51.100.1;by=10.0.0.5", "198.51.100.1"),
+        ("for=\\\"[2001:db8::1]:4711\\\"", "2001:db8::1"),
+    ] {
+        assert_eq!(client_of(&with(header), "auto", &["10.0.0.5"]).unwrap(), client, "{header}");
+        assert_eq!(client_of(&with(header), "auto", &[]), Err(LineError::Proxied), "{header}");
+    }
+    let one = with("for=198.51.100.1;proto=https");
+    assert_eq!(client_of(&one, "forwarded", &[]).unwrap(), "198.51.100.1");
+}

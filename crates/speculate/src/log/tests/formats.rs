@@ -78,6 +78,35 @@ fn lines(client: &str, second: u64, target: &str) -> Vec<(&'static str, String)>
             ),
         ),
         (
+            "Envoy",
+            format!(
+                "[{iso}] \"GET {target} HTTP/2\" 200 - 0 1713 26 24 \"{client}\" \"{AGENT}\" \"r{second}\" \
+                 \"www.example.org\" \"10.0.2.1:80\""
+            ),
+        ),
+        (
+            "Envoy",
+            format!(
+                "[{iso}] \"GET {target} HTTP/1.1\" 200 - via_upstream - \"-\" 0 1713 3 1 \"-\" \"{AGENT}\" \
+                 \"r{second}\" \"www.example.org\" \"10.0.2.1:80\" inbound|80|| 127.0.0.1:{port} 10.0.2.1:80 \
+                 {client}:{port} - default"
+            ),
+        ),
+        (
+            "logfmt",
+            format!(
+                "{iso} heroku[router]: at=info method=GET path=\"{target}\" host=www.example.org \
+                 request_id=r{second} fwd=\"{client}\" dyno=web.1 service=18ms status=200 bytes=1713"
+            ),
+        ),
+        (
+            "logfmt",
+            format!(
+                "time={iso} level=info msg=\"handled request\" method=GET path={target} status=200 \
+                 remote_ip={client} size=1713 user_agent=\"{AGENT}\" host=www.example.org"
+            ),
+        ),
+        (
             "JSON lines",
             format!(
                 "{{\"timestamp\":{epoch}000000000,\"client_ip\":\"{client}\",\"method\":\"GET\",\
@@ -261,7 +290,7 @@ fn client_may_be_in_a_field_of_another_name() {
 #[test]
 fn template_is_read_behind_a_prefix_as_well() {
     let template = "$remote_addr|$time_iso8601|$request|$status|$http_x_forwarded_for";
-    let line = |list: &str| format!("10.0.0.5|2024-07-03T09:46:40Z|GET /a HTTP/1.1|200|{list}");
+    let line = |list: &str| format!("203.0.113.5|2024-07-03T09:46:40Z|GET /a HTTP/1.1|200|{list}");
     let client = |line: &str, field: &str| {
         let trust = Trust { field: field.parse().unwrap(), proxies: Vec::new() };
         let options = Options { template: Some(template.parse().unwrap()), trust };
@@ -269,10 +298,14 @@ fn template_is_read_behind_a_prefix_as_well() {
             .map_err(|reader| *reader.bad().keys().next().unwrap())?;
         reader.try_read(line.as_bytes()).map(|entry| entry.unwrap().client.into_owned())
     };
-    assert_eq!(client(&line("-"), "auto").unwrap(), "10.0.0.5");
+    assert_eq!(client(&line("-"), "auto").unwrap(), "203.0.113.5");
     assert_eq!(client(&line("198.51.100.1"), "auto"), Err(LineError::Proxied));
     assert_eq!(client(&line("198.51.100.1"), "x-forwarded-for").unwrap(), "198.51.100.1");
     let behind = format!("2024-07-03T09:46:40Z stdout F {}", line("-"));
-    assert_eq!(client(&behind, "auto").unwrap(), "10.0.0.5");
+    assert_eq!(client(&behind, "auto").unwrap(), "203.0.113.5");
+    // What a container sees may be one of several load balancers.
+    let internal = behind.replace("203.0.113.5", "10.0.0.5");
+    assert_eq!(client(&internal, "auto"), Err(LineError::Internal));
+    assert_eq!(client(&internal, "client").unwrap(), "10.0.0.5");
     assert_eq!(client("10.0.0.5|x", "auto"), Err(LineError::Shape));
 }
