@@ -63,7 +63,10 @@ again && say({awaits: hint.url});
 try {
 const reply = await send(whole, {'X-Lull': 1, ...hint.as === 'document' && {Accept: 'text/html'}}, {signal: stop.signal});
 // The proxy says that it has answered. What does not may be here since a visit; or a cache has it in front.
-reply.headers.has('X-Lull') || await look(whole);
+const said = reply.headers.get('X-Lull');
+said || await look(whole);
+// "Not now": the site's server had no room. It may be hinted again.
+said > 2 && tried.delete(hint.url);
 // To its end: what is left unread is not kept.
 await reply.arrayBuffer();
 // The browser has stored it for a request without cookies, and the navigation will have some. So it asks once

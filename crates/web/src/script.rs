@@ -62,6 +62,7 @@ const SHORTER: &[(&str, &str)] = &[
     ("resting", "G"),
     ("rounds", "T"),
     ("running", "s"),
+    ("said", "Z"),
     ("say", "q"),
     ("seconds", "j"),
     ("since", "v"),

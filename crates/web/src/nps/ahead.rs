@@ -14,7 +14,7 @@ use super::who::Who;
 use super::{Shared, lock, own, wall, whole};
 use crate::munge;
 use crate::policy::{self, Admitted, CopyTag, NotAhead, Offence, Refusal, Way, fields};
-use crate::proxy::{Body, Connection, Decision, Exchange, Failure};
+use crate::proxy::{Body, Connection, Decision, Exchange, Failure, PrefetchPriority};
 
 struct Ahead {
     shared: Arc<Shared>,
@@ -151,7 +151,7 @@ pub(super) fn let_through<T>(shared: &Shared, who: Who, admitted: Result<T, Refu
         // It would keep the copy as well. The page at hand may have come past it.
         Ok(_) if who.by_cache => "it came by way of a cache that visitors share".to_owned(),
         // A list that was given out before may still be carried out.
-        Ok(_) if shared.monitor.is_paused() => {
+        Ok(_) if shared.monitor.bars_prefetches() => {
             "it is being learned how long the server takes by itself".to_owned()
         }
         // Nor is a link that the visitor points at now: its list may be minutes old.
@@ -216,8 +216,10 @@ fn tell_model(shared: &Shared, request: &request::Parts, who: Who, status: Statu
 }
 
 impl Exchange for Ahead {
-    fn is_ahead(&self) -> bool {
-        true
+    fn prefetch(&self) -> Option<PrefetchPriority> {
+        let Ahead { shared, request, who, .. } = self;
+        let priority = shared.worths.of(who.client, whole(&request.uri));
+        Some(PrefetchPriority { client: who.client.0, priority })
     }
 
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
@@ -281,6 +283,11 @@ impl Exchange for Ahead {
         shared.counts.unkept.one();
         let left_out = (request.uri.path().to_owned(), failure.to_string());
         *lock(&shared.left_out) = Some(left_out);
-        Some(nothing_for(worker.as_ref()))
+        let mut response = nothing_for(worker.as_ref());
+        if failure == Failure::NotNow {
+            shared.counts.not_now.one();
+            policy::not_now(response.headers_mut());
+        }
+        Some(response)
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Counts {
     pub(super) prefetches: Count,
     pub(super) refused: Count,
     pub(super) unkept: Count,
+    /// Prefetches for which the server had no room in time.
+    pub(super) not_now: Count,
     /// Bytes of prefetches that were sent, and of those that a navigation, or a part of its page, took from
     /// the cache.
     pub(super) prefetched_bytes: Count,

@@ -157,7 +157,7 @@ async fn reply(
     let files = hints.len() as u32;
     let is_pointed = !pointed.is_empty() || files > shared.monitor.document();
     let wanted = Wanted { files, pointed: is_pointed, first };
-    match shared.monitor.ask(shared.now(), wanted) {
+    match shared.grant(wanted) {
         Grant::Empty { again } => {
             shared.counts.empty.one("no_budget");
             later(visitor, again)
@@ -175,6 +175,7 @@ async fn reply(
             // The rest comes with the next list, unless the visitor is sooner.
             let later = later.into_iter().filter(|hint| hint.kind == Kind::Document);
             hints.extend(later.map(|hint| Hint { pointed: true, ..hint }).chain(pointed));
+            shared.worths.listed(who.client, &hints);
             let wait = (!is_none).then_some(Duration::ZERO);
             HintsReply::new(policy::of_a_list(visitor).to_owned(), hints, wait).by_rules(rules)
         }

@@ -36,13 +36,16 @@ mod rates;
 mod reasons;
 mod rests;
 mod robots;
+mod room;
 mod samples;
 mod service_worker;
 mod shown;
 mod status;
 mod stubs;
+mod switch;
 mod times;
 mod who;
+mod worths;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -56,6 +59,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, StatusCode, Uri, header, request};
 use lull_cc::Timestamp;
 use lull_speculate::model::Model;
+use lull_speculate::scheduler::Parameters;
 use tokio::sync::{Notify, watch};
 
 use crate::policy::{self, Harmless, Policy};
@@ -78,6 +82,7 @@ use service_worker::Workers;
 use shown::Shown;
 use stubs::Stubs;
 use who::{Clients, Who};
+use worths::Worths;
 
 pub use access::Access;
 pub use caps::ByteCaps;
@@ -176,6 +181,7 @@ struct Shared {
     monitor: Monitor,
     caps: Caps,
     awaited: Awaited,
+    worths: Worths,
     lengths: Lengths,
     samples: Samples,
     stubs: Stubs,
@@ -203,9 +209,6 @@ struct Shared {
     off: AtomicBool,
     begun: Instant,
 }
-
-/// How often the file of the kill switch is looked for.
-const OFF_LOOK: Duration = Duration::from_secs(1);
 
 impl Nps {
     /// Prefetching by these settings, and by what `model` has learned and goes on to learn; it is
@@ -238,6 +241,7 @@ impl Nps {
             monitor: Monitor::new(settings.monitor.clone()),
             caps: Caps::new(settings.caps),
             awaited: Awaited::default(),
+            worths: Worths::default(),
             lengths: Lengths::default(),
             stubs: Stubs::default(),
             samples: Samples::new(&settings.rules.harmless),
@@ -255,7 +259,7 @@ impl Nps {
             robots_trouble: Mutex::new(Some("it was not asked for yet".to_owned())),
             refusal: Mutex::default(),
             left_out: Mutex::default(),
-            off: AtomicBool::new(is_there(settings.off_file.as_ref())),
+            off: AtomicBool::new(switch::is_there(settings.off_file.as_ref())),
             begun: Instant::now(),
             settings,
         };
@@ -349,6 +353,10 @@ impl Site for Nps {
         self.stop();
     }
 
+    fn schedules(&self) -> Option<Parameters> {
+        self.shared.settings.monitor.parameters.is_none().then(Parameters::default)
+    }
+
     fn started(&self, metrics: &Metrics, fetcher: Fetcher, listener: &Listener) {
         let _ = self.shared.listener.set(listener.clone());
         // A proxy starts once.
@@ -374,7 +382,8 @@ impl Site for Nps {
             tokio::select! {
                 () = robots::keep(&shared, fetcher.clone()) => {}
                 () = monitor::run(&shared, fetcher.clone()) => {}
-                () = look_for_the_switch(&shared) => {}
+                () = room::keep(&shared) => {}
+                () = switch::watch(&shared) => {}
                 () = keeping::beside(&shared) => {}
                 () = history::keep(&shared) => {}
                 _ = end.wait_for(|end| *end) => {}
@@ -531,21 +540,6 @@ fn asked_host(head: &request::Parts) -> Option<&[u8]> {
     }
 }
 
-/// Whether the file of the kill switch is there. Where nobody can say, it is: who throws the switch is
-/// not to find out too late that the proxy may not look into the folder.
-fn is_there(file: Option<&PathBuf>) -> bool {
-    file.is_some_and(|file| file.try_exists().unwrap_or(true))
-}
-
-/// Looks now and then whether the file of the kill switch is there.
-async fn look_for_the_switch(shared: &Shared) {
-    loop {
-        tokio::time::sleep(OFF_LOOK).await;
-        let is_off = is_there(shared.settings.off_file.as_ref());
-        shared.off.store(is_off, Ordering::Relaxed);
-    }
-}
-
 /// The path and query of a page.
 fn whole(url: &Uri) -> &str {
     url.path_and_query().map_or("/", PathAndQuery::as_str)
@@ -573,22 +567,4 @@ impl Draws {
 #[allow(clippy::disallowed_methods, reason = "the daemon reads the clock here, for all of NPS")]
 fn wall() -> SystemTime {
     SystemTime::now()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kill_switch_that_cannot_be_looked_for_is_thrown() {
-        let folder = tempfile::tempdir().unwrap();
-        let (file, turning) = (folder.path().join("off"), folder.path().join("turning"));
-        assert!(!is_there(None) && !is_there(Some(&file)));
-        assert!(!is_there(Some(&folder.path().join("no/folder"))));
-        std::fs::write(&file, "").unwrap();
-        assert!(is_there(Some(&file)));
-        // Root may look into every folder, so this stands for one that nobody else may look into.
-        std::os::unix::fs::symlink("turning", &turning).unwrap();
-        assert!(is_there(Some(&turning)));
-    }
 }

@@ -343,6 +343,35 @@ impl Monitor {
         self.state().budget.as_ref().is_some_and(Budget::is_paused)
     }
 
+    /// Whether nothing is fetched ahead while it learns. A scheduler sees demand by itself, so there the monitor is a second
+    /// signal only.
+    pub(super) fn bars_prefetches(&self) -> bool {
+        !self.is_second_signal() && self.is_paused()
+    }
+
+    /// Whether the proxy schedules prefetches by what it sees of demand, and probes only add to that.
+    pub(super) fn is_second_signal(&self) -> bool {
+        self.settings.parameters.is_none()
+    }
+
+    /// Whether there are probes at all. As a second signal there are, where the owner names what to ask for: for a server
+    /// that others use as well.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.is_second_signal() || !self.settings.objects.is_empty()
+    }
+
+    /// A client asks for a list, which the scheduler would give: none while probes say that the server is loaded.
+    pub(super) fn vetoes(&self, now: Timestamp) -> bool {
+        let mut state = self.state();
+        if self.is_wanted() {
+            if state.asked.is_none_or(|asked| now.saturating_since(asked) >= LOOK) {
+                self.wanted.notify_one();
+            }
+            state.asked = Some(now);
+        }
+        state.is_loaded(now)
+    }
+
     /// Whether the server has shown to be loaded last, and there is no budget left: what was hinted before
     /// is not to be fetched now.
     pub(super) fn is_spent(&self) -> bool {

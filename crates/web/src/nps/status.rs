@@ -10,7 +10,7 @@ use super::reasons::Reasons;
 use super::times::Counted;
 use super::{Shared, lock};
 use crate::policy::{CookieFigures, CookieVerdict};
-use crate::proxy::{Failure, Totals};
+use crate::proxy::{Failure, Totals, UpstreamScheduler};
 
 /// The dashboard's page. It asks for the status once a second, and needs nothing else.
 pub(super) const DASHBOARD: &str = include_str!("../../script/dashboard.html");
@@ -40,6 +40,8 @@ pub(super) fn json(shared: &Shared) -> Value {
         "prefetches": counts.prefetches.get(),
         "refused": counts.refused.get(),
         "unkept": counts.unkept.get(),
+        "not_now": counts.not_now.get(),
+        "scheduler": shared.scheduler().map(|of| scheduler(of)),
         "prefetched_bytes": counts.prefetched_bytes.get(),
         "used_bytes": counts.used_bytes.get(),
         "renewed": counts.renewed.get(),
@@ -58,6 +60,27 @@ pub(super) fn json(shared: &Shared) -> Value {
         "shadow_pages": counts.shadow_pages.get(),
         "shadow_hints": counts.shadow_hints.get(),
         "shadow_hits": counts.shadow_hits.get(),
+    })
+}
+
+/// The scheduler of the upstream, as it is now.
+fn scheduler(of: &UpstreamScheduler) -> Value {
+    let (now, totals) = (of.figures(), of.totals());
+    json!({
+        "limit": now.limit.limit,
+        "harm": now.limit.harm.map(|harm| harm.excess),
+        "harm_error": now.limit.harm.map(|harm| harm.error).filter(|error| error.is_finite()),
+        "slowdown": now.limit.slowdown,
+        "demand": now.demand,
+        "prefetches": now.prefetches,
+        "waiting": now.waiting,
+        "drain_rate": now.drain_rate,
+        "backs_off": now.is_backing_off,
+        "neighbour": now.has_neighbour,
+        "started": totals.started,
+        "aborted": totals.aborted,
+        "waited": totals.waited,
+        "full": totals.full,
     })
 }
 
@@ -208,6 +231,26 @@ pub(super) fn prometheus(shared: &Shared) -> String {
         "Pages in shadow mode that were on the list of the page before.",
         &[("", counts.shadow_hits.get())],
     );
+    if let Some(scheduler) = shared.scheduler() {
+        let of = scheduler.totals();
+        counter(
+            "scheduled_total",
+            "Prefetches, by what the scheduler of the server did with them.",
+            &[
+                ("{action=\"started\"}", of.started),
+                ("{action=\"aborted\"}", of.aborted),
+                ("{action=\"refused_after_waiting\"}", of.waited),
+                ("{action=\"refused_queue_full\"}", of.full),
+            ],
+        );
+        gauges_of(scheduler, &mut text);
+    }
+    let mut counter = |name: &str, help: &str, rows: &[(&str, u64)]| {
+        let _ = writeln!(text, "# HELP lull_web_{name} {help}\n# TYPE lull_web_{name} counter");
+        for (labels, value) in rows {
+            let _ = writeln!(text, "lull_web_{name}{labels} {value}");
+        }
+    };
     if let Some(totals) = shared.totals() {
         of_the_proxy(&totals, &mut counter);
     }
@@ -251,6 +294,35 @@ pub(super) fn prometheus(shared: &Shared) -> String {
         }
     }
     text
+}
+
+fn gauges_of(scheduler: &UpstreamScheduler, text: &mut String) {
+    let of = scheduler.figures();
+    let flag = |is: bool| f64::from(u8::from(is));
+    for (name, help, value) in [
+        ("limit_requests", "Requests that the server serves at a time.", of.limit.limit),
+        (
+            "harm_ratio",
+            "Part of their response time that visitors wait for prefetches.",
+            of.limit.harm.map_or(0.0, |harm| harm.excess),
+        ),
+        (
+            "slowdown_ratio",
+            "Response time without prefetches, as part of the usual one.",
+            of.limit.slowdown,
+        ),
+        ("demand_in_service", "Requests of visitors at the server.", of.demand as f64),
+        ("prefetches_in_service", "Prefetches at the server.", of.prefetches as f64),
+        ("prefetches_waiting", "Prefetches that wait for room.", of.waiting as f64),
+        ("backs_off", "Whether prefetches rest after failures.", flag(of.is_backing_off)),
+        ("has_neighbour", "Whether others load the server.", flag(of.has_neighbour)),
+    ] {
+        let _ = writeln!(
+            text,
+            "# HELP lull_web_scheduler_{name} {help}\n# TYPE lull_web_scheduler_{name} gauge\n\
+             lull_web_scheduler_{name} {value}"
+        );
+    }
 }
 
 fn of_the_proxy(totals: &Totals, counter: &mut impl FnMut(&str, &str, &[(&str, u64)])) {

@@ -16,6 +16,8 @@ pub(super) const CONFIRM: &str = "2";
 pub(super) const LOOK: &str = "0";
 /// What the proxy says when it refuses, and in its answer to that question.
 pub(super) const REFUSED: &str = "0";
+/// What the proxy says of a prefetch for which there was no room: it may be hinted again.
+pub(super) const NOT_NOW: &str = "3";
 
 /// The mark of a list of hints for this visitor.
 pub fn of_a_list(visitor: Visitor) -> &'static str {

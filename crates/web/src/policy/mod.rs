@@ -432,6 +432,11 @@ pub fn refused() -> response::Parts {
     head
 }
 
+/// Says of a refusal that the same prefetch may come again later.
+pub fn not_now(headers: &mut HeaderMap) {
+    headers.insert(MARK, HeaderValue::from_static(marks::NOT_NOW));
+}
+
 /// What a browser gets whose copy is good for so long. `Vary` and the rest stay as they are stored with
 /// the copy: nothing is kept here that would say them.
 fn not_modified(tag: &CopyTag, left: Duration) -> Option<response::Parts> {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use lull_transport::Carrier;
+use tokio::sync::Notify;
 
 use super::limits::Permit;
 use super::metrics::Opened;
@@ -34,6 +35,8 @@ pub struct Connection {
     wanted: AtomicU8,
     actual: AtomicU8,
     turns: Mutex<Turns>,
+    /// Somebody waits for what is fetched ahead.
+    hurried: Notify,
     /// The task of a connection in the background.
     owner: Mutex<Option<Waker>>,
     /// What the watch needs to know, see [`Snapshot`].
@@ -146,6 +149,7 @@ impl Connection {
             wanted: AtomicU8::new(DEMAND),
             actual: AtomicU8::new(DEMAND),
             turns: Mutex::default(),
+            hurried: Notify::new(),
             owner: Mutex::default(),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -225,7 +229,18 @@ impl Connection {
             // Its body has ended, and what is left of it is in the buffers.
             turns.end();
         }
+        drop(turns);
         self.put(Place::Demand);
+        self.hurried.notify_waiters();
+    }
+
+    /// Comes when somebody waits for what is fetched ahead over this connection.
+    pub(crate) async fn is_hurried(&self) {
+        // Before it is looked, or it could be missed.
+        let hurried = self.hurried.notified();
+        if !self.turns().is_awaited {
+            hurried.await;
+        }
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {

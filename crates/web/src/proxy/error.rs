@@ -134,6 +134,8 @@ pub enum Failure {
     Garbage,
     /// As many requests as allowed are with the upstream already.
     Busy,
+    /// A prefetch for which there was no room at the upstream for too long, or which was stopped because demand came.
+    NotNow,
     /// The client's request is malformed or over a limit.
     Refused,
     /// The client went away, or stopped sending its request.
@@ -142,7 +144,7 @@ pub enum Failure {
 
 impl Failure {
     /// All of them, in the order of [`index`](Self::index).
-    pub const ALL: [Failure; 9] = [
+    pub const ALL: [Failure; 10] = [
         Failure::Unreachable,
         Failure::ConnectTimeout,
         Failure::HeadTimeout,
@@ -150,6 +152,7 @@ impl Failure {
         Failure::Reset,
         Failure::Garbage,
         Failure::Busy,
+        Failure::NotNow,
         Failure::Refused,
         Failure::Client,
     ];
@@ -169,6 +172,7 @@ impl Failure {
             Failure::Reset => "reset",
             Failure::Garbage => "garbage",
             Failure::Busy => "busy",
+            Failure::NotNow => "not_now",
             Failure::Refused => "refused",
             Failure::Client => "client",
         }
@@ -181,7 +185,7 @@ impl Failure {
             Failure::ConnectTimeout | Failure::HeadTimeout | Failure::BodyTimeout => {
                 StatusCode::GATEWAY_TIMEOUT
             }
-            Failure::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Failure::Busy | Failure::NotNow => StatusCode::SERVICE_UNAVAILABLE,
             Failure::Refused | Failure::Client => StatusCode::BAD_REQUEST,
         }
     }
@@ -197,6 +201,7 @@ impl std::fmt::Display for Failure {
             Failure::Reset => "the site's server closed the connection",
             Failure::Garbage => "the site's server did not answer in HTTP",
             Failure::Busy => "too many requests are under way",
+            Failure::NotNow => "the site's server has no room for prefetches now",
             Failure::Refused => "the request is malformed",
             Failure::Client => "the request broke off",
         })

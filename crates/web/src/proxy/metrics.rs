@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Semaphore;
 
 use super::error::Failure;
+use super::scheduler::UpstreamScheduler;
 
 /// The counters of one thread, on cache lines of their own.
 #[derive(Debug, Default)]
@@ -81,17 +82,28 @@ pub struct Metrics {
     /// Requests that may still go to the upstream, of so many at a time.
     pub(crate) upstream_room: Arc<Semaphore>,
     upstream_requests: usize,
+    pub(crate) scheduler: Option<Arc<UpstreamScheduler>>,
 }
 
 impl Metrics {
-    pub(crate) fn new(threads: usize, upstream_requests: usize) -> Self {
+    pub(crate) fn new(
+        threads: usize,
+        upstream_requests: usize,
+        scheduler: Option<Arc<UpstreamScheduler>>,
+    ) -> Self {
         let upstream_requests = upstream_requests.min(Semaphore::MAX_PERMITS);
         Metrics {
             threads: (0..threads).map(|_| Arc::default()).collect(),
             refused_connections: Arc::default(),
             upstream_room: Arc::new(Semaphore::new(upstream_requests)),
             upstream_requests,
+            scheduler,
         }
+    }
+
+    /// Where prefetches wait for room at the upstream, if they do.
+    pub fn scheduler(&self) -> Option<&Arc<UpstreamScheduler>> {
+        self.scheduler.as_ref()
     }
 
     /// Whether more than half of the requests that may be with the upstream at a time are not there.
@@ -158,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_threads_are_summed() {
-        let metrics = Metrics::new(2, 1);
+        let metrics = Metrics::new(2, 1, None);
         metrics.threads[0].requests.increment();
         metrics.threads[1].requests.add(2);
         metrics.threads[1].count_response(404);
@@ -173,7 +185,7 @@ mod tests {
     #[test]
     fn half_of_the_upstream_is_for_visitors() {
         for (all, ahead) in [(1, 1), (2, 1), (3, 2), (20, 10)] {
-            let metrics = Metrics::new(1, all);
+            let metrics = Metrics::new(1, all, None);
             let mut permits = Vec::new();
             while metrics.has_room_ahead() {
                 permits.push(Arc::clone(&metrics.upstream_room).try_acquire_owned().unwrap());

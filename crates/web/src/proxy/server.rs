@@ -21,6 +21,7 @@ use super::io::Switch;
 use super::limits::{Bounds, Gate, raise_descriptors};
 use super::metrics::{Counter, Counters, Metrics, Opened};
 use super::pool::Connector;
+use super::scheduler::UpstreamScheduler;
 use super::site::Site;
 use super::sockets::{self, Inherited};
 use super::worker::{Arrival, Common, Phase, Worker};
@@ -122,7 +123,8 @@ impl Server {
             || thread::available_parallelism().map_or(1, |count| count.get()),
             |given| given.get(),
         );
-        let metrics = Metrics::new(threads, bounds.upstream_requests);
+        let scheduler = site.as_ref().and_then(|site| site.schedules()).map(UpstreamScheduler::new);
+        let metrics = Metrics::new(threads, bounds.upstream_requests, scheduler);
         let log = match &config.access_log {
             Some(to) => Some(Log::start(to, listener.clone())?),
             None => None,
@@ -131,6 +133,7 @@ impl Server {
         let common = Common {
             connector: Arc::new(Connector::new(&config, listener.clone())?),
             upstream_room: Arc::clone(&metrics.upstream_room),
+            scheduler: metrics.scheduler.clone(),
             log: log.as_ref().map(Log::sender),
             switch: Arc::new(Switch {
                 options: config.background.clone(),

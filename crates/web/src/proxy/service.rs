@@ -8,6 +8,7 @@ use http::header::{HOST, UPGRADE};
 use http::{Request, Response, StatusCode, Version, request};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
+use lull_speculate::scheduler::End;
 
 use super::access_log::Line;
 use super::body::{Body, RequestBody, Upload};
@@ -15,6 +16,7 @@ use super::connection::{Connection, Counted, Turn};
 use super::error::Failure;
 use super::headers::{self, Checked, Forwarding, Framing};
 use super::location::PublicOrigin;
+use super::prefetch::Sending;
 use super::reply::{Account, Reply};
 use super::site::Decision;
 use super::spool;
@@ -135,7 +137,21 @@ async fn forward(
     let public =
         PublicOrigin::new(said(headers::X_FORWARDED_PROTO), said(headers::X_FORWARDED_HOST));
     let waiting = Counted::waiting_for_upstream(connection);
-    let is_ahead = account.exchange.as_ref().is_some_and(|exchange| exchange.is_ahead());
+    let priority = account.exchange.as_ref().and_then(|exchange| exchange.prefetch());
+    let is_ahead = priority.is_some();
+    if let (Some(priority), Some(scheduler)) = (priority, &worker.scheduler) {
+        let sending = Sending { worker, connection, scheduler, priority };
+        let request = Request::from_parts(head, body);
+        let (mut head, body) = sending.send(request, account).await?;
+        if let Some(public) = &public {
+            public.rewrite(&mut head.headers, &config.upstream);
+        }
+        let body = match &mut account.exchange {
+            Some(exchange) => exchange.response(&mut head, body),
+            None => body,
+        };
+        return Ok(Response::from_parts(head, body));
+    }
     let permit = match Arc::clone(&worker.upstream_room).try_acquire_owned() {
         Ok(permit) => permit,
         // Its place in the queue is a visitor's.
@@ -149,6 +165,8 @@ async fn forward(
         }
     };
     let mut request = Request::from_parts(head, body);
+    let mut place =
+        worker.scheduler.as_ref().map(|scheduler| scheduler.demand(request.uri().path()));
     if let Some(upload) = upload.as_ref().filter(|upload| !upload.is_open()) {
         let upload = Arc::clone(upload);
         hyper::ext::on_informational(&mut request, move |response| {
@@ -163,6 +181,10 @@ async fn forward(
     // Of an upload more may have come later.
     account.note_first_byte(upload.is_none().then_some(sent));
     let is_upgrade = upstream::is_upgrade(&response);
+    if let Some(place) = &mut place {
+        let says_nothing = upload.is_some() || response.status().is_server_error();
+        place.head(if says_nothing { End::Cancelled } else { End::Served });
+    }
     let (mut head, incoming) = response.into_parts();
     headers::to_client(&mut head, upgrade.is_some()).map_err(|_| Failure::Garbage)?;
     if let Some(public) = &public {
@@ -179,15 +201,11 @@ async fn forward(
         }
         return Ok(Response::from_parts(head, Body::empty()));
     }
-    let body = UpstreamBody::new(incoming, link, worker, connection, permit);
+    let body = UpstreamBody::new(incoming, link, worker, connection, permit, place);
     let Some(exchange) = &mut account.exchange else {
         return Ok(Response::from_parts(head, Body::upstream(body)));
     };
-    let body = if exchange.is_ahead() {
-        spool::spooled(body, &worker.spools)
-    } else {
-        Body::upstream(body)
-    };
+    let body = if is_ahead { spool::spooled(body, &worker.spools) } else { Body::upstream(body) };
     let body = exchange.response(&mut head, body);
     Ok(Response::from_parts(head, body))
 }

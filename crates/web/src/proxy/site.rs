@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response, request, response};
+use lull_speculate::scheduler::Parameters;
 
 use super::access_log::VisitLog;
 use super::body::{Body, RequestBody};
@@ -21,6 +22,11 @@ use super::server::Address;
 ///
 /// It is called on the threads that carry the traffic: whatever takes long goes elsewhere.
 pub trait Site: Send + Sync + 'static {
+    /// How prefetches wait for room at the upstream; none if they do not.
+    fn schedules(&self) -> Option<Parameters> {
+        None
+    }
+
     /// Is told once, before the first request, where the counters are and who hears of events, and
     /// is given what it may ask the upstream by.
     fn started(&self, metrics: &Metrics, fetcher: Fetcher, listener: &Listener) {
@@ -95,13 +101,22 @@ pub type Answerer = Box<
     dyn FnOnce(Request<RequestBody>) -> Pin<Box<dyn Future<Output = Response<Body>> + Send>> + Send,
 >;
 
+/// How much a prefetch is worth, among those that wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PrefetchPriority {
+    /// Its client, which may have a share of the queue.
+    pub client: u64,
+    /// Above zero, in any unit.
+    pub priority: f64,
+}
+
 /// What is kept for one request that goes upstream.
 pub trait Exchange: Send {
-    /// Whether nobody waits for the answer yet. Then it is taken from the upstream, as far as it is
-    /// small, before its client takes it; and where the upstream has as many requests as it may have,
-    /// this one waits for no place there.
-    fn is_ahead(&self) -> bool {
-        false
+    /// Its priority, if it is a prefetch: nobody waits for the answer. Then it is taken from the upstream, as far as it is
+    /// small, before its client takes it. It waits until the upstream has room, where the proxy [schedules](Site::schedules)
+    /// that; otherwise it fails at once if the upstream has as many requests as it may have.
+    fn prefetch(&self) -> Option<PrefetchPriority> {
+        None
     }
 
     /// Looks at the head of the upstream's response, less the headers that are not to be passed

@@ -3,15 +3,18 @@
 //! Who fetches ahead takes an answer slowly, on purpose, and would hold a connection to the upstream,
 //! and one of the requests that may be there at a time, for as long. So what is small enough lies here.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 
 use super::body::Body;
 use super::error::Failure;
@@ -22,10 +25,16 @@ const MOST_BYTES: usize = 256 << 10;
 /// Answers of one thread that may. Others pass as they are taken.
 pub(crate) const MOST_ANSWERS: usize = 128;
 
+/// An answer that is still coming so long after its head waits for nothing at the upstream that could be given back: the
+/// scheduler does not count it any more either, nor stop it.
+const HELD: Duration = lull_speculate::scheduler::BODY;
+
 /// What is taken: a frame, what went wrong, or the end.
 type Taken = Option<Result<Frame<Bytes>, Failure>>;
 
 struct Spool {
+    /// What was taken already.
+    held: VecDeque<Taken>,
     taken: UnboundedReceiver<Taken>,
     /// Bytes for which there is room.
     room: Arc<Semaphore>,
@@ -34,17 +43,49 @@ struct Spool {
     _place: OwnedSemaphorePermit,
 }
 
+/// The same, once all of it is here, or a half of what may lie here, or [`HELD`] has passed.
+///
+/// # Errors
+/// If it broke off by then.
+pub(crate) async fn held(body: UpstreamBody, places: &Arc<Semaphore>) -> Result<Body, Failure> {
+    let mut spool = match spool(body, places) {
+        Ok(spool) => spool,
+        Err(body) => return Ok(Body::upstream(body)),
+    };
+    let (mut bytes, until) = (0, Instant::now() + HELD);
+    while bytes < MOST_BYTES / 2 {
+        let Ok(taken) = timeout_at(until, spool.taken.recv()).await else { break };
+        match taken.unwrap_or(Some(Err(Failure::Reset))) {
+            Some(Err(failure)) => return Err(failure),
+            Some(Ok(frame)) => {
+                bytes += weight(&frame) as usize;
+                spool.held.push_back(Some(Ok(frame)));
+            }
+            None => {
+                spool.held.push_back(None);
+                break;
+            }
+        }
+    }
+    Ok(Body::wrap(spool))
+}
+
 /// `body`, which is taken by a task of its own from now on, if there is a place for it.
 pub(crate) fn spooled(body: UpstreamBody, places: &Arc<Semaphore>) -> Body {
+    spool(body, places).map_or_else(Body::upstream, Body::wrap)
+}
+
+/// Gives it back if there is no place, or nothing to take.
+fn spool(body: UpstreamBody, places: &Arc<Semaphore>) -> Result<Spool, UpstreamBody> {
     if body.is_end_stream() {
-        return Body::upstream(body);
+        return Err(body);
     }
-    let Ok(place) = Arc::clone(places).try_acquire_owned() else { return Body::upstream(body) };
+    let Ok(place) = Arc::clone(places).try_acquire_owned() else { return Err(body) };
     let (to, taken) = unbounded_channel();
     let room = Arc::new(Semaphore::new(MOST_BYTES));
     let rest = body.size_hint().exact();
     tokio::spawn(take(body, to, Arc::clone(&room)));
-    Body::wrap(Spool { taken, room, rest, _place: place })
+    Ok(Spool { held: VecDeque::new(), taken, room, rest, _place: place })
 }
 
 /// Takes an answer to its end, or until nobody wants it.
@@ -96,7 +137,10 @@ impl HttpBody for Spool {
             return Poll::Ready(None);
         }
         // Without a word about the end it is none.
-        let taken = ready!(self.taken.poll_recv(cx)).unwrap_or(Some(Err(Failure::Reset)));
+        let taken = match self.held.pop_front() {
+            Some(held) => held,
+            None => ready!(self.taken.poll_recv(cx)).unwrap_or(Some(Err(Failure::Reset))),
+        };
         match &taken {
             Some(Ok(frame)) => {
                 self.room.add_permits(weight(frame) as usize);

@@ -26,6 +26,7 @@ use super::body::{RequestBody, Upload};
 use super::connection::{Connection, Counted};
 use super::error::Failure;
 use super::io::UpstreamIo;
+use super::scheduler::Place;
 use super::worker::Worker;
 use crate::authentication;
 
@@ -252,7 +253,7 @@ pub(crate) async fn send(
 }
 
 /// The same request, if it may be sent twice.
-fn copy(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+pub(crate) fn copy(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     may_be_repeated(request).then(|| {
         let mut copy = Request::new(RequestBody::empty());
         *copy.method_mut() = Method::clone(request.method());
@@ -281,6 +282,8 @@ pub(crate) struct UpstreamBody {
     waiting: Option<Counted>,
     /// Until the answer is here, whenever its client takes the last of it, and the request has gone.
     permit: Option<OwnedSemaphorePermit>,
+    /// Its place in the schedule of the upstream, if there is one.
+    place: Option<Place>,
 }
 
 impl UpstreamBody {
@@ -290,6 +293,7 @@ impl UpstreamBody {
         worker: &Arc<Worker>,
         connection: &Arc<Connection>,
         permit: OwnedSemaphorePermit,
+        place: Option<Place>,
     ) -> Self {
         let mut body = UpstreamBody {
             incoming,
@@ -298,6 +302,7 @@ impl UpstreamBody {
             connection: Arc::clone(connection),
             waiting: None,
             permit: Some(permit),
+            place,
         };
         if body.incoming.is_end_stream() {
             body.settle();
@@ -308,6 +313,9 @@ impl UpstreamBody {
     /// The response is here: keeps the connection if it can be used again.
     fn settle(&mut self) {
         let Some(mut link) = self.link.take() else { return };
+        if let Some(place) = self.place.take() {
+            place.finish();
+        }
         if link.is_reusable() {
             self.worker.pool.put(link);
         } else if link.is_uploading()
@@ -363,6 +371,11 @@ impl HttpBody for UpstreamBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
         let mut unheard = Context::from_waker(Waker::noop());
+        if self.place.as_ref().is_some_and(|place| place.is_aborted(cx)) {
+            // The upstream sees that its connection is closed.
+            (self.link, self.place, self.permit) = (None, None, None);
+            return Poll::Ready(Some(Err(Failure::NotNow)));
+        }
         // First what has come already: only when it is taken is there room for more.
         let mut polled = Pin::new(&mut self.incoming).poll_frame(&mut unheard);
         if polled.is_pending()

@@ -31,6 +31,7 @@ use super::limits::Permit;
 use super::metrics::{Counters, Opened};
 use super::pool::{BUFFER_BYTES, Connector, LEAST_HEADER_BYTES, Pool};
 use super::reply::Reply;
+use super::scheduler::UpstreamScheduler;
 use super::service;
 use super::site::Site;
 use super::spool;
@@ -66,6 +67,8 @@ pub(crate) struct Worker {
     pub(crate) site: Option<Arc<dyn Site>>,
     /// Requests that may still go to the upstream, over all threads.
     pub(crate) upstream_room: Arc<Semaphore>,
+    /// Where prefetches wait for room there.
+    pub(crate) scheduler: Option<Arc<UpstreamScheduler>>,
     /// Places for answers that are taken before their clients take them.
     pub(crate) spools: Arc<Semaphore>,
     pub(crate) log: Option<LogSender>,
@@ -100,6 +103,8 @@ pub(crate) struct Common {
     pub(crate) connector: Arc<Connector>,
     pub(crate) site: Option<Arc<dyn Site>>,
     pub(crate) upstream_room: Arc<Semaphore>,
+    /// Where prefetches wait for room there.
+    pub(crate) scheduler: Option<Arc<UpstreamScheduler>>,
     pub(crate) log: Option<LogSender>,
     pub(crate) switch: Arc<Switch>,
     pub(crate) idle_per_thread: usize,
@@ -133,6 +138,7 @@ impl Worker {
             counters,
             site: common.site.clone(),
             upstream_room: Arc::clone(&common.upstream_room),
+            scheduler: common.scheduler.clone(),
             spools: Arc::new(Semaphore::new(spool::MOST_ANSWERS)),
             log: common.log.clone(),
             switch: Arc::clone(&common.switch),

@@ -167,7 +167,7 @@ fn what_is_fetched_ahead_does_not_stay_at_the_upstream_for_as_long_as_its_client
     });
     drop(runtime);
     let totals = site.proxy.wait("end", |totals| totals.open_connections == 0);
-    assert_eq!(totals.failures, [0; 9]);
+    assert_eq!(totals.failures, [0; 10]);
 }
 
 #[test]

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use crate::common::{Away, Peer, get, header, mirror, proxy, proxy_with, upstream};
 use http::{Response, StatusCode, request};
 use lull_testing::free_port;
-use lull_web::proxy::{AccessLog, Body, Connection, Decision, Event, Exchange, Failure, Site};
+use lull_web::proxy::{
+    AccessLog, Body, Connection, Decision, Event, Exchange, Failure, PrefetchPriority, Site,
+};
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -329,8 +331,8 @@ impl Site for Ahead {
 }
 
 impl Exchange for Ahead {
-    fn is_ahead(&self) -> bool {
-        true
+    fn prefetch(&self) -> Option<PrefetchPriority> {
+        Some(PrefetchPriority { client: 1, priority: 1.0 })
     }
 
     fn failed(&mut self, _: Failure) -> Option<Response<Body>> {

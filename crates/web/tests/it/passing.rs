@@ -163,7 +163,7 @@ fn answers_without_a_body_have_none() {
     client.send("HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_eq!(client.rest().body, b"");
     let failures = proxy.totals().failures;
-    assert_eq!(failures, [0; 9]);
+    assert_eq!(failures, [0; 10]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod in_halves;
 mod opting_out;
 mod replies;
 mod robots;
+mod scheduling;
 mod signing_in;
 
 use std::io::Write as _;

@@ -122,7 +122,7 @@ fn a_site_answers_by_itself() {
     let answer = client.rest();
     assert_eq!((answer.header("content-length"), answer.text().as_str()), (Some("5"), ""));
     let totals = proxy.wait("ends", |totals| totals.responses[2] == 3);
-    assert_eq!(totals.failures, [0; 9]);
+    assert_eq!(totals.failures, [0; 10]);
 }
 
 #[test]

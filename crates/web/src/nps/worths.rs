@@ -1,0 +1,69 @@
+//! What prefetches are worth among those that wait: by their place on the list that named them.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Mutex;
+
+use super::lock;
+use crate::policy::Client;
+use crate::protocol::Hint;
+
+/// Hints that are remembered. Of two that share a place the later one counts, so memory is bounded.
+const PLACES: usize = 1 << 13;
+/// What is not known to be on a list, such as the pages of an older list.
+const UNKNOWN: f64 = 0.1;
+/// What the visitor points at, which is mostly clicked within a second.
+const POINTED: f64 = 4.0;
+
+/// The hints of the last lists.
+#[derive(Debug)]
+pub(super) struct Worths {
+    key: RandomState,
+    places: Mutex<Box<[(u64, f32)]>>,
+}
+
+impl Default for Worths {
+    fn default() -> Self {
+        Worths { key: RandomState::new(), places: Mutex::new(vec![(0, 0.0); PLACES].into()) }
+    }
+}
+
+impl Worths {
+    /// A client has a list, the best first.
+    pub(super) fn listed(&self, client: Client, hints: &[Hint]) {
+        let mut places = lock(&self.places);
+        for (rank, hint) in hints.iter().enumerate() {
+            let worth = if hint.pointed { POINTED } else { 1.0 / (rank + 1) as f64 };
+            let key = self.key.hash_one((client, hint.url.as_str()));
+            places[key as usize % PLACES] = (key, worth as f32);
+        }
+    }
+
+    /// The worth of a page that a client fetches ahead.
+    pub(super) fn of(&self, client: Client, url: &str) -> f64 {
+        let key = self.key.hash_one((client, url));
+        let (of, worth) = lock(&self.places)[key as usize % PLACES];
+        if of == key { worth.into() } else { UNKNOWN }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Kind;
+
+    #[test]
+    fn prefetch_is_worth_more_the_earlier_it_is_on_the_list() {
+        let hint = |url: &str, pointed| Hint {
+            url: url.into(),
+            kind: Kind::Document,
+            bytes: None,
+            pointed,
+            by: None,
+        };
+        let worths = Worths::default();
+        worths.listed(Client(1), &[hint("/a", false), hint("/b", false), hint("/c", true)]);
+        let of = |url| worths.of(Client(1), url);
+        assert!(of("/a") > of("/b") && of("/b") > of("/d") && of("/c") > of("/a"));
+        assert_eq!(worths.of(Client(2), "/a"), UNKNOWN);
+    }
+}

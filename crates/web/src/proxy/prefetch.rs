@@ -1,0 +1,103 @@
+//! A prefetch on its way: it waits for room at the upstream, is sent, and is sent again if demand has come before its
+//! answer was here.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::{Request, StatusCode, response};
+use lull_speculate::scheduler::End;
+
+use super::body::{Body, RequestBody};
+use super::connection::Connection;
+use super::error::Failure;
+use super::headers;
+use super::reply::Account;
+use super::scheduler::{Place, UpstreamScheduler};
+use super::site::PrefetchPriority;
+use super::spool;
+use super::upstream::{self, Answer, UpstreamBody};
+use super::worker::Worker;
+
+/// Who sends a prefetch, and by what.
+pub(crate) struct Sending<'a> {
+    pub(crate) worker: &'a Arc<Worker>,
+    pub(crate) connection: &'a Arc<Connection>,
+    pub(crate) scheduler: &'a Arc<UpstreamScheduler>,
+    pub(crate) priority: PrefetchPriority,
+}
+
+impl Sending<'_> {
+    /// The answer, which is here as far as it is small: so a client does not see that it was aborted in between. Once
+    /// somebody waits for it, it is demand like any other.
+    ///
+    /// # Errors
+    /// [`Failure::NotNow`] if there was no room for too long; what went wrong at the upstream otherwise.
+    pub(crate) async fn send(
+        &self,
+        request: Request<RequestBody>,
+        account: &mut Account,
+    ) -> Result<(response::Parts, Body), Failure> {
+        let (begun, mut next) = (Instant::now(), Some(request));
+        let path = next.as_ref().map_or_else(String::new, |one| one.uri().path().to_owned());
+        while let Some(request) = next.take() {
+            next = upstream::copy(&request);
+            let place = tokio::select! {
+                biased;
+                () = self.connection.is_hurried() => self.scheduler.demand(&path),
+                place = self.scheduler.prefetch(self.priority, begun.elapsed()) => place?,
+            };
+            match self.attempt(request, &path, place, account).await {
+                Err(Failure::NotNow) => {}
+                result => return result,
+            }
+        }
+        Err(Failure::NotNow)
+    }
+
+    /// Sends it once. [`Failure::NotNow`] means that it was aborted.
+    async fn attempt(
+        &self,
+        request: Request<RequestBody>,
+        path: &str,
+        mut place: Place,
+        account: &mut Account,
+    ) -> Result<(response::Parts, Body), Failure> {
+        let Ok(permit) = Arc::clone(&self.worker.upstream_room).try_acquire_owned() else {
+            return Err(Failure::Busy);
+        };
+        let patience = self.worker.config.timeouts.head;
+        let mut answer = pin!(upstream::send(self.worker, request, None, patience));
+        let answer = loop {
+            tokio::select! {
+                biased;
+                () = place.aborted() => return Err(Failure::NotNow),
+                () = self.connection.is_hurried(), if place.is_prefetch() => {
+                    place = self.scheduler.demand(path);
+                }
+                answer = &mut answer => break answer,
+            }
+        };
+        let Answer { response, link, sent } = match answer {
+            Ok(answer) => answer,
+            Err(failure) => {
+                place.fail();
+                return Err(failure);
+            }
+        };
+        if upstream::is_upgrade(&response) {
+            return Err(Failure::Garbage);
+        }
+        let is_refused = matches!(
+            response.status(),
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+        );
+        place.head(if is_refused { End::Failed } else { End::Served });
+        account.note_first_byte(Some(sent));
+        let (mut head, incoming) = response.into_parts();
+        headers::to_client(&mut head, false).map_err(|_| Failure::Garbage)?;
+        let body =
+            UpstreamBody::new(incoming, link, self.worker, self.connection, permit, Some(place));
+        Ok((head, spool::held(body, &self.worker.spools).await?))
+    }
+}
