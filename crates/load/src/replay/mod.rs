@@ -125,6 +125,8 @@ pub struct Settings {
     pub mode: Mode,
     /// What lists hold, where the replay makes them itself.
     pub listed: Listed,
+    /// Whether fetches say `X-Lull: 1`, for a `lull web` that schedules them.
+    pub marked: bool,
     /// What dummies are.
     pub dummy: String,
     /// Connections that a client has for demand; browsers have six.

@@ -108,6 +108,10 @@ pub(crate) struct ReplayArgs {
     /// the default is the requested path
     #[arg(long, value_name = "PATH", value_parser = path)]
     dummy: Option<String>,
+    /// Send X-Lull: 1 with prefetches, so that the 'lull web' at --ahead-to schedules them. It needs
+    /// --trust-forwarded there, to tell clients apart
+    #[arg(long)]
+    marked: bool,
     /// Path that the monitor requests [default: the dummy, or /]
     #[arg(long, value_name = "PATH", value_parser = path)]
     probe: Option<String>,
@@ -298,6 +302,7 @@ fn settings(args: &ReplayArgs) -> Settings {
             Some(_) => Listed::Dummies,
             None => Listed::Predicted { threshold: args.threshold },
         },
+        marked: args.marked,
         dummy: dummy.unwrap_or_else(|| "/".to_owned()),
         connections: args.connections.max(1),
         codings: args.accept_encoding.clone(),

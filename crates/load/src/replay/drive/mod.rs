@@ -194,7 +194,7 @@ impl<'a> Replay<'a> {
             client: if is_one { client() } else { client().fetching_elsewhere() },
             demand: Lane::new(settings.connections),
             ahead: Lane::new(1),
-            mark: None,
+            mark: settings.marked.then(|| HeaderValue::from_static("1")),
             running: None,
         };
         let seats = (0..trace.clients).map(|_| seat()).collect();
