@@ -63,12 +63,18 @@ pub(super) struct PrefetchArgs {
     /// repeated
     #[arg(long, value_name = "NAME", conflicts_with = "plain")]
     harmless_cookie: Vec<String>,
-    /// Path of a public object that the monitor requests. May be repeated [default: the most wanted page, the
-    /// most wanted part of pages, and a slow page]
+    /// What decides how much is prefetched. "scheduler": the proxy sends a prefetch when the server has room, which
+    /// it learns from visitors' requests. "probes": the monitor sets a rate by the response times of probes. "paper":
+    /// like "probes", by the rules of SSR 5.2.2, for experiments; needs --paper-budget
+    #[arg(long, value_name = "HOW", conflicts_with = "plain", default_value = "scheduler")]
+    budget: Budget,
+    /// Path of a public object that is probed. May be repeated. With --budget scheduler, for a server that
+    /// others use as well: nothing is prefetched while probes are late [default with --budget probes: the most wanted
+    /// page, the most wanted part of pages, and a slow page]
     #[arg(long, value_name = "PATH", conflicts_with = "plain")]
     probe: Vec<String>,
-    /// For experiments: use the paper's budget (SSR 5.2.2), with probes that are late from this many seconds
-    /// on. It grows by one, never doubles, and grants lists at random. Once for each --probe
+    /// For experiments: with --budget paper, probes are late from this many seconds on. The budget grows by one,
+    /// never doubles, and grants lists at random. Once for each --probe
     #[arg(long, value_name = "S", conflicts_with = "plain", requires = "probe",
         value_parser = seconds)]
     paper_budget: Vec<Duration>,
@@ -133,10 +139,33 @@ fn access(file: Option<&Path>) -> anyhow::Result<Access> {
     })
 }
 
-/// The budget's parameters for so many objects; none for those that Lull ships.
-fn budget(late_from: &[Duration], objects: usize) -> anyhow::Result<Option<Parameters>> {
+/// How much is prefetched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Budget {
+    #[default]
+    Scheduler,
+    Probes,
+    Paper,
+}
+
+/// The parameters of the epochs' budget for so many objects; none where the upstream's scheduler takes its place.
+fn budget(
+    how: Budget,
+    late_from: &[Duration],
+    objects: usize,
+) -> anyhow::Result<Option<Parameters>> {
     match late_from.len() {
+        0 if how == Budget::Paper => {
+            let text =
+                "--budget paper needs --paper-budget: from when on a response to a probe is late";
+            Err(crate::Misuse(text.into()).into())
+        }
+        0 if how == Budget::Probes => Ok(Some(Parameters::shipped(objects.max(1)))),
         0 => Ok(None),
+        _ if how == Budget::Probes => {
+            let text = "--paper-budget is for --budget paper: leave it out with --budget probes";
+            Err(crate::Misuse(text.into()).into())
+        }
         count if count == objects => Ok(Some(Parameters::paper(late_from.iter().copied()))),
         count => {
             let text = format!("--paper-budget is there {count} times, and --probe {objects}");
@@ -207,7 +236,7 @@ impl PrefetchArgs {
             forwarded_before: trust_forwarded.map_or(0, |count| count.get() - 1),
             monitor: MonitorSettings {
                 objects: self.probe.clone(),
-                parameters: budget(&self.paper_budget, self.probe.len())?,
+                parameters: budget(self.budget, &self.paper_budget, self.probe.len())?,
             },
             caps: ByteCaps {
                 visitor: Bytes(self.visitor_bytes),
@@ -320,9 +349,16 @@ mod tests {
     #[test]
     fn the_papers_budget_has_a_time_for_each_object() {
         let times = [Duration::from_millis(10), Duration::from_millis(120)];
-        assert_eq!(budget(&[], 2).unwrap(), None);
-        assert_eq!(budget(&times, 2).unwrap(), Some(Parameters::paper(times)));
-        assert!(budget(&times, 1).unwrap_err().is::<crate::Misuse>());
+        assert_eq!(budget(Budget::Scheduler, &[], 2).unwrap(), None);
+        assert_eq!(budget(Budget::Probes, &[], 2).unwrap(), Some(Parameters::shipped(2)));
+        for how in [Budget::Scheduler, Budget::Paper] {
+            assert_eq!(budget(how, &times, 2).unwrap(), Some(Parameters::paper(times)));
+        }
+        let misuses =
+            [(Budget::Paper, &[][..], 2), (Budget::Probes, &times, 2), (Budget::Paper, &times, 1)];
+        for (how, times, objects) in misuses {
+            assert!(budget(how, times, objects).unwrap_err().is::<crate::Misuse>());
+        }
     }
 
     #[test]
