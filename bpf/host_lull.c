@@ -23,7 +23,7 @@ static void host_init(struct lull_path *path)
 static void host_join(struct lull_path *path, struct lull_member *member, u64 now_us)
 {
 	(void)now_us;
-	lull_join(path, member);
+	lull_join(path, member, 1 + path->members * 9);
 }
 
 static void host_leave(struct lull_path *path, struct lull_member *member, u64 now_us)
@@ -42,7 +42,7 @@ static void host_foreground(struct lull_path *path, const struct host_event *eve
 	struct lull_foreground f = {
 		.connected_us = event->delivered,
 		.data_us = event->prior_delivered,
-		.recent_bytes = event->acked,
+		.bytes = event->acked,
 	};
 
 	lull_on_foreground(path, event->now_us, &f);

@@ -65,7 +65,7 @@ static void host_init(HOST_PATH *path);
 static void host_join(HOST_PATH *path, HOST_MEMBER *member, u64 now_us);
 static void host_leave(HOST_PATH *path, HOST_MEMBER *member, u64 now_us);
 static bool host_leads(const HOST_PATH *path, const HOST_MEMBER *member);
-/* Of a path: when the host's foreground last connected and sent, and how many bytes of late, in
+/* Of a path: when the host's foreground last connected and sent, and how many bytes so far, in
  * the words `delivered`, `prior_delivered` and `acked`. */
 static void host_foreground(HOST_PATH *path, const struct host_event *event);
 /* Any event of a member but those above. */

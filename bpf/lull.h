@@ -15,13 +15,11 @@
 #include "lull_types.h"
 #include "lull_member.h"
 
-/* What the host's foreground does, before each other event. The controller does not use it yet. */
+/* What the host's foreground has sent so far; to be given before each other event. */
 static LULL_INLINE void lull_on_foreground(struct lull_path *p, u64 now_us,
 					   const struct lull_foreground *f)
 {
-	(void)p;
-	(void)now_us;
-	(void)f;
+	lull_path_on_foreground(p, lull_path_advance(p, now_us), f);
 }
 
 #endif

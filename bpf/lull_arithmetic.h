@@ -19,4 +19,24 @@ static LULL_INLINE u64 lull_less(u64 a, u64 b)
 	return a > b ? a - b : 0;
 }
 
+/* 1 or 0. Without a branch: what follows would be verified once for each of both. */
+static LULL_INLINE u64 lull_is_nonzero(u64 value)
+{
+	return (value | -value) >> 63;
+}
+
+/* Whether a >= b, likewise; both below 2^63. */
+static LULL_INLINE u64 lull_is_least(u64 a, u64 b)
+{
+	return ((a - b) >> 63) ^ 1;
+}
+
+/* a or b, likewise. */
+static LULL_INLINE u64 lull_choose(u64 is_first, u64 a, u64 b)
+{
+	u64 mask = -is_first;
+
+	return (a & mask) | (b & ~mask);
+}
+
 #endif

@@ -27,7 +27,7 @@ static LULL_INLINE void lull_set_in_flight(struct lull_path *p, struct lull_memb
 	m->in_flight = packets;
 }
 
-static LULL_INLINE void lull_join(struct lull_path *p, struct lull_member *m)
+static LULL_INLINE void lull_join(struct lull_path *p, struct lull_member *m, u32 weight)
 {
 	__builtin_memset(m, 0, sizeof(*m));
 	p->members++;
@@ -35,6 +35,7 @@ static LULL_INLINE void lull_join(struct lull_path *p, struct lull_member *m)
 	/* Zero is nobody. */
 	p->last_number += !p->last_number;
 	m->number = p->last_number;
+	m->weight = lull_min(lull_max(weight, 1), LULL_MOST_WEIGHT);
 	m->window = LULL_TWO;
 }
 
@@ -43,7 +44,7 @@ static LULL_INLINE void lull_leave(struct lull_path *p, struct lull_member *m)
 	p->members -= !!p->members;
 	lull_set_in_flight(p, m, 0);
 	if (lull_leads(p, m))
-		lull_path_set_leader(p, 0, 0);
+		lull_path_set_leader(p, 0, 0, 0);
 	m->number = 0;
 }
 
@@ -69,7 +70,7 @@ static LULL_INLINE bool lull_is_new_loss(const struct lull_member *m, u32 prior_
 static LULL_INLINE void lull_take_lead(struct lull_path *p, struct lull_member *m, u64 now_us,
 				       u32 delivered)
 {
-	lull_path_set_leader(p, now_us, m->number);
+	lull_path_set_leader(p, now_us, m->number, m->weight);
 	lull_restart_round(m, delivered);
 }
 
@@ -79,14 +80,21 @@ static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, 
 {
 	u64 others = lull_min(p->in_flight - m->in_flight, LULL_IN_FLIGHT_LIMIT) << LULL_SHIFT;
 	u64 free = lull_less(p->window, others);
-	bool is_worth_it = now_us >= m->next_pair && free >= p->window / 4 && free >= 2 * LULL_TWO;
-	u32 counted = in_flight;
+	u64 leads = lull_is_nonzero(m->number) & ~lull_is_nonzero(p->lead.leader ^ m->number);
+	u64 is_alike = lull_is_nonzero(m->weight ^ p->lead.weight) ^ 1;
+	u64 is_large = lull_is_least(free, p->window / 4) & lull_is_least(free, 2 * LULL_TWO);
+	u64 wants = wants_all, allowed, is_using;
 
-	m->is_using = !lull_path_is_at_floor(p) && (lull_leads(p, m) || is_worth_it);
-	m->window = m->is_using ? lull_max(free, LULL_TWO) : LULL_ONE;
-	if (m->is_using && wants_all)
-		counted = lull_max(in_flight, m->window >> LULL_SHIFT);
-	lull_set_in_flight(p, m, counted);
+	p->lead.wants_all = lull_choose(leads, wants, p->lead.wants_all);
+	is_large &= is_alike | (p->lead.wants_all ^ 1);
+	is_large &= lull_is_least(now_us, m->next_pair);
+	is_using = (leads | is_large) & lull_is_nonzero(p->phase ^ LULL_FLOOR);
+	m->is_using = is_using;
+	free = lull_choose(lull_is_least(free, LULL_TWO), free, LULL_TWO);
+	m->window = lull_choose(is_using, free, LULL_ONE);
+	allowed = m->window >> LULL_SHIFT;
+	allowed = lull_choose(lull_is_least(allowed, in_flight), allowed, in_flight);
+	lull_set_in_flight(p, m, lull_choose(is_using & wants, allowed, in_flight));
 }
 
 static LULL_INLINE bool lull_is_maybe_delayed(const struct lull_member *m, const struct lull_ack *a,
@@ -104,7 +112,7 @@ static LULL_INLINE void lull_set_low(const struct lull_path *p, struct lull_memb
 }
 
 static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
-				    const struct lull_ack *a, u32 rtt)
+				    const struct lull_ack *a, u64 now_us, u32 rtt)
 {
 	bool is_maybe_delayed = lull_is_maybe_delayed(m, a, rtt);
 
@@ -112,28 +120,29 @@ static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 	rtt = lull_delay_adjust(&p->delay, rtt, a->is_small);
 	if (!lull_path_min_rtt(p)) {
 		m->low = 0;
-		lull_delay_record(&p->delay, a->now_us, rtt);
+		lull_delay_record(&p->delay, now_us, rtt);
 	}
 	if (!is_maybe_delayed)
-		lull_delay_on_sample(&p->delay, a->now_us, rtt, a->acked);
-	else if (rtt > lull_path_min_rtt(p) + lull_path_trigger(p) / 2)
+		lull_delay_on_sample(&p->delay, now_us, rtt, a->acked);
+	else if (rtt > lull_path_min_rtt(p) + lull_path_calm(p))
 		return;
 	if (!m->low || rtt < m->low)
 		lull_set_low(p, m, rtt);
-	if (lull_path_on_sample(p, a->now_us, rtt)) {
-		lull_path_set_leader(p, a->now_us, p->members == 1 ? m->number : 0);
+	if (lull_path_on_sample(p, now_us, rtt)) {
+		lull_path_set_leader(p, now_us, p->members == 1 ? m->number : 0, m->weight);
 		lull_restart_round(m, a->delivered);
 	}
 }
 
 static LULL_INLINE void lull_end_round(struct lull_path *p, struct lull_member *m,
-				       const struct lull_ack *a, bool leads)
+				       const struct lull_ack *a, u64 now_us,
+				       bool leads)
 {
 	if (!a->acked || (s32)(a->prior_delivered - m->round_end) < 0)
 		return;
 	m->round_end = a->delivered;
 	if (leads && m->low && (!m->low_is_small || p->delay.is_of_small))
-		lull_path_end_round(p, a->now_us, m->low, m->unlimited);
+		lull_path_end_round(p, now_us, m->low, m->unlimited);
 	lull_clear_round(m);
 }
 
@@ -142,35 +151,37 @@ static LULL_INLINE void lull_on_ack(struct lull_path *p, struct lull_member *m,
 {
 	u32 left = lull_less(a->in_flight, (u64)a->acked + a->lost);
 	bool may_lead = p->members == 1 || p->phase == LULL_START;
+	u64 now_us = lull_path_advance(p, a->now_us);
 	bool leads;
 
 	lull_set_in_flight(p, m, left);
 	if (!p->lead.leader && may_lead)
-		lull_take_lead(p, m, a->now_us, a->delivered);
+		lull_take_lead(p, m, now_us, a->delivered);
 	leads = lull_leads(p, m);
 	if (leads)
-		p->lead.seen = a->now_us;
+		p->lead.seen = now_us;
 	if (!m->started) {
 		m->round_end = a->delivered - a->acked;
 		m->loss_end = m->round_end;
 		m->started = 1;
 	}
 	if (a->rtt_us)
-		lull_on_rtt(p, m, a, lull_min(a->rtt_us, LULL_RTT_LIMIT));
+		lull_on_rtt(p, m, a, now_us, lull_min(a->rtt_us, LULL_RTT_LIMIT));
 	m->unlimited |= a->acked && !a->app_limited;
 	lull_capacity_deliver(&p->capacity, a->acked);
 	if (a->lost && lull_is_new_loss(m, a->prior_delivered)) {
-		lull_path_on_loss(p, a->now_us, m->last_rtt);
+		lull_path_on_loss(p, now_us, m->last_rtt);
 		lull_restart_round(m, a->delivered);
 	}
-	lull_end_round(p, m, a, leads);
-	lull_update(p, m, a->now_us, left, !a->app_limited);
+	lull_end_round(p, m, a, now_us, leads);
+	lull_update(p, m, now_us, left, !a->app_limited);
 }
 
 /* A loss without an acknowledgement, or a mark. */
 static LULL_INLINE void lull_on_loss(struct lull_path *p, struct lull_member *m, u64 now_us,
 				     u32 delivered)
 {
+	now_us = lull_path_advance(p, now_us);
 	if (lull_is_new_loss(m, delivered)) {
 		lull_path_on_loss(p, now_us, m->last_rtt);
 		lull_restart_round(m, delivered);
@@ -181,6 +192,7 @@ static LULL_INLINE void lull_on_loss(struct lull_path *p, struct lull_member *m,
 static LULL_INLINE void lull_on_timeout(struct lull_path *p, struct lull_member *m, u64 now_us,
 					u32 delivered)
 {
+	now_us = lull_path_advance(p, now_us);
 	if (lull_leads(p, m))
 		lull_path_on_timeout(p, now_us);
 	lull_set_in_flight(p, m, 0);
@@ -193,6 +205,7 @@ static LULL_INLINE void lull_on_timeout(struct lull_path *p, struct lull_member 
 static LULL_INLINE void lull_on_send(struct lull_path *p, struct lull_member *m, u64 now_us,
 				     u32 delivered)
 {
+	now_us = lull_path_advance(p, now_us);
 	if (!m->last_rtt) {
 		lull_set_in_flight(p, m, LULL_PAIR);
 		return;

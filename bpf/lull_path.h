@@ -10,6 +10,7 @@
 #include "lull_capacity.h"
 #include "lull_delay.h"
 #include "lull_growth.h"
+#include "lull_host.h"
 #include "lull_types.h"
 
 #define LULL_LEAST_RETURN (4 * LULL_ONE)
@@ -22,7 +23,8 @@
 #define LULL_LONGEST_SLEEP_US 10000000ULL
 #define LULL_LOSS_PATIENCE_US 500000ULL
 #define LULL_LONG_FLOOR_US 2000000ULL
-#define LULL_LEAD_US 5000000ULL
+#define LULL_LEAD_US 500000ULL
+#define LULL_LEAST_LEAD_RTTS 8
 
 static LULL_INLINE void lull_path_init(struct lull_path *p)
 {
@@ -46,6 +48,19 @@ static LULL_INLINE u32 lull_path_trigger(const struct lull_path *p)
 	return lull_delay_trigger(&p->delay, lull_capacity_packet_us(&p->capacity));
 }
 
+/* A queue below this is none: half of the trigger, and at least a packet. */
+static LULL_INLINE u32 lull_path_calm(const struct lull_path *p)
+{
+	return lull_max(lull_path_trigger(p) / 2, lull_capacity_packet_us(&p->capacity));
+}
+
+/* The time to go by: clocks of connections may differ a little, and time never goes back. */
+static LULL_INLINE u64 lull_path_advance(struct lull_path *p, u64 now_us)
+{
+	p->now = lull_max(p->now, now_us);
+	return p->now;
+}
+
 static LULL_INLINE u64 lull_path_full_window(const struct lull_path *p)
 {
 	return lull_capacity_window(&p->capacity, lull_path_min_rtt(p));
@@ -59,17 +74,22 @@ static LULL_INLINE u64 lull_path_current_window(const struct lull_path *p)
 static LULL_INLINE bool lull_path_is_lead_free(const struct lull_path *p, u64 now_us)
 {
 	u64 silence = lull_min(lull_max(4 * lull_path_min_rtt(p), 200000), 2000000);
-	bool is_due = p->members > 1 && now_us > p->lead.since + LULL_LEAD_US;
+	u64 lasts = lull_max(LULL_LEAD_US * p->lead.weight,
+			     LULL_LEAST_LEAD_RTTS * lull_path_min_rtt(p));
+	bool is_due = p->members > 1 && now_us > p->lead.since + lasts;
 
 	return !p->lead.leader || is_due || now_us > p->lead.seen + silence;
 }
 
-static LULL_INLINE void lull_path_set_leader(struct lull_path *p, u64 now_us, u32 leader)
+static LULL_INLINE void lull_path_set_leader(struct lull_path *p, u64 now_us, u32 leader,
+						 u32 weight)
 {
 	p->lead.leader = leader;
 	p->lead.since = now_us;
 	p->lead.seen = now_us;
 	p->lead.rounds = 0;
+	p->lead.weight = weight;
+	p->lead.wants_all = leader != 0;
 	lull_capacity_restart(&p->capacity);
 }
 
@@ -196,11 +216,44 @@ static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32
 		p->alone -= !!p->alone;
 	p->lead.rounds++;
 	is_queue = lull_delay_queue(&p->delay, low) > trigger;
+	unlimited &= !lull_host_is_beginning(&p->host, now_us, lull_path_min_rtt(p));
 	if (p->phase == LULL_START)
 		lull_path_end_start_round(p, is_queue, unlimited);
 	else if (p->phase == LULL_USE && p->lead.rounds > LULL_IGNORED_ROUNDS)
 		lull_path_end_use_round(p, now_us, is_queue, trigger, unlimited);
 	p->window = lull_min(p->window, LULL_WINDOW_LIMIT);
+}
+
+/* In a deep buffer the queue of others stays until they have gone. */
+static LULL_INLINE void lull_path_outlast(struct lull_path *p, u64 now_us)
+{
+	if (now_us < p->floor_since + LULL_LONG_FLOOR_US || lull_delay_is_shallow(&p->delay))
+		return;
+	lull_growth_set_mark(&p->growth, lull_path_full_window(p));
+	p->idle_share = LULL_ONE;
+}
+
+/* The host's foreground has gone: the next pair may end the floor. */
+static LULL_INLINE void lull_path_outlast_host(struct lull_path *p, u64 now_us)
+{
+	if (!lull_path_is_at_floor(p))
+		return;
+	lull_path_outlast(p, now_us);
+	p->patience = 0;
+	p->floor_since = now_us;
+	p->slot = now_us;
+}
+
+static LULL_INLINE void lull_path_on_foreground(struct lull_path *p, u64 now_us,
+						const struct lull_foreground *f)
+{
+	u32 news = lull_host_handle(&p->host, now_us, f, lull_path_min_rtt(p),
+				    lull_capacity_packets_per_second(&p->capacity));
+
+	if (news == LULL_NEWS_BEGINS && !lull_path_is_at_floor(p))
+		p->window = lull_max(p->window / 4, LULL_TWO);
+	else if (news == LULL_NEWS_ENDS)
+		lull_path_outlast_host(p, now_us);
 }
 
 static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32 rtt)
@@ -210,13 +263,10 @@ static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32
 	if (rtt < lull_path_min_rtt(p))
 		lull_delay_record(&p->delay, now_us, rtt);
 	if (!lull_path_is_at_floor(p) ||
-	    lull_delay_queue(&p->delay, rtt) > lull_path_trigger(p) / 2 ||
+	    lull_delay_queue(&p->delay, rtt) > lull_path_calm(p) ||
 	    now_us < p->floor_since + p->patience)
 		return false;
-	if (now_us >= p->floor_since + LULL_LONG_FLOOR_US && !lull_delay_is_shallow(&p->delay)) {
-		lull_growth_set_mark(&p->growth, lull_path_full_window(p));
-		p->idle_share = LULL_ONE;
-	}
+	lull_path_outlast(p, now_us);
 	memory = lull_min(lull_path_full_window(p), p->growth.mark);
 	lull_growth_set_mark(&p->growth, lull_max(memory, LULL_LEAST_RETURN));
 	p->window = lull_max(((memory * p->idle_share) >> LULL_SHIFT) / 4, LULL_LEAST_RETURN);

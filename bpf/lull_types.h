@@ -15,6 +15,8 @@
 #define LULL_WINDOW_LIMIT ((1ULL << 20) << LULL_SHIFT)
 /* Round-trip times above this are cut: 16.7 s. */
 #define LULL_RTT_LIMIT ((1U << 24) - 1)
+#define LULL_USUAL_WEIGHT 10
+#define LULL_MOST_WEIGHT 100
 
 /* One acknowledgement, as the transport saw it. */
 struct lull_ack {
@@ -35,7 +37,7 @@ struct lull_ack {
 struct lull_foreground {
 	u64 connected_us; /* when the last one began to connect; 0: none has */
 	u64 data_us;	  /* when the last packet with data left; 0: none has */
-	u64 recent_bytes; /* of data in the last whole tenth of a second before that */
+	u64 bytes;	  /* of data so far */
 };
 
 /* Packets delivered in a time. */
@@ -91,6 +93,20 @@ struct lull_lead {
 	u64 seen;   /* when the leader was heard of last */
 	u32 leader; /* its number; 0: none */
 	u32 rounds; /* of the leader so far */
+	u32 weight; /* of the leader */
+	u32 wants_all; /* the leader uses all of the window that it gets */
+};
+
+/* When the host's foreground begins and ends. */
+struct lull_host {
+	struct lull_foreground last;
+	u64 looked;
+	u64 since;    /* when the interval began */
+	u64 bytes;    /* sent before */
+	u64 heeded;   /* when a start was heeded last */
+	u64 deafness; /* how long further ones are ignored after that */
+	u32 is_busy;
+	u32 is_judging; /* the interval shows what a start comes to */
 };
 
 enum lull_phase {
@@ -107,6 +123,8 @@ struct lull_path {
 	u64 floor_since;
 	struct lull_growth growth;
 	struct lull_restraint restraint;
+	struct lull_host host;
+	u64 now;	/* the latest time that any connection has named */
 	u64 patience;	/* how long the floor lasts at the least, in microseconds */
 	u64 idle_share; /* the part of the path that returns have found idle */
 	struct lull_lead lead;
@@ -126,6 +144,7 @@ struct lull_member {
 	u64 next_pair;	/* when the next pair is due, and the pause before it */
 	u64 pause;
 	u32 number;	/* within the path; 0: of no path */
+	u32 weight;	/* how long it leads, relative to others */
 	u32 is_using;	/* it carries a part of the path's window; otherwise it sends pairs */
 	u32 in_flight;	/* packets in flight, or allowed to be */
 	u32 last_rtt;	/* 0: none */
@@ -135,6 +154,7 @@ struct lull_member {
 	u32 low;	/* the lowest round-trip time of the round; 0: none */
 	u32 low_is_small; /* it is a small packet's */
 	u32 unlimited;	/* some packet of the round was limited by the window */
+	u32 reserved;
 };
 
 #endif

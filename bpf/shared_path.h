@@ -90,11 +90,21 @@ static SOCKET_INLINE struct shared_path *obtain_path(const struct path_key *key,
 	return bpf_map_lookup_elem(&paths, key);
 }
 
+/* The weight of each socket that has another than the usual one: exec.bpf.c sets it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, u32);
+} weights SEC(".maps");
+
 /* Joins the path of the socket. Without room it is on none. */
 static SOCKET_INLINE void join_path(struct sock *sk, struct lull_socket *s)
 {
 	u64 now_us = monotonic_us();
 	u64 epoch = __sync_fetch_and_add(&path_epochs, 1) + 1;
+	u32 *weight = bpf_sk_storage_get(&weights, sk, 0, 0);
+	u32 own = weight ? *weight : LULL_USUAL_WEIGHT;
 	struct shared_path *p;
 
 	s->epoch = 0;
@@ -111,7 +121,7 @@ static SOCKET_INLINE void join_path(struct sock *sk, struct lull_socket *s)
 	}
 	if (!p->is_dead && path_keys_equal(&p->key, &s->key)) {
 		p->used_us = now_us;
-		lull_join(&p->state, &s->member);
+		lull_join(&p->state, &s->member, own);
 		s->epoch = p->epoch;
 	}
 	bpf_spin_unlock(&p->lock);
@@ -137,14 +147,14 @@ static SOCKET_INLINE void begin_event(struct shared_path *p, u64 now_us)
 	struct lull_foreground f = {
 		.connected_us = p->foreground.connected_us,
 		.data_us = p->foreground.data_us,
+		.bytes = p->foreground.bytes,
 	};
 
-	/* The open interval ends with the next packet; where that does not come, the count before it is
-	 * out of date. */
-	if (now_us - p->foreground.interval_us < 2 * FOREGROUND_INTERVAL_US)
-		f.recent_bytes = p->foreground.last_bytes;
 	p->used_us = now_us;
 	lull_on_foreground(&p->state, now_us, &f);
+	/* What has been read so far is forgotten: the verifier would follow each value of it through all
+	 * that comes. */
+	asm volatile("" ::: "memory");
 }
 
 static SOCKET_INLINE void leave_path(struct lull_socket *s)

@@ -51,8 +51,8 @@ pub struct Foreground {
     pub connected: Timestamp,
     /// When the last packet with data left.
     pub sent: Timestamp,
-    /// Bytes of data in the last whole tenth of a second before that.
-    pub recent_bytes: u64,
+    /// Bytes of data so far.
+    pub bytes: u64,
 }
 
 /// Histories of up to [`CONNECTIONS`] connections on one time line, with joins, leaves, moves between
@@ -98,7 +98,7 @@ impl SharedHistory {
             })
             .collect();
         let never = Timestamp::from_micros(0);
-        let silent = Foreground { connected: never, sent: never, recent_bytes: 0 };
+        let silent = Foreground { connected: never, sent: never, bytes: 0 };
         let now = Timestamp::from_micros(BEGIN_MICROS);
         SharedHistory { random, connections, foregrounds: [silent; PATHS], now }
     }
@@ -116,7 +116,7 @@ impl SharedHistory {
         }
         if self.random.one_in(2) {
             foreground.sent = self.now;
-            foreground.recent_bytes = u64::from(self.random.below(1 << 24));
+            foreground.bytes += u64::from(self.random.below(1 << 24));
         }
         *foreground
     }

@@ -16,6 +16,11 @@ impl SharedPath {
         Flow { member: Member::join(&mut self.lock()), path: self.clone() }
     }
 
+    /// A new connection on the path with a weight ([`Member::join_with_weight`]).
+    pub fn join_with_weight(&self, weight: u32) -> Flow {
+        Flow { member: Member::join_with_weight(&mut self.lock(), weight), path: self.clone() }
+    }
+
     /// The path's state.
     pub fn lock(&self) -> MutexGuard<'_, Path> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

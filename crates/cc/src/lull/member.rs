@@ -26,6 +26,8 @@ const SMALLEST_SPACING_MICROS: u32 = 12_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     number: u32,
+    /// How long it leads, relative to others.
+    weight: u32,
     /// It carries a part of the path's window, or all of it; otherwise it sends pairs.
     is_using: bool,
     window: u64,
@@ -46,13 +48,25 @@ pub struct Member {
 }
 
 impl Member {
-    /// A connection joins the path.
+    /// The weight of a connection that is given none.
+    pub const USUAL_WEIGHT: u32 = 10;
+    /// The largest weight.
+    pub const MOST_WEIGHT: u32 = 100;
+
+    /// A connection with the usual weight joins the path.
     pub fn join(path: &mut Path) -> Self {
+        Self::join_with_weight(path, Self::USUAL_WEIGHT)
+    }
+
+    /// A connection joins the path. Connections lead in turn, for a time in proportion to their weights, from 1
+    /// to [`MOST_WEIGHT`](Self::MOST_WEIGHT).
+    pub fn join_with_weight(path: &mut Path, weight: u32) -> Self {
         let number = path.next_number;
         path.next_number = number.wrapping_add(1);
         path.members += 1;
         Member {
             number,
+            weight: weight.clamp(1, Self::MOST_WEIGHT),
             is_using: false,
             window: TWO,
             next_pair: 0,
@@ -71,7 +85,7 @@ impl Member {
         path.members -= 1;
         self.set_in_flight(path, 0);
         if self.leads(path) {
-            path.set_leader(0, None);
+            path.set_leader(0, None, 0);
         }
     }
 
@@ -93,7 +107,7 @@ impl Member {
     }
 
     fn take_lead(&mut self, path: &mut Path, now: u64, delivered: u32) {
-        path.set_leader(now, Some(self.number));
+        path.set_leader(now, Some(self.number), self.weight);
         self.restart_round(delivered);
     }
 
@@ -103,8 +117,7 @@ impl Member {
         ack.maybe_delayed || ack.in_flight <= 1 || (ack.acked == 1 && stands_out)
     }
 
-    fn handle_rtt(&mut self, path: &mut Path, ack: &Ack, rtt: u32) {
-        let now = ack.now.as_micros();
+    fn handle_rtt(&mut self, path: &mut Path, ack: &Ack, now: u64, rtt: u32) {
         let is_maybe_delayed = self.is_maybe_delayed(ack, rtt);
         self.last_rtt = rtt;
         let rtt = path.delay.adjust(rtt, ack.is_small);
@@ -114,7 +127,7 @@ impl Member {
         }
         if !is_maybe_delayed {
             path.delay.handle_sample(now, rtt, ack.acked);
-        } else if rtt > path.delay.min_rtt() + path.trigger() / 2 {
+        } else if rtt > path.delay.min_rtt() + path.calm() {
             // What the receiver may have added can only hide the absence of a queue.
             return;
         }
@@ -125,14 +138,14 @@ impl Member {
         if path.handle_sample(now, rtt) {
             // The pause behind this pair goes on: with several members another one wakes sooner.
             let leader = (path.members == 1).then_some(self.number);
-            path.set_leader(now, leader);
+            path.set_leader(now, leader, self.weight);
             self.restart_round(ack.delivered);
         }
     }
 
     /// An acknowledgement has arrived.
     pub fn handle_ack(&mut self, path: &mut Path, ack: &Ack) {
-        let now = ack.now.as_micros();
+        let now = path.advance(ack.now);
         let left = ack.in_flight.saturating_sub(ack.acked.saturating_add(ack.all_lost()));
         self.set_in_flight(path, left);
         let may_lead = path.members == 1 || path.phase == Phase::Start;
@@ -145,7 +158,7 @@ impl Member {
         }
         self.rounds.start(ack.delivered, ack.acked);
         if let Some(rtt) = ack.rtt_micros {
-            self.handle_rtt(path, ack, rtt.get().min(RTT_LIMIT));
+            self.handle_rtt(path, ack, now, rtt.get().min(RTT_LIMIT));
         }
         self.unlimited |= ack.acked > 0 && !ack.app_limited;
         path.capacity.deliver(ack.acked);
@@ -166,7 +179,7 @@ impl Member {
 
     /// A loss was found without an acknowledgement, or a packet was marked (RFC 3168 §6.1.2).
     pub fn handle_loss(&mut self, path: &mut Path, now: Timestamp, delivered: u32) {
-        let now = now.as_micros();
+        let now = path.advance(now);
         if self.rounds.is_new_loss(delivered) {
             path.handle_loss(now, self.last_rtt);
             self.restart_round(delivered);
@@ -176,7 +189,7 @@ impl Member {
 
     /// The retransmission timer has fired.
     pub fn handle_timeout(&mut self, path: &mut Path, now: Timestamp, delivered: u32) {
-        let now = now.as_micros();
+        let now = path.advance(now);
         if self.leads(path) {
             path.handle_timeout(now);
         }
@@ -187,7 +200,7 @@ impl Member {
 
     /// The connection has something to send, nothing in flight, and its pause is over.
     pub fn handle_send(&mut self, path: &mut Path, now: Timestamp, delivered: u32) {
-        let now = now.as_micros();
+        let now = path.advance(now);
         if self.last_rtt == 0 {
             self.set_in_flight(path, PAIR);
             return;
@@ -211,8 +224,13 @@ impl Member {
         let window = path.window().raw();
         let free = window.saturating_sub(others);
         let leads = self.leads(path);
-        let is_worth_it = now >= self.next_pair && free >= window / 4 && free >= 2 * TWO;
-        self.is_using = !path.is_at_floor() && (leads || is_worth_it);
+        if leads {
+            path.lead.wants_all = wants_all;
+        }
+        // Connections of one weight share alike without that.
+        let may_share = !path.lead.wants_all || self.weight == path.lead.weight;
+        let is_left = now >= self.next_pair && may_share && free >= window / 4 && free >= 2 * TWO;
+        self.is_using = !path.is_at_floor() && (leads || is_left);
         self.window = if self.is_using { free.max(TWO) } else { ONE };
         let allowed = (self.window >> SHIFT) as u32;
         let counted = if self.is_using && wants_all { in_flight.max(allowed) } else { in_flight };

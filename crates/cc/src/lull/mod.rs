@@ -16,7 +16,11 @@
 //! - A queue above the trigger is the background's own if it has nine tenths of the highest rate
 //!   that the path has shown. Otherwise others send, and the background yields.
 //! - At the floor the host sends one pair in 200 packet times, whatever the number of connections.
+//! - Connections of the same host that are not in the background are seen before any queue. When one
+//!   begins, W ← W/4 and does not grow for four round-trip times; when they have ended, the floor ends.
 //! - The way back starts from what the path had room for before, so that it takes a few rounds.
+//!
+//! Times of a path never go back: an earlier time than the latest one counts as the latest one.
 //!
 //! What replaces "never above Reno" (OSDI 2002, Theorem 1) for one shared window: all connections
 //! of a path together have no more in flight than its window and a pair for each of them.
@@ -25,9 +29,11 @@ mod capacity;
 mod delay;
 mod flow;
 mod growth;
+mod host;
 mod member;
 mod path;
 
 pub use flow::{Flow, SharedPath};
+pub use host::HostTraffic;
 pub use member::Member;
 pub use path::Path;

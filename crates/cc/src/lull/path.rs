@@ -3,7 +3,8 @@
 use super::capacity::Capacity;
 use super::delay::Delay;
 use super::growth::{Growth, Restraint};
-use crate::Window;
+use super::host::{Host, HostTraffic, News};
+use crate::{Timestamp, Window};
 
 const SHIFT: u32 = Window::SHIFT;
 const ONE: u64 = Window::ONE.raw();
@@ -28,8 +29,10 @@ pub(super) const LONGEST_SLEEP_MICROS: u64 = 10_000_000;
 const LOSS_PATIENCE_MICROS: u64 = 500_000;
 /// A floor that has lasted so long in a deep buffer has outlasted the others.
 const LONG_FLOOR_MICROS: u64 = 2_000_000;
-/// How long a connection leads while others wait.
-const LEAD_MICROS: u64 = 5_000_000;
+/// How long a connection leads for each unit of its weight while others wait, in microseconds.
+const LEAD_MICROS: u64 = 500_000;
+/// A lead lasts at least so many round-trip times: the first ones show nothing of the path.
+const LEAST_LEAD_RTTS: u64 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -49,6 +52,10 @@ pub(super) struct Lead {
     since: u64,
     /// When it was heard of last.
     pub(super) seen: u64,
+    /// Its weight.
+    pub(super) weight: u32,
+    /// It uses all of the window that it gets.
+    pub(super) wants_all: bool,
     /// Its rounds so far.
     rounds: u32,
 }
@@ -64,6 +71,9 @@ pub struct Path {
     window: u64,
     growth: Growth,
     restraint: Restraint,
+    host: Host,
+    /// The latest time that any connection has named, in microseconds.
+    now: u64,
     /// Rounds with the whole path.
     alone: u32,
     /// How long the floor lasts at the least, in microseconds.
@@ -88,6 +98,8 @@ impl Default for Path {
             window: TWO,
             growth: Growth::default(),
             restraint: Restraint::default(),
+            host: Host::default(),
+            now: 0,
             alone: 0,
             patience: 0,
             idle_share: ONE,
@@ -136,6 +148,48 @@ impl Path {
         self.delay.trigger(self.capacity.packet_micros())
     }
 
+    /// A queue below this is none: half of the trigger, and at least a packet.
+    pub(super) fn calm(&self) -> u32 {
+        (self.trigger() / 2).max(self.capacity.packet_micros() as u32)
+    }
+
+    /// The time to go by: clocks of connections may differ a little, and time never goes back.
+    pub(super) fn advance(&mut self, now: Timestamp) -> u64 {
+        self.now = self.now.max(now.as_micros());
+        self.now
+    }
+
+    /// What connections of this host that are not in the background have sent so far; to be given before
+    /// each other event.
+    pub fn handle_foreground(&mut self, now: Timestamp, seen: HostTraffic) {
+        let now = self.advance(now);
+        let min_rtt = self.delay.min_rtt();
+        match self.host.handle(now, seen, min_rtt, self.capacity.packets_per_second()) {
+            News::Begins if !self.is_at_floor() => self.window = (self.window / 4).max(TWO),
+            News::Ends => self.outlast_host(now),
+            News::Begins | News::None => {}
+        }
+    }
+
+    /// The host's foreground has gone: the next pair may end the floor.
+    fn outlast_host(&mut self, now: u64) {
+        if let Phase::Floor { since } = self.phase {
+            self.outlast(now, since);
+            self.patience = 0;
+            self.phase = Phase::Floor { since: now };
+            self.slot = now;
+        }
+    }
+
+    /// In a deep buffer the queue of others stays until they have gone, and what failed returns have
+    /// taught is about them.
+    fn outlast(&mut self, now: u64, since: u64) {
+        if now >= since + LONG_FLOOR_MICROS && !self.delay.is_shallow() {
+            self.growth.set_mark(self.full_window());
+            self.idle_share = ONE;
+        }
+    }
+
     fn full_window(&self) -> u64 {
         self.capacity.window(self.delay.min_rtt(), SHIFT)
     }
@@ -147,12 +201,15 @@ impl Path {
     /// Another connection may lead: there is no leader, or it is silent or had its time.
     pub(super) fn is_lead_free(&self, now: u64) -> bool {
         let silence = (4 * u64::from(self.delay.min_rtt())).clamp(200_000, 2_000_000);
-        let is_due = self.members > 1 && now > self.lead.since + LEAD_MICROS;
+        let least = LEAST_LEAD_RTTS * u64::from(self.delay.min_rtt());
+        let lasts = (LEAD_MICROS * u64::from(self.lead.weight)).max(least);
+        let is_due = self.members > 1 && now > self.lead.since + lasts;
         self.lead.leader.is_none() || is_due || now > self.lead.seen + silence
     }
 
-    pub(super) fn set_leader(&mut self, now: u64, leader: Option<u32>) {
-        self.lead = Lead { leader, since: now, seen: now, rounds: 0 };
+    pub(super) fn set_leader(&mut self, now: u64, leader: Option<u32>, weight: u32) {
+        self.lead =
+            Lead { leader, since: now, seen: now, weight, wants_all: leader.is_some(), rounds: 0 };
         self.capacity.restart();
     }
 
@@ -182,11 +239,12 @@ impl Path {
         }
         self.lead.rounds += 1;
         let is_queue = self.delay.queue(low) > trigger;
+        let may_grow = !self.host.is_beginning(now, self.delay.min_rtt());
         match self.phase {
-            Phase::Start => self.end_start_round(is_queue, unlimited),
+            Phase::Start => self.end_start_round(is_queue, unlimited && may_grow),
             Phase::Use { rounds } if self.lead.rounds > IGNORED_ROUNDS => {
                 if !is_queue {
-                    self.end_free_round(now, rounds, trigger, unlimited);
+                    self.end_free_round(now, rounds, trigger, unlimited && may_grow);
                 } else if self.capacity.is_reached() {
                     // The capacity may be known too low still.
                     let least = (self.window / 8 * 7).max(TWO);
@@ -281,15 +339,10 @@ impl Path {
             self.delay.record(now, rtt);
         }
         let Phase::Floor { since } = self.phase else { return false };
-        if self.delay.queue(rtt) > self.trigger() / 2 || now < since + self.patience {
+        if self.delay.queue(rtt) > self.calm() || now < since + self.patience {
             return false;
         }
-        // In a deep buffer the queue of others stays until they have gone, and what failed returns
-        // have taught is about them.
-        if now >= since + LONG_FLOOR_MICROS && !self.delay.is_shallow() {
-            self.growth.set_mark(self.full_window());
-            self.idle_share = ONE;
-        }
+        self.outlast(now, since);
         let memory = self.full_window().min(self.growth.mark());
         self.growth.set_mark(memory.max(LEAST_RETURN));
         self.window = (((memory * self.idle_share) >> SHIFT) / 4).max(LEAST_RETURN);

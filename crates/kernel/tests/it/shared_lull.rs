@@ -1,6 +1,6 @@
 //! The controller of `lull_cc::lull`, whose mirror is `bpf/lull.h`.
 
-use lull_cc::lull::{Member, Path};
+use lull_cc::lull::{HostTraffic, Member, Path};
 use lull_cc::{Ack, Timestamp};
 use lull_testing::shared_trace::Foreground;
 use lull_testing::trace::Event;
@@ -24,7 +24,9 @@ impl SharedAlgorithm for Lull {
     }
 
     fn join(&self, path: &mut Path, _: Timestamp) -> Member {
-        Member::join(path)
+        // Of different weights.
+        let weight = 1 + path.members() * 9;
+        Member::join_with_weight(path, weight)
     }
 
     fn leave(&self, path: &mut Path, mut member: Member, _: Timestamp) {
@@ -51,8 +53,14 @@ impl SharedAlgorithm for Lull {
         }
     }
 
-    /// The controller does not use it yet.
-    fn foreground(&self, _: &mut Path, _: Timestamp, _: Foreground) {}
+    fn foreground(&self, path: &mut Path, now: Timestamp, foreground: Foreground) {
+        let seen = HostTraffic {
+            connected_micros: foreground.connected.as_micros(),
+            sent_micros: foreground.sent.as_micros(),
+            bytes: foreground.bytes,
+        };
+        path.handle_foreground(now, seen);
+    }
 
     fn send(
         &self,

@@ -199,7 +199,7 @@ fn words(event: &SharedEvent) -> [u64; 14] {
             let mut words = plain(10, path, 0);
             words[4] = foreground.connected.as_micros();
             words[5] = foreground.sent.as_micros();
-            words[6] = foreground.recent_bytes;
+            words[6] = foreground.bytes;
             words
         }
     }

@@ -1,7 +1,7 @@
 //! Background connections that share the window of their path.
 
 use crate::common::{MS, Path, bottleneck, mbit, seconds, seed};
-use lull_cc::lull::SharedPath;
+use lull_cc::lull::{HostTraffic, SharedPath};
 use lull_cc::{Cubic, Timestamp};
 use lull_sim::tcp::Parameters;
 use lull_sim::traffic::{ControllerFactory, Demand, Flow, Tcp};
@@ -98,6 +98,132 @@ fn link_is_used_again_soon_after_the_foreground() {
         let (used, _) = test.shares(52, 55);
         println!("{count}: {used:.3}");
         assert!(used > 0.8, "{used} by {count}");
+    }
+}
+
+/// A host whose background knows what its foreground sends, or does not.
+struct Host {
+    test: Test,
+    shared: SharedPath,
+    is_watched: bool,
+    seen: HostTraffic,
+}
+
+impl Host {
+    fn new(is_watched: bool) -> Self {
+        let (mut test, shared) = (Test::new(0, 2 * BDP_PACKETS), SharedPath::default());
+        test.add_background(1, seconds(0), Demand::Backlogged, &shared);
+        Host { test, shared, is_watched, seen: HostTraffic::default() }
+    }
+
+    /// Runs for milliseconds, and looks at the foreground after each two of them.
+    fn run(&mut self, from: u64, to: u64) {
+        for millis in (from..to).step_by(2) {
+            let now = Timestamp::from_micros((millis + 2) * 1_000);
+            self.test.path.simulation.run_until(now);
+            let sources = self.test.foreground.iter();
+            let sent: u64 =
+                sources.map(|&one| self.test.path.simulation.source(one).goodput_bytes()).sum();
+            if sent > self.seen.bytes {
+                self.seen.sent_micros = now.as_micros();
+                self.seen.bytes = sent;
+            }
+            if self.is_watched {
+                self.shared.lock().handle_foreground(now, self.seen);
+            }
+        }
+    }
+
+    /// The part of the link that the background has between two times in milliseconds.
+    fn background(&mut self, from: u64, to: u64) -> f64 {
+        let before = self.test.bytes(&self.test.background);
+        self.run(from, to);
+        let all = GOODPUT * (to - from) as f64 / 1e3;
+        (self.test.bytes(&self.test.background) - before) / all
+    }
+}
+
+/// The host sees a connection of its own before any queue shows it.
+#[test]
+fn window_shrinks_when_the_host_connects() {
+    let [unaware, aware] = [false, true].map(|is_watched| {
+        let mut host = Host::new(is_watched);
+        host.run(0, 20_000);
+        host.seen.connected_micros = 20_000_000;
+        host.background(20_000, 20_300)
+    });
+    println!("{aware:.3}, {unaware:.3} unaware");
+    assert!(unaware > 0.9 && aware < 0.5, "{aware} {unaware}");
+}
+
+#[test]
+fn background_returns_when_the_host_is_quiet() {
+    let [unaware, aware] = [false, true].map(|is_watched| {
+        let mut host = Host::new(is_watched);
+        host.test.add_foreground(20, 40);
+        host.run(0, 40_000);
+        // The queue of two bandwidth-delay products drains within 100 ms.
+        host.background(40_000, 42_000)
+    });
+    println!("{aware:.3}, {unaware:.3} unaware");
+    assert!(aware > 0.6 && aware > unaware - 0.05, "{aware} {unaware}");
+}
+
+/// A shell, a chat, a monitor: they send a little now and then, and are no reason to yield.
+#[test]
+fn chatty_connections_of_the_host_do_not_starve_it() {
+    for every in [200, 1_000, 5_000] {
+        let mut host = Host::new(true);
+        host.run(0, 10_000);
+        let mut bytes = 0.0;
+        for start in (10_000..130_000).step_by(every as usize) {
+            host.seen.sent_micros = (start as u64) * 1_000;
+            host.seen.connected_micros = host.seen.sent_micros;
+            host.seen.bytes += 200;
+            bytes += host.background(start as u64, start as u64 + every) * every as f64;
+        }
+        let used = bytes / 120_000.0;
+        println!("each {every} ms: {used:.3}");
+        assert!(used > 0.9, "{used} beside one that sends each {every} ms");
+    }
+}
+
+/// Shares of two connections of different weights, alone on the link.
+#[test]
+fn connections_share_by_weight_and_fill_the_link() {
+    for (light, heavy) in [(10, 10), (5, 20), (2, 40)] {
+        let (mut test, shared) = (Test::new(0, BDP_PACKETS), SharedPath::default());
+        for weight in [light, heavy] {
+            let shared = shared.clone();
+            let lull = ControllerFactory::new(move || shared.join_with_weight(weight));
+            let flow = (Parameters::default(), seconds(0));
+            test.background.push(test.path.flow(flow.0, lull, 1, flow.1, Demand::Backlogged));
+        }
+        test.path.simulation.run_until(seconds(600));
+        let [slow, fast] = [0, 1].map(|at| test.bytes(&[test.background[at]]));
+        let (ratio, expected) = (fast / slow, f64::from(heavy) / f64::from(light));
+        let used = (slow + fast) / (GOODPUT * 600.0);
+        println!("{light} and {heavy}: {ratio:.2} times, {used:.3} used");
+        assert!((0.6..1.6).contains(&(ratio / expected)), "{ratio}, not {expected}");
+        assert!(used > 0.9, "{used}");
+    }
+}
+
+/// A job that comes later has its part, too.
+#[test]
+fn later_connection_has_its_part_of_the_link() {
+    for count in [1, 4] {
+        let (mut test, shared) = (Test::new(0, BDP_PACKETS), SharedPath::default());
+        test.add_background(count, seconds(0), Demand::Backlogged, &shared);
+        test.path.simulation.run_until(seconds(20));
+        let before = test.bytes(&test.background);
+        test.add_background(1, seconds(20), Demand::Backlogged, &shared);
+        test.path.simulation.run_until(seconds(320));
+        let all = test.bytes(&test.background) - before;
+        let late = test.bytes(&test.background[count..]) / all;
+        println!("beside {count}: {late:.3}, {:.3} used", all / (GOODPUT * 300.0));
+        let fair = 1.0 / (count + 1) as f64;
+        assert!((0.5 * fair..2.0 * fair).contains(&late), "{late} beside {count}");
     }
 }
 

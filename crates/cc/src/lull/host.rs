@@ -1,0 +1,191 @@
+//! What the host's own foreground sends on a path: known before any queue shows it.
+
+/// An interval in which the foreground is measured, in round-trip times, and its bounds in microseconds.
+const INTERVAL_RTTS: u64 = 4;
+const SHORTEST_INTERVAL_MICROS: u64 = 100_000;
+const LONGEST_INTERVAL_MICROS: u64 = 2_000_000;
+/// The foreground is busy if it sends this part of what the path carries, and so many bytes, in an interval.
+const BUSY_PART: u64 = 16;
+const BUSY_BYTES: u64 = 16_384;
+/// Bytes of a full packet.
+const PACKET_BYTES: u64 = 1_448;
+/// A rate beyond this is cut, which keeps products below 64 bits.
+const RATE_LIMIT: u64 = 1 << 26;
+/// After a start that came to little, further ones are ignored for at least and at most so long.
+const SHORTEST_DEAFNESS_MICROS: u64 = 2_000_000;
+const LONGEST_DEAFNESS_MICROS: u64 = 64_000_000;
+
+/// What connections of this host that are not in the background have sent on a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostTraffic {
+    /// When the last one began to connect, in microseconds; 0: none has.
+    pub connected_micros: u64,
+    /// When the last packet with data left, in microseconds; 0: none has.
+    pub sent_micros: u64,
+    /// Bytes of data so far.
+    pub bytes: u64,
+}
+
+/// What a look at the host's foreground has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// Nothing that matters.
+    None,
+    /// It connects, or sends after a pause.
+    Begins,
+    /// It was busy and sends nothing now.
+    Ends,
+}
+
+/// Tells when the host's foreground begins and ends.
+///
+/// A connection that sends little now and then begins often. After a start that came to little, further
+/// ones are ignored for a time that doubles each time. A busy foreground ends that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Host {
+    last: HostTraffic,
+    /// When it was looked at last.
+    looked: u64,
+    /// When the interval began, and the bytes sent before.
+    since: u64,
+    bytes: u64,
+    is_busy: bool,
+    /// The interval shows what a start comes to.
+    is_judging: bool,
+    /// When a start was heeded last, and how long further ones are ignored after that.
+    heeded: u64,
+    deafness: u64,
+}
+
+impl Host {
+    /// The host's foreground at `now`; the path has the round-trip time `min_rtt` in microseconds, and carries
+    /// so many packets per second.
+    pub(super) fn handle(
+        &mut self,
+        now: u64,
+        seen: HostTraffic,
+        min_rtt: u32,
+        packets_per_second: u64,
+    ) -> News {
+        let rtt = u64::from(min_rtt);
+        let interval =
+            (INTERVAL_RTTS * rtt).clamp(SHORTEST_INTERVAL_MICROS, LONGEST_INTERVAL_MICROS);
+        if now >= self.since + interval {
+            self.end_interval(now, seen.bytes, packets_per_second);
+        }
+        // Where the background was silent, a pause of the foreground cannot be told from that.
+        let is_seen = now < self.looked + interval;
+        let starts = is_seen && seen.sent_micros >= self.last.sent_micros + interval;
+        let connects = seen.connected_micros > self.last.connected_micros;
+        self.last = seen;
+        self.looked = now;
+        let ignored = self.deafness.max(INTERVAL_RTTS * rtt);
+        if (starts || connects) && now >= self.heeded + ignored {
+            self.heeded = now;
+            self.is_judging = true;
+            (self.since, self.bytes) = (now, seen.bytes);
+            return News::Begins;
+        }
+        if self.is_busy && now >= seen.sent_micros + (2 * rtt).max(SHORTEST_INTERVAL_MICROS) {
+            self.is_busy = false;
+            return News::Ends;
+        }
+        News::None
+    }
+
+    fn end_interval(&mut self, now: u64, bytes: u64, packets_per_second: u64) {
+        let sent = bytes.saturating_sub(self.bytes);
+        // A longer time than the longest interval is one in which the background was silent.
+        let elapsed = now.saturating_sub(self.since).min(2 * LONGEST_INTERVAL_MICROS);
+        // In bytes, by way of packets in 64 microseconds or so.
+        let rate = packets_per_second.min(RATE_LIMIT) * PACKET_BYTES;
+        let least = (rate * (elapsed >> 10) / (1_000_000 >> 10) / BUSY_PART).max(BUSY_BYTES);
+        self.is_busy = sent >= least;
+        if self.is_busy {
+            self.deafness = 0;
+        } else if self.is_judging {
+            self.deafness =
+                (2 * self.deafness).clamp(SHORTEST_DEAFNESS_MICROS, LONGEST_DEAFNESS_MICROS);
+        }
+        self.is_judging = false;
+        (self.since, self.bytes) = (now, bytes);
+    }
+
+    /// The window must not grow: a start was heeded less than four round-trip times ago.
+    pub(super) fn is_beginning(&self, now: u64, min_rtt: u32) -> bool {
+        self.heeded > 0 && now < self.heeded + INTERVAL_RTTS * u64::from(min_rtt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks each 10 ms for `millis`, at a foreground that sends `bytes` every `every` milliseconds.
+    fn watch(
+        host: &mut Host,
+        seen: &mut HostTraffic,
+        now: &mut u64,
+        millis: u64,
+        sends: (u64, u64),
+    ) -> (u32, u32) {
+        let (mut begins, mut ends) = (0, 0);
+        for step in 1..=millis / 10 {
+            *now += 10_000;
+            if sends.0 > 0 && (step * 10) % sends.1 == 0 {
+                seen.sent_micros = *now;
+                seen.bytes += sends.0;
+            }
+            match host.handle(*now, *seen, 50_000, 833) {
+                News::Begins => begins += 1,
+                News::Ends => ends += 1,
+                News::None => {}
+            }
+        }
+        (begins, ends)
+    }
+
+    fn idle() -> (Host, HostTraffic, u64) {
+        let (mut host, mut seen, mut now) = Default::default();
+        now += 1_000_000;
+        assert_eq!(watch(&mut host, &mut seen, &mut now, 1_000, (0, 1)), (0, 0));
+        (host, seen, now)
+    }
+
+    #[test]
+    fn busy_foreground_begins_and_ends_once() {
+        let (mut host, mut seen, mut now) = idle();
+        // 1.2 Mbit/s of 10.
+        assert_eq!(watch(&mut host, &mut seen, &mut now, 5_000, (1_500, 10)), (1, 0));
+        assert_eq!(watch(&mut host, &mut seen, &mut now, 100, (0, 1)), (0, 1));
+        assert_eq!(watch(&mut host, &mut seen, &mut now, 5_000, (0, 1)), (0, 0));
+        assert_eq!(watch(&mut host, &mut seen, &mut now, 1_000, (1_500, 10)), (1, 0));
+    }
+
+    #[test]
+    fn chatty_connection_is_heeded_less_and_less() {
+        let (mut host, mut seen, mut now) = idle();
+        let (begins, ends) = watch(&mut host, &mut seen, &mut now, 600_000, (100, 500));
+        // After 2, 4, ..., 64 s, and each 64 s from then on.
+        assert!((8..=15).contains(&begins), "{begins}");
+        assert_eq!(ends, 0);
+        // Data in bulk restores attention: the next start is heeded.
+        watch(&mut host, &mut seen, &mut now, 2_000, (15_000, 10));
+        watch(&mut host, &mut seen, &mut now, 1_000, (0, 1));
+        assert_eq!(watch(&mut host, &mut seen, &mut now, 10, (100, 10)), (1, 0));
+    }
+
+    #[test]
+    fn connections_that_open_together_are_one_start() {
+        let (mut host, mut seen, mut now) = idle();
+        let mut begins = 0;
+        for _ in 0..6 {
+            now += 10_000;
+            seen.connected_micros = now;
+            begins += u32::from(host.handle(now, seen, 50_000, 833) == News::Begins);
+        }
+        assert_eq!(begins, 1);
+        assert!(host.is_beginning(now, 50_000));
+        assert!(!host.is_beginning(now + 200_000, 50_000));
+    }
+}
