@@ -23,6 +23,8 @@ _Static_assert(sizeof(struct exec_counters) == 10 * sizeof(u64),
 const volatile char congestion[CONGESTION_NAME_SIZE] = "reno";
 /* The TOS byte, or traffic class, of every packet; 0: left to the program. */
 const volatile u8 traffic_class = 0;
+/* Of connections under `lull`; 0: the usual one. */
+const volatile u32 weight = 0;
 /* Tests of the way round old kernels, see ask_parent(). */
 const volatile bool mapped_by_parent = false;
 
@@ -73,6 +75,14 @@ struct {
 	__type(value, u32);
 } lull_released SEC(".maps");
 
+/* The weight of each socket, for `lull`: the loader puts the map of that here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, u32);
+} weights SEC(".maps");
+
 /* Nice's state of each socket: the loader puts the map of the congestion control here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -97,6 +107,8 @@ enum {
 	PROTOCOL_MPTCP = 262,
 	STATE_SYN_SENT = 2,
 	STATE_CLOSE = 7,
+	/* Half a second less than when the kernel would send the third SYN (RFC 6298). */
+	MARKED_SYNS_US = 2500000,
 };
 
 static INLINE struct exec_counters *counted(void)
@@ -190,6 +202,16 @@ static INLINE bool choose(void *socket)
 	return !bpf_setsockopt(socket, LEVEL_TCP, OPTION_CONGESTION, name, sizeof(name));
 }
 
+/* Before the congestion control is chosen, which asks for it when it begins. */
+static INLINE void weigh(struct bpf_sock_ops *ops)
+{
+	struct bpf_sock *sk = ops->sk;
+	u32 value = weight;
+
+	if (value && sk)
+		bpf_sk_storage_get(&weights, sk, &value, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
 /* Whether the socket runs it. Both names are filled up with zeros. */
 static INLINE bool is_chosen(struct bpf_sock_ops *ops)
 {
@@ -257,7 +279,9 @@ static INLINE void begin_to_connect(struct bpf_sock_ops *ops)
 
 /*
  * Some routers drop packets whose DSCP they do not know. The first SYN and its first
- * retransmission had the mark, and got no answer: the next one is sent without.
+ * retransmission had the mark, and got no answer: the next one is sent without. Timeouts are not
+ * counted but timed: admission.bpf.c holds the first SYN for up to a second by short timeouts, and
+ * lets none leave sooner after it than without. Both have left then.
  */
 static INLINE void unmark_unanswered(struct bpf_sock_ops *ops)
 {
@@ -267,7 +291,8 @@ static INLINE void unmark_unanswered(struct bpf_sock_ops *ops)
 	if (!traffic_class || ops->state != STATE_SYN_SENT || ops->args[0] < 1 || !sk)
 		return;
 	connection = bpf_sk_storage_get(&opened, sk, 0, 0);
-	if (!connection || connection->is_unmarked)
+	if (!connection || connection->is_unmarked ||
+	    now_us() - connection->opened_us < MARKED_SYNS_US)
 		return;
 	connection->is_unmarked = true;
 	set_class(ops, false, 0);
@@ -326,6 +351,7 @@ int lull_sock_ops(struct bpf_sock_ops *ops)
 		/* A new connection begins with it. Right after this a route that names another one
 		 * (ip-route(8), congctl) puts that in its place (tcp_connect_init), so that only the
 		 * established connection tells what became of it. */
+		weigh(ops);
 		choose(ops);
 		begin_to_connect(ops);
 		break;
@@ -333,6 +359,7 @@ int lull_sock_ops(struct bpf_sock_ops *ops)
 		unmark_unanswered(ops);
 		break;
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		weigh(ops);
 		settle(ops);
 		mark(ops, false);
 		open_connection(ops, false);

@@ -9,7 +9,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use lull_cc::Bytes;
 use lull_kernel::{
-    Adopted, Choice, Dscp, Ending, Error, Outcome, Parameters, Summary, Traffic, User,
+    Adopted, Algorithm, Choice, Dscp, Ending, Error, Outcome, Parameters, PathTable, Summary,
+    Traffic, User,
 };
 use serde_json::{Value, json};
 
@@ -20,6 +21,7 @@ const NOT_FOUND: u8 = 127;
 
 /// What `--cc` has to be for us to load it.
 const NICE: &str = "nice";
+const LULL: &str = "lull";
 const BACKGROUND: &str = "background";
 
 const USAGES: &str = "\
@@ -39,6 +41,8 @@ Examples:
       move a running service into the background; it stays in its unit
   sudo lull exec --pid \"$(systemctl show -P MainPID backup.service)\" --children --foreground
       move it back
+  sudo lull exec --cc lull --weight 1 -- rclone copy /data remote:data
+      take a tenth of what other 'lull exec --cc lull' jobs get on the same path
   sudo lull exec --cc background --network-honours-le -- rsync -a /data host:/backup
       on your own network that serves lower effort last: fill spare capacity sooner than nice, without
       yielding by itself";
@@ -62,7 +66,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(override_usage = USAGES, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Congestion control. Lull loads nice and background if needed
+    /// Congestion control: nice, lull (one window for all background connections of this host to a destination),
+    /// background, or one that the kernel has. Lull loads the first three if needed
     #[arg(long, value_name = "NAME", default_value = NICE)]
     cc: String,
     /// State that the network serves lower-effort packets last on every link that may be full. Without this
@@ -79,6 +84,10 @@ pub(crate) struct Args {
     /// Name that lull jobs shows; no two running jobs have the same
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// With --cc lull: the part that each connection has of what is left, relative to those of other jobs to
+    /// the same network, from 1 to 100 [default: 10]
+    #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    weight: Option<u32>,
     /// Move a running process into the background instead of starting one
     #[arg(long, value_name = "PID", conflicts_with = "program")]
     pid: Option<i32>,
@@ -89,7 +98,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         requires = "pid",
-        conflicts_with_all = ["program", "cc", "dscp", "name", "network_honours_le"]
+        conflicts_with_all = ["program", "cc", "dscp", "name", "network_honours_le", "weight"]
     )]
     foreground: bool,
     /// Write a summary of the traffic as one line of JSON to FILE, or to standard error. With --pid it goes
@@ -121,6 +130,7 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Automatic {
     Nice,
+    Lull,
     Background,
 }
 
@@ -128,6 +138,7 @@ impl Automatic {
     fn parameters(self) -> Parameters {
         match self {
             Automatic::Nice => Parameters::default(),
+            Automatic::Lull => Parameters::lull(PathTable::default(), false),
             Automatic::Background => Parameters::background(false),
         }
     }
@@ -144,11 +155,21 @@ fn parse_dscp(text: &str) -> Result<Dscp, &'static str> {
 /// The exit code for arguments that make no sense.
 pub(crate) const USAGE: u8 = FAILED;
 
+/// What the options ask for together.
+fn check(args: &Args) -> anyhow::Result<()> {
+    let automatic = automatic(args).map(|automatic| automatic.parameters().algorithm());
+    if args.weight.is_some() && automatic.is_some_and(|algorithm| algorithm != Algorithm::Lull) {
+        let text = format!("--weight needs --cc lull: '{}' has no weights", args.cc);
+        return Err(crate::Misuse(text).into());
+    }
+    Ok(())
+}
+
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let result = match args.pid {
+    let result = check(&args).and_then(|()| match args.pid {
         Some(pid) => adopt(pid, &args),
         None => start(&args),
-    };
+    });
     Ok(result.unwrap_or_else(|error| {
         let code = match error.downcast_ref() {
             Some(Error::ProgramNotFound { .. }) => NOT_FOUND,
@@ -163,18 +184,23 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }))
 }
 
-fn choice(args: &Args) -> Choice {
-    let automatic = match args.cc.as_str() {
+fn automatic(args: &Args) -> Option<Automatic> {
+    match args.cc.as_str() {
         BACKGROUND => Some(Automatic::Background),
         NICE => Some(Automatic::Nice),
+        LULL => Some(Automatic::Lull),
         _ => args.automatic,
-    };
+    }
+}
+
+fn choice(args: &Args) -> Choice {
     Choice {
         congestion: args.cc.clone(),
         dscp: args.dscp,
-        automatic: automatic.map(Automatic::parameters),
+        automatic: automatic(args).map(Automatic::parameters),
         network_honours_le: args.network_honours_le,
         name: args.name.clone(),
+        weight: args.weight,
         mapped_by_parent: args.mapped_by_parent,
     }
 }
@@ -252,7 +278,13 @@ fn hint(user: &User, outcome: &Outcome) -> Option<String> {
 fn told(summary: &Summary, hint: Option<String>) -> String {
     let exceptions = exceptions(&summary.left_cgroup, "foreground", &summary.foreground);
     let notes = summary.traffic.iter().flat_map(notes);
-    let lines = [sentence(summary)].into_iter().chain(notes).chain(exceptions).chain(hint);
+    let shortfalls = summary.shortfalls.iter().cloned();
+    let lines = [sentence(summary)]
+        .into_iter()
+        .chain(shortfalls)
+        .chain(notes)
+        .chain(exceptions)
+        .chain(hint);
     lines.map(|line| format!("lull: {line}")).collect::<Vec<_>>().join("\n")
 }
 
@@ -349,6 +381,7 @@ fn summary_json(args: &Args, user: Option<&User>, outcome: &Outcome) -> Value {
         "surviving_processes": summary.survivors,
         "foreground": summary.foreground,
         "left_its_cgroup": summary.left_cgroup,
+        "shortfalls": summary.shortfalls,
     })
 }
 
@@ -388,7 +421,8 @@ fn report_move(args: &Args, adopted: &Adopted) -> anyhow::Result<ExitCode> {
         count(adopted.listeners as u64, "listener"),
     )
     .context("cannot write")?;
-    for line in exceptions(&adopted.left_cgroup, rest, &adopted.foreground) {
+    let exceptions = exceptions(&adopted.left_cgroup, rest, &adopted.foreground);
+    for line in adopted.shortfalls.iter().cloned().chain(exceptions) {
         writeln!(out, "{line}").context("cannot write")?;
     }
     if !args.foreground && adopted.connections + adopted.listeners > 0 {
@@ -415,6 +449,7 @@ fn adopted_json(args: &Args, adopted: &Adopted) -> Value {
         "listeners": adopted.listeners,
         "foreground": adopted.foreground,
         "left_their_cgroup": adopted.left_cgroup,
+        "shortfalls": adopted.shortfalls,
     })
 }
 
@@ -423,7 +458,6 @@ mod tests {
     use std::time::Duration;
 
     use clap::Parser;
-    use lull_kernel::Algorithm;
 
     use super::*;
 
@@ -447,6 +481,7 @@ mod tests {
             survivors: 0,
             foreground: Vec::new(),
             left_cgroup: None,
+            shortfalls: Vec::new(),
         }
     }
 
@@ -472,11 +507,23 @@ mod tests {
     #[test]
     fn exceptions_have_lines_of_their_own() {
         assert_eq!(told(&summary(), None), format!("lull: {}", sentence(&summary())));
-        let foreground = vec!["a".into(), "b".into()];
-        let text = told(&Summary { foreground, left_cgroup: Some("c".into()), ..summary() }, None);
+        let summary = Summary {
+            foreground: vec!["a".into(), "b".into()],
+            left_cgroup: Some("c".into()),
+            shortfalls: vec!["d".into()],
+            ..summary()
+        };
+        let text = told(&summary, None);
         let lines: Vec<_> = text.lines().skip(1).collect();
-        let stays = "lull: in the foreground stays:";
-        assert_eq!(lines, ["lull: c".to_owned(), format!("{stays} a"), format!("{stays} b")]);
+        assert_eq!(
+            lines,
+            [
+                "lull: d",
+                "lull: c",
+                "lull: in the foreground stays: a",
+                "lull: in the foreground stays: b"
+            ]
+        );
     }
 
     #[test]
@@ -498,13 +545,14 @@ mod tests {
     }
 
     #[test]
-    fn nice_and_background_are_loaded_as_what_they_are_called() {
+    fn nice_lull_and_background_are_loaded_under_their_names() {
         let loaded = |words: &[&str]| {
             let line = Line::try_parse_from([&["exec"], words, &["true"]].concat()).unwrap();
             choice(&line.args).automatic.map(|parameters| parameters.algorithm())
         };
         assert_eq!(loaded(&[]), Some(Algorithm::Nice));
         assert_eq!(loaded(&["--cc", "nice"]), Some(Algorithm::Nice));
+        assert_eq!(loaded(&["--cc", "lull"]), Some(Algorithm::Lull));
         assert_eq!(loaded(&["--cc", "background"]), Some(Algorithm::Background));
         assert_eq!(loaded(&["--cc", "other"]), None);
         assert_eq!(loaded(&["--cc", "other", "--automatic"]), Some(Algorithm::Nice));

@@ -36,6 +36,8 @@ pub struct Adopted {
     pub foreground: Vec<String>,
     /// Processes that had to leave their cgroup for the background, one line each.
     pub left_cgroup: Vec<String>,
+    /// What the kernel does not do of what was asked for, one line each.
+    pub shortfalls: Vec<String>,
 }
 
 /// Moves a process, and its descendants if `children`, into a background cgroup, and changes
@@ -231,6 +233,7 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
         listeners: mended.listeners,
         foreground,
         left_cgroup,
+        shortfalls: shelters.background.shortfalls(),
     })
 }
 

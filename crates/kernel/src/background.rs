@@ -31,6 +31,9 @@ pub struct Choice {
     pub network_honours_le: bool,
     /// What `lull jobs` calls it.
     pub name: Option<String>,
+    /// How long connections lead under [`Algorithm::Lull`], relative to those of other backgrounds on the same
+    /// path: 1 to 100; `None` for [`lull_cc::lull::Member::USUAL_WEIGHT`].
+    pub weight: Option<u32>,
     /// Mark IPv4 traffic of IPv6 sockets by system calls, as on kernels before 6.13; for tests.
     pub mapped_by_parent: bool,
 }
@@ -72,6 +75,8 @@ pub(crate) struct Background<'obj> {
     pub(crate) why_outside: Option<String>,
     pub(crate) hooks: Hooks<'obj>,
     pub(crate) hierarchy: Hierarchy,
+    /// What the kernel does not do of what was asked for, one line each.
+    shortfalls: Vec<String>,
     bpffs: Option<Bpffs>,
 }
 
@@ -110,10 +115,11 @@ impl<'obj> Background<'obj> {
             // A user who may not look into it has loaded nothing there.
             None => Bpffs::find().ok().flatten(),
         };
+        let mut refused = None;
         let state = match (choice.automatic, &bpffs) {
             (Some(parameters), Some(bpffs)) => {
                 let state = State::open(bpffs)?;
-                load_automatically(&state, &choice.congestion, parameters)?;
+                refused = load_automatically(&state, &choice.congestion, parameters)?;
                 Some(state)
             }
             (_, bpffs) => {
@@ -131,6 +137,7 @@ impl<'obj> Background<'obj> {
                 made.map(|cgroup| (cgroup, None)).map_err(|why| Error::NoRoom { pid, why })
             }
         };
+        let shortfalls = Vec::from_iter(shortfall(choice, state.as_ref(), refused));
         let result = Self::attach(choice, storage, make, state.as_ref());
         let mut alive = hierarchy.reap();
         if result.is_ok() {
@@ -138,7 +145,7 @@ impl<'obj> Background<'obj> {
         }
         tidy(&hierarchy, state, &alive);
         let (cgroup, why_outside, hooks) = result?;
-        Ok(Background { cgroup, why_outside, hooks, hierarchy, bpffs })
+        Ok(Background { cgroup, why_outside, hooks, hierarchy, shortfalls, bpffs })
     }
 
     fn attach(
@@ -152,16 +159,22 @@ impl<'obj> Background<'obj> {
         // One that was loaded under another name.
         choice.check(algorithm)?;
         let sockets = place
+            .clone()
             .filter(|place| {
                 place.knows_sockets() && algorithm.is_some_and(Algorithm::keeps_nice_state)
             })
             .map(|place| place.sockets());
+        let shares = algorithm.is_some_and(Algorithm::shares_paths);
+        let weights = place.filter(|place| shares && place.knows_sockets());
+        let weights = weights.map(|place| place.weights()).zip(choice.weight);
         let hooks = Hooks::load(
             storage,
             &choice.congestion,
             choice.dscp,
             sockets.as_deref(),
             choice.mapped_by_parent,
+            shares,
+            weights.as_ref().map(|(path, weight)| (path.as_path(), *weight)),
         )?;
         let (cgroup, why_outside) = make()?;
         let named = choice.name.as_deref();
@@ -175,6 +188,11 @@ impl<'obj> Background<'obj> {
         }
     }
 
+    /// What the kernel does not do of what was asked for, one line each.
+    pub(crate) fn shortfalls(&self) -> Vec<String> {
+        self.shortfalls.iter().cloned().chain(self.hooks.shortfall()).collect()
+    }
+
     /// Removes the cgroup unless processes are left in it, and what is not needed any more. Says whether
     /// the cgroup is gone.
     pub(crate) fn tear_down(self) -> bool {
@@ -185,6 +203,22 @@ impl<'obj> Background<'obj> {
         tidy(&self.hierarchy, state, &self.hierarchy.reap());
         is_gone
     }
+}
+
+/// That connections run Nice although [`Algorithm::Lull`] was asked for. `refused`: why the kernel did not
+/// take that just now.
+fn shortfall(
+    choice: &Choice,
+    state: Option<&State<'_>>,
+    refused: Option<String>,
+) -> Option<String> {
+    let wanted = choice.automatic.filter(|parameters| parameters.algorithm().shares_paths());
+    let place = state.and_then(|state| state.find(&choice.congestion));
+    let runs_nice = place.and_then(|place| place.algorithm()).is_some_and(|it| !it.shares_paths());
+    (wanted.is_some() && runs_nice).then(|| {
+        let why = refused.map_or_else(String::new, |why| format!(" ({why})"));
+        format!("this kernel cannot run '{}'{why}: connections use TCP Nice", choice.congestion)
+    })
 }
 
 /// Removes cgroups of ours without processes, and what they alone needed.

@@ -144,12 +144,15 @@ impl<'obj> Control<'obj> {
         pinned.map_err(Error::bpf("pin a map"))
     }
 
-    /// Pins the table of paths, if there is one.
-    pub(crate) fn pin_paths(&mut self, path: &Path) -> Result<()> {
+    /// Pins the table of paths and the weights of sockets, if there are such.
+    pub(crate) fn pin_paths(&mut self, path: &Path, weights: &Path) -> Result<()> {
         match self {
             Control::Nice(_) | Control::Background(_) => Ok(()),
             Control::Lull(skeleton) => {
-                skeleton.maps.paths.pin(path).map_err(Error::bpf("pin a map"))
+                let pinned = skeleton.maps.paths.pin(path);
+                pinned
+                    .and_then(|()| skeleton.maps.weights.pin(weights))
+                    .map_err(Error::bpf("pin a map"))
             }
         }
     }

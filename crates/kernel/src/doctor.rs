@@ -13,6 +13,7 @@ use crate::control::{Constants, Control};
 use crate::error::Error;
 use crate::machine;
 use crate::mounts::Bpffs;
+use crate::parameters::PathTable;
 use crate::serve::reachable_server;
 
 /// What was found of one thing.
@@ -80,6 +81,7 @@ pub fn examine() -> Vec<Finding> {
     findings.push(cgroups());
     findings.push(bpf_file_system(privilege.is_ok()));
     findings.push(program(privilege.is_ok()));
+    findings.extend(shared_window(privilege.is_ok()));
     findings.push(congestion_control());
     let device = default_device();
     findings.extend(device.as_deref().map(queue));
@@ -189,11 +191,29 @@ fn program(is_privileged: bool) -> Finding {
     }
 }
 
+/// Whether the kernel takes Lull. It is loaded and not registered.
+fn shared_window(is_privileged: bool) -> Option<Finding> {
+    const CHECK: &str = "Lull";
+    if !is_privileged || machine::check_kernel().is_err() {
+        return None;
+    }
+    let mut storage = MaybeUninit::uninit();
+    let constants = Constants::Lull(PathTable::default());
+    Some(match Control::load(&mut storage, "lull", false, &constants) {
+        Ok(_) => Finding::ok(CHECK, "the kernel loads it"),
+        Err(error) => {
+            let remedy =
+                "'lull exec --cc lull' uses TCP Nice instead; a newer kernel may have Lull";
+            Finding::bad(CHECK, Level::Warning, error.to_string(), remedy)
+        }
+    })
+}
+
 fn congestion_control() -> Finding {
     const CHECK: &str = "default congestion control";
     let name = setting("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
     match name.as_str() {
-        "nice" | "background" | "lull_vegas" => Finding::bad(
+        "nice" | "lull" | "background" | "lull_vegas" => Finding::bad(
             CHECK,
             Level::Warning,
             format!("{name}: every program of this machine sends in the background"),

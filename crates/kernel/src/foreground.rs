@@ -73,6 +73,7 @@ pub(crate) fn take_back(
         listeners: mended.listeners,
         foreground,
         left_cgroup: Vec::new(),
+        shortfalls: Vec::new(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! The programs of `bpf/exec.bpf.c`, which make the sockets of a cgroup background ones.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,6 +16,7 @@ use libbpf_rs::{
 };
 use serde::Serialize;
 
+use crate::admission::{Admission, admit};
 use crate::error::{Error, Result};
 use crate::skeletons::exec::{ExecSkel, ExecSkelBuilder};
 use crate::sys;
@@ -102,19 +103,27 @@ pub(crate) struct Hooks<'obj> {
     skeleton: ExecSkel<'obj>,
     /// The congestion control keeps a state that we can read.
     pub(crate) knows_yielding: bool,
+    /// Connections that start together are admitted one after the other.
+    admits: bool,
+    /// Why they are not.
+    not_admitted: RefCell<Option<String>>,
 }
 
 impl<'obj> Hooks<'obj> {
     /// Loads the programs into the kernel.
     ///
     /// `sockets` is the pinned map of a congestion control of this version of Lull. `mapped_by_parent` leaves
-    /// the marking of IPv4 traffic of IPv6 sockets to system calls, as on old kernels.
+    /// the marking of IPv4 traffic of IPv6 sockets to system calls, as on old kernels. `admits`: connections
+    /// that start together are admitted one after the other. `weights`: the pinned map with the weights of
+    /// sockets of `lull`, and the weight of those of this background.
     pub(crate) fn load(
         storage: &'obj mut MaybeUninit<OpenObject>,
         congestion: &str,
         dscp: Dscp,
         sockets: Option<&Path>,
         mapped_by_parent: bool,
+        admits: bool,
+        weights: Option<(&Path, u32)>,
     ) -> Result<Self> {
         let mut open = ExecSkelBuilder::default()
             .open(storage)
@@ -126,6 +135,9 @@ impl<'obj> Hooks<'obj> {
         }
         rodata.traffic_class = dscp.traffic_class().unwrap_or(0);
         rodata.mapped_by_parent = mapped_by_parent;
+        if let Some((_, weight)) = weights {
+            rodata.weight = weight;
+        }
         let mut knows_yielding = false;
         if let Some(path) = sockets {
             let pinned =
@@ -136,9 +148,14 @@ impl<'obj> Hooks<'obj> {
                 .map_err(Error::bpf("share the map of sockets"))?;
             knows_yielding = true;
         }
+        if let Some((path, _)) = weights {
+            let what = "share the map of weights";
+            let pinned = MapHandle::from_pinned_path(path).map_err(Error::bpf(what))?;
+            open.maps.weights.reuse_fd(pinned.as_fd()).map_err(Error::bpf(what))?;
+        }
         let skeleton =
             open.load().map_err(Error::bpf("load the programs of a background cgroup"))?;
-        Ok(Hooks { skeleton, knows_yielding })
+        Ok(Hooks { skeleton, knows_yielding, admits, not_admitted: RefCell::default() })
     }
 
     /// Attaches the programs to a cgroup for as long as it exists.
@@ -152,7 +169,19 @@ impl<'obj> Hooks<'obj> {
         ] {
             attach_beside_others(program, cgroup, kind as bpf_attach_type)?;
         }
+        // A crowd that starts at once is worse than one that waits for its turns, and no reason to fail.
+        if self.admits
+            && let Err(error) = admit(cgroup, Admission::default())
+        {
+            *self.not_admitted.borrow_mut() = Some(error.to_string());
+        }
         Ok(())
+    }
+
+    /// What the kernel does not do of what was asked for.
+    pub(crate) fn shortfall(&self) -> Option<String> {
+        let why = self.not_admitted.borrow();
+        why.as_ref().map(|why| format!("connections that start together are not spread out: {why}"))
     }
 
     /// Reads the counters, the connections that are still open included.

@@ -72,17 +72,28 @@ fn load_locked(state: &State<'_>, name: &str, parameters: Parameters) -> Result<
 }
 
 /// Registers a congestion control for as long as `lull exec` needs it, unless it is there.
+///
+/// Where the kernel does not take [`Algorithm::Lull`], Nice is registered under its name. Returns why it
+/// was not taken.
 pub(crate) fn load_automatically(
     state: &State<'_>,
     name: &str,
     parameters: Parameters,
-) -> Result<()> {
+) -> Result<Option<String>> {
     if state.find(name).is_some() || machine::has_congestion(name)? {
-        return Ok(());
+        return Ok(None);
     }
     machine::check_name(name)?;
     machine::check_kernel()?;
-    register(&state.place(name), name, Record { parameters, automatic: true })
+    let place = state.place(name);
+    match register(&place, name, Record { parameters, automatic: true }) {
+        Err(Error::Bpf { what, message }) if parameters.algorithm().shares_paths() => {
+            let parameters = Parameters::default();
+            register(&place, name, Record { parameters, automatic: true })?;
+            Ok(Some(format!("the kernel refused to {what}: {message}")))
+        }
+        result => result.map(|()| None),
+    }
 }
 
 /// Unloads what `lull exec` loaded for itself and no cgroup needs any more.
@@ -203,7 +214,7 @@ fn try_register(place: &Place, name: &str, record: Record) -> Result<()> {
     fs::create_dir(place.directory())
         .map_err(Error::io(format!("make 'lull/{name}' in the BPF file system")))?;
     control.pin_sockets(&place.sockets())?;
-    control.pin_paths(&place.paths())?;
+    control.pin_paths(&place.paths(), &place.weights())?;
     // Where the root cgroup takes no program, connections share paths all the same; the status says so.
     if let Ok(Some(mut link)) = control.watch_foreground(name) {
         link.pin(place.foreground()).map_err(Error::bpf("pin the program at the root cgroup"))?;
@@ -222,6 +233,7 @@ mod tests {
     use nix::sys::socket::{setsockopt, sockopt};
 
     use super::*;
+    use crate::parameters::{Algorithm, PathTable};
 
     /// Takes what a test has loaded out again, whatever became of the test.
     struct Loaded(String);
@@ -241,7 +253,7 @@ mod tests {
         let bpffs = Bpffs::mount().unwrap();
         let state = State::open(&bpffs).unwrap();
         let loaded = Loaded(name.clone());
-        load_automatically(&state, &name, parameters).unwrap();
+        assert_eq!(load_automatically(&state, &name, parameters).unwrap(), None);
         let record = Record { parameters, automatic: true };
         record.replace_by_another_version(&state.place(&name).record()).unwrap();
         drop(state);
@@ -258,5 +270,25 @@ mod tests {
         );
         drop(loaded);
         assert!(!machine::has_congestion(&name).unwrap());
+    }
+
+    /// No kernel makes a table without entries, so this one lacks something that Lull needs.
+    #[test]
+    fn nice_is_loaded_where_the_kernel_refuses_lull() {
+        needs!(bpf());
+        let name = format!("lull_f{}", std::process::id());
+        let table = PathTable { paths: 0, ..PathTable::default() };
+        let parameters = Parameters::lull(table, false);
+        let bpffs = Bpffs::mount().unwrap();
+        let state = State::open(&bpffs).unwrap();
+        let _loaded = Loaded(name.clone());
+        let why = load_automatically(&state, &name, parameters).unwrap().unwrap();
+        assert!(why.starts_with("the kernel refused to load"), "{why}");
+        assert_eq!(state.find(&name).unwrap().algorithm(), Some(Algorithm::Nice));
+        assert!(!state.place(&name).paths().exists());
+        // The next run finds it, and is told as well (`Background::shortfalls`).
+        assert_eq!(load_automatically(&state, &name, parameters).unwrap(), None);
+        drop(state);
+        assert!(load(&name, parameters).is_err());
     }
 }

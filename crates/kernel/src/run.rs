@@ -73,6 +73,8 @@ pub struct Summary {
     pub foreground: Vec<String>,
     /// That the program had to leave the cgroup of this process for the background.
     pub left_cgroup: Option<String>,
+    /// What the kernel does not do of what was asked for, one line each.
+    pub shortfalls: Vec<String>,
 }
 
 /// A program that has ended.
@@ -155,6 +157,7 @@ fn run_in(ground: &Ground<'_, '_>, program: &Program<'_>) -> Result<Outcome> {
         survivors: ground.processes().len(),
         foreground: inherited.foreground().into_iter().chain(foreground).collect(),
         left_cgroup: ground.left_cgroup(),
+        shortfalls: ground.shortfalls(),
     };
     Ok(Outcome { ending, summary })
 }

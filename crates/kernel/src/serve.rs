@@ -3,9 +3,9 @@
 //! The socket's permissions say who may connect. A client asks for one thing: that its own process be
 //! moved into a background. The server takes the process from the kernel (SO_PEERCRED, SO_PEERPIDFD), never
 //! from the client, and stops it meanwhile, so that no other process can take its number. The background
-//! lies inside the cgroup of the process, so its limits hold. What runs in it cannot be chosen.
+//! lies inside the cgroup of the process, so its limits hold. Nice or Lull runs in it.
 //!
-//! Lines of text go over the socket: `background 1 le` asks, `ok 0 PATH` answers with the cgroup, or
+//! Lines of text go over the socket: `background 1 le` asks, or `background 1 le lull`; `ok 0 PATH` answers with the cgroup, or
 //! `no WHY`. Later `counters` asks for its numbers, and `foreground PID` for lines that end with an empty one,
 //! without the move of that process. The background ends when the client has disconnected and
 //! no process is left in it.
@@ -35,7 +35,7 @@ use crate::background::{Background, Choice};
 use crate::elsewhere::Elsewhere;
 use crate::error::{Error, Result};
 use crate::hooks::Dscp;
-use crate::parameters::Parameters;
+use crate::parameters::{Parameters, PathTable};
 use crate::watch::Watch;
 use crate::{machine, reaper, run, sys};
 use held::Stopped;
@@ -46,8 +46,9 @@ pub const SOCKET: &str = "/run/lull.sock";
 /// The version of the lines.
 const VERSION: u32 = 1;
 
-/// The congestion control of all backgrounds of a server.
-const CONGESTION: &str = "nice";
+/// The congestion controls that a client may have, by name; the first one if it names none.
+const CONGESTIONS: [(&str, fn() -> Parameters); 2] =
+    [("nice", Parameters::default), ("lull", || Parameters::lull(PathTable::default(), false))];
 
 /// No line of a client is longer.
 const LONGEST_LINE: u64 = 64;
@@ -142,15 +143,17 @@ fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE)).map_err(asking())?;
     let copy = stream.try_clone().map_err(asking())?;
     let mut lines = Lines(BufReader::new(copy));
-    let Some(dscp) = lines.next().as_deref().and_then(dscp_in) else {
+    let Some((dscp, (congestion, parameters))) = lines.next().as_deref().and_then(request_in)
+    else {
         return Err(asking()(io::Error::other("it speaks another version: install the same lull")));
     };
     let choice = Choice {
-        congestion: CONGESTION.to_owned(),
+        congestion: congestion.to_owned(),
         dscp,
-        automatic: Some(Parameters::default()),
+        automatic: Some(parameters()),
         network_honours_le: false,
         name: None,
+        weight: None,
         mapped_by_parent: false,
     };
     // Its number stays its own for as long as this lives.
@@ -207,13 +210,19 @@ fn answer(
     }
 }
 
-fn dscp_in(line: &str) -> Option<Dscp> {
-    let (version, dscp) = line.strip_prefix("background ")?.split_once(' ')?;
-    match (version.parse::<u32>().ok()? == VERSION, dscp) {
-        (true, "le") => Some(Dscp::Le),
-        (true, "none") => Some(Dscp::None),
-        _ => None,
-    }
+fn request_in(line: &str) -> Option<(Dscp, (&'static str, fn() -> Parameters))> {
+    let mut words = line.strip_prefix("background ")?.split(' ');
+    words.next()?.parse().ok().filter(|&version: &u32| version == VERSION)?;
+    let dscp = match words.next()? {
+        "le" => Dscp::Le,
+        "none" => Dscp::None,
+        _ => return None,
+    };
+    let congestion = match words.next() {
+        Some(name) => CONGESTIONS.into_iter().find(|(known, _)| *known == name)?,
+        None => CONGESTIONS[0],
+    };
+    words.next().is_none().then_some((dscp, congestion))
 }
 
 /// The lines of a client, up to its end or one that is too long.
@@ -232,11 +241,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_names_version_and_mark() {
-        assert_eq!(dscp_in("background 1 le"), Some(Dscp::Le));
-        assert_eq!(dscp_in("background 1 none"), Some(Dscp::None));
-        for other in ["background 2 le", "background 1 ef", "background", "", "counters"] {
-            assert_eq!(dscp_in(other), None, "{other}");
+    fn request_names_version_mark_and_congestion_control() {
+        let request = |line| request_in(line).map(|(dscp, (name, _))| (dscp, name));
+        assert_eq!(request("background 1 le"), Some((Dscp::Le, "nice")));
+        assert_eq!(request("background 1 none nice"), Some((Dscp::None, "nice")));
+        assert_eq!(request("background 1 none lull"), Some((Dscp::None, "lull")));
+        for other in [
+            "background 2 le",
+            "background 1 ef",
+            "background 1 le reno",
+            "background 1 le lull lull",
+            "background",
+            "",
+            "counters",
+        ] {
+            assert_eq!(request(other), None, "{other}");
         }
     }
 

@@ -1,8 +1,9 @@
 //! What is loaded, kept in the BPF file system so that it outlives the command.
 //!
-//! `<bpffs>/lull/NAME/` holds three to five pins: `link` keeps the congestion control registered,
+//! `<bpffs>/lull/NAME/` holds three to six pins: `link` keeps the congestion control registered,
 //! `sockets` is the map with the state of each socket, `paths` the table of paths where connections
-//! share a state, `foreground` what keeps the foreground in that, `record` the parameters. `link` comes
+//! share a state, `foreground` what keeps the foreground in that, `weights` the map with the weights of sockets,
+//! `record` the parameters. `link` comes
 //! last: a directory without one was left by a command that was killed, and is removed by the
 //! next one. A lock on `<bpffs>/lull` lets one command at a time change anything.
 
@@ -25,6 +26,7 @@ const LINK: &str = "link";
 const SOCKETS: &str = "sockets";
 const PATHS: &str = "paths";
 const FOREGROUND: &str = "foreground";
+const WEIGHTS: &str = "weights";
 const RECORD: &str = "record";
 
 /// The directory of all that is loaded, locked.
@@ -135,6 +137,10 @@ impl Place {
         self.0.join(FOREGROUND)
     }
 
+    pub(crate) fn weights(&self) -> PathBuf {
+        self.0.join(WEIGHTS)
+    }
+
     pub(crate) fn record(&self) -> PathBuf {
         self.0.join(RECORD)
     }
@@ -157,7 +163,8 @@ impl Place {
 
     /// Removes every pin; the link goes first, so that an interruption leaves no half.
     pub(crate) fn remove(&self) {
-        for path in [self.link(), self.foreground(), self.sockets(), self.paths(), self.record()] {
+        let maps = [self.sockets(), self.paths(), self.weights(), self.record()];
+        for path in [self.link(), self.foreground()].into_iter().chain(maps) {
             let _ = fs::remove_file(path);
         }
         let _ = fs::remove_dir(&self.0);

@@ -6,6 +6,7 @@ mod edits;
 mod emulate;
 mod exec_elsewhere;
 mod exec_jobs;
+mod exec_lull;
 mod exec_places;
 mod exec_process;
 mod exec_routes;

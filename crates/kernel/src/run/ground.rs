@@ -107,6 +107,14 @@ impl<'run, 'obj> Ground<'run, 'obj> {
             Ground::Served(_) => None,
         }
     }
+
+    /// What the kernel does not do of what was asked for, one line each.
+    pub(super) fn shortfalls(&self) -> Vec<String> {
+        match self {
+            Ground::Own(background) => background.shortfalls(),
+            Ground::Served(_) => Vec::new(),
+        }
+    }
 }
 
 fn traffic(counters: Counters, knows_yielding: bool) -> Traffic {

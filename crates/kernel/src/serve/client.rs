@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 
-use super::{CONGESTION, SOCKET, VERSION};
+use super::{CONGESTIONS, SOCKET, VERSION};
 use crate::background::Choice;
 use crate::cgroup::Hierarchy;
 use crate::error::{Error, Result};
@@ -39,21 +39,28 @@ impl Served {
             Err(_) => return Err(with_server(missing)),
         };
         let refused = |why: &str| Error::Refused { socket: socket.clone(), why: why.to_owned() };
-        if choice.congestion != CONGESTION {
+        if !CONGESTIONS.iter().any(|(name, _)| *name == choice.congestion) {
             return Err(refused(
-                "it has no congestion control but 'nice': run it as root for others",
+                "it has no congestion control but 'nice' and 'lull': run it as root for others",
             ));
         }
         if choice.name.is_some() {
             return Err(refused("it gives no names to jobs: leave out --name"));
+        }
+        if choice.weight.is_some() {
+            return Err(refused("it gives no weights to jobs: leave out --weight"));
         }
         let dscp = match choice.dscp {
             Dscp::Le => "le",
             Dscp::None => "none",
         };
         let stream = RefCell::new(BufReader::new(stream));
-        let answer = exchange(&stream, &format!("background {VERSION} {dscp}"))
-            .map_err(|error| refused(&error.to_string()))?;
+        let mut request = format!("background {VERSION} {dscp}");
+        // A server of an older version knows Nice only, and no third word.
+        if choice.congestion != CONGESTIONS[0].0 {
+            request += &format!(" {}", choice.congestion);
+        }
+        let answer = exchange(&stream, &request).map_err(|error| refused(&error.to_string()))?;
         let Some((knows, cgroup)) = answer.strip_prefix("ok ").and_then(|ok| ok.split_once(' '))
         else {
             return Err(refused(answer.strip_prefix("no ").unwrap_or("it gives no answer")));

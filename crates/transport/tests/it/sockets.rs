@@ -213,6 +213,7 @@ fn a_congestion_control_that_is_overruled_carries_nothing() {
         automatic: None,
         network_honours_le: false,
         name: None,
+        weight: None,
         mapped_by_parent: false,
     };
     let outcome = run(&words.map(OsString::from), &choice, None).unwrap();
