@@ -27,12 +27,14 @@ pub enum Algorithm {
     LedbatPlusPlus,
     /// TCP-LP.
     TcpLp,
+    /// The controller whose connections share the window of their path.
+    Lull,
     /// A protocol of the filler paper, by the paper's name: TCP-Background, LowPri1 and so on.
     Filler(&'static Protocol),
 }
 
 /// The names of those that are no protocol of the filler paper.
-const NAMES: [(&str, Algorithm); 8] = [
+const NAMES: [(&str, Algorithm); 9] = [
     ("nice", Algorithm::Nice),
     ("vegas", Algorithm::Vegas),
     ("reno", Algorithm::Reno),
@@ -41,6 +43,7 @@ const NAMES: [(&str, Algorithm); 8] = [
     ("ledbat", Algorithm::Ledbat),
     ("ledbat++", Algorithm::LedbatPlusPlus),
     ("tcp-lp", Algorithm::TcpLp),
+    ("lull", Algorithm::Lull),
 ];
 
 impl FromStr for Algorithm {
@@ -191,8 +194,9 @@ impl Control {
 
     /// Whether the kernel can run it.
     pub(super) fn check_kernel_s(&self) -> Result<(), String> {
-        if !self.algorithm.is_nice_s() {
-            return Err("the kernel has no such control of ours: 'nice' and 'vegas' are".to_owned());
+        if !self.algorithm.is_nice_s() && self.algorithm != Algorithm::Lull {
+            let text = "the kernel has no such control of ours: it has 'nice', 'vegas' and 'lull'";
+            return Err(text.to_owned());
         }
         match (self.initial_window, self.min_window.as_deref()) {
             (Some(_), _) => Err("initial_window belongs to kind = 'simulator'".to_owned()),

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::plan::{Carrier, Cell, Control};
+use lull_kernel::{Constants, PathTable};
+
+use crate::plan::{Algorithm, Carrier, Cell, Control};
 use lull_emulator::chain;
 
 /// All variants that the cells of a run need.
@@ -40,7 +42,11 @@ impl Controls {
             // At most 15 characters. No other process has this number, and no other run of this one.
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let own = format!("lab{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-            match lull_kernel::hold(&own, &parameters) {
+            let constants = match control.algorithm {
+                Algorithm::Lull => Constants::Lull(PathTable::default()),
+                _ => Constants::from(&parameters),
+            };
+            match lull_kernel::hold(&own, constants) {
                 Ok(held) => controls.held.push((control.clone(), held)),
                 Err(error) => controls.refused.push((control.clone(), error)),
             }

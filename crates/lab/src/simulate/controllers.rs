@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lull_cc::filler::Filler;
+use lull_cc::lull::SharedPath;
 use lull_cc::{
     Bbr, Controller, Cubic, Ledbat, LedbatPlusPlus, Nice, Reno, TcpLp, TcpLpParameters, Window,
 };
@@ -23,6 +24,8 @@ pub(super) fn factory(
     let window = control.initial_window.map(Window::from_packets);
     let made = AtomicU64::new(seed);
     let algorithm = control.algorithm;
+    // All that one factory makes is of one host.
+    let path = SharedPath::default();
     Ok(ControllerFactory::boxed(move || -> Box<dyn Controller + Send> {
         match (algorithm, window) {
             // Vegas is Nice without its detector (`NiceParameters::vegas`).
@@ -39,6 +42,7 @@ pub(super) fn factory(
             (Algorithm::Cubic, _) => Box::new(Cubic::new()),
             (Algorithm::Ledbat, _) => Box::new(Ledbat::new()),
             (Algorithm::LedbatPlusPlus, _) => Box::new(LedbatPlusPlus::new()),
+            (Algorithm::Lull, _) => Box::new(path.join()),
             (Algorithm::TcpLp, _) => Box::new(TcpLp::new(TcpLpParameters::default())),
             (Algorithm::Bbr, _) => {
                 let seed = made.fetch_add(1, Ordering::Relaxed);
