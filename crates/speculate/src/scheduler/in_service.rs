@@ -84,7 +84,7 @@ impl<T: Copy> InService<T> {
     }
 
     /// All, by their numbers.
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, Ended<T>)> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Ended<T>)> + '_ {
         self.all.iter().map(|(id, one)| (*id, Ended { what: one.what, began: one.began }))
     }
 

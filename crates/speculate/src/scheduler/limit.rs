@@ -103,6 +103,11 @@ impl Limit {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn set(&mut self, value: f64) {
+        self.value = value;
+    }
+
     /// Requests at a time up to which a prefetch may start.
     pub(super) fn whole(&self) -> usize {
         (self.value as usize).max(1)

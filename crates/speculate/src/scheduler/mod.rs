@@ -316,7 +316,8 @@ impl Scheduler {
         let start = self.paced_until.max(self.rests_until).max(self.limit.opens());
         // Once it has come something else is waited for.
         let start = (waits && start > now).then_some(start);
-        let hangs = self.prefetches.iter().next().map(|(_, one)| one.began + self.hung_after());
+        let oldest = self.prefetches.iter().map(|(_, one)| one.began).min();
+        let hangs = oldest.map(|began| began + self.hung_after());
         let ends = self.demand.next_expiry().filter(|_| waits);
         [self.queue.next_expiry(), start, hangs, ends, self.prefetches.next_expiry()]
             .into_iter()
@@ -397,8 +398,9 @@ impl Scheduler {
         let mut over =
             (self.demand.len() + 1 + self.prefetches.len()).saturating_sub(self.limit.whole());
         let mut spared = false;
-        let youngest_first: Vec<(Id, Timestamp)> =
-            self.prefetches.iter().rev().map(|(id, one)| (id, one.began)).collect();
+        let mut youngest_first: Vec<(Id, Timestamp)> =
+            self.prefetches.iter().map(|(id, one)| (id, one.began)).collect();
+        youngest_first.sort_by_key(|(id, began)| core::cmp::Reverse((*began, *id)));
         let oldest = youngest_first.last().map(|(id, _)| *id);
         for (id, began) in youngest_first {
             if over == 0 {

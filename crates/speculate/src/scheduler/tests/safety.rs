@@ -245,3 +245,19 @@ fn thousands_of_cancelled_prefetches_leave_nothing_behind() {
     assert_eq!((figures.waiting, figures.prefetches), (0, 0));
     assert_eq!(actions(&mut scheduler, at(0.0)), []);
 }
+
+#[test]
+fn prefetch_that_started_last_is_aborted_first() {
+    let mut scheduler = Scheduler::new(PARAMETERS);
+    scheduler.limit.set(3.0);
+    scheduler.handle_prefetch(at(0.0), prefetch(5, 1, 1.0), Duration::ZERO);
+    assert_eq!(actions(&mut scheduler, at(0.0)), [Action::Start(5)]);
+    scheduler.handle_prefetch(at(0.1), prefetch(2, 2, 1.0), Duration::ZERO);
+    assert_eq!(actions(&mut scheduler, at(0.1)), [Action::Start(2)]);
+    scheduler.handle_demand(at(0.2), 10, 0);
+    assert_eq!(actions(&mut scheduler, at(0.2)), []);
+    scheduler.handle_demand(at(0.2), 11, 0);
+    assert_eq!(actions(&mut scheduler, at(0.2)), [Action::Abort(2, Aborted::Demand)]);
+    // The oldest hangs first, whatever its number.
+    assert_eq!(scheduler.next_poll(at(0.2)), Some(at(2.0)));
+}
