@@ -16,7 +16,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use flate2::read::MultiGzDecoder;
-use lull_speculate::evaluate::{Contestant, Evaluation, Measured, Plan, evaluate, ranking};
+use lull_cc::Bytes;
+use lull_speculate::evaluate::{
+    Contestant, Evaluation, Interval, Measured, Plan, evaluate, ranking,
+};
 use lull_speculate::log::{Entry, Reader};
 use lull_speculate::observe::{ClientHasher, Limits, Observer};
 use lull_speculate::predict::{Backoff, Counted, Ppm, PpmParameters, Predictor, TopN};
@@ -53,7 +56,7 @@ fn main() -> ExitCode {
     tell_changes(&contestants, &logs);
     if paths.len() == arguments.len() {
         for (name, evaluation) in &logs {
-            tell_later(&contestants, name, &evaluation.slices[1]);
+            tell_later(&contestants, name, evaluation);
         }
     }
     ExitCode::SUCCESS
@@ -88,8 +91,9 @@ impl Contestants {
             {
                 for counted in [Counted::All, Counted::Ahead] {
                     for backoff in backoffs(order) {
-                        let paper = PpmParameters::paper(order, window);
-                        let parameters = PpmParameters { counted, fade, backoff, ..paper };
+                        let shipped = PpmParameters::shipped();
+                        let parameters =
+                            PpmParameters { order, window, counted, fade, backoff, ..shipped };
                         if all.iter().all(|(_, other)| *other != Some(parameters)) {
                             all.push((name(&parameters), Some(parameters)));
                         }
@@ -166,6 +170,15 @@ fn changes() -> Vec<(String, PpmParameters)> {
     for backoff in backoffs(shipped.order) {
         all.push((backoff_name(backoff), PpmParameters { backoff, ..shipped }));
     }
+    for least in [0.0, 0.001, 0.002, 0.005] {
+        all.push((format!("least probability {least}"), PpmParameters { least, ..shipped }));
+    }
+    for megabytes in [5, 10, 50, 100] {
+        let bytes_per_hit = Some(Bytes(megabytes * 1_000_000));
+        let name = format!("{megabytes} MB for each hit");
+        all.push((name, PpmParameters { bytes_per_hit, ..shipped }));
+    }
+    all.push(("any bytes".to_owned(), PpmParameters { bytes_per_hit: None, ..shipped }));
     all.push(("one client".to_owned(), PpmParameters { clients: 1, ..shipped }));
     let mut is_first = true;
     all.retain(|(_, parameters)| *parameters != shipped || std::mem::take(&mut is_first));
@@ -233,6 +246,11 @@ fn kilobytes(bytes: f64) -> String {
     format!("{}", bytes / 1e3)
 }
 
+/// An interval of a difference.
+fn between(interval: Interval) -> String {
+    format!("{:+.3} to {:+.3}", interval.low, interval.high)
+}
+
 fn three(number: f64) -> String {
     format!("{number:.3}")
 }
@@ -262,30 +280,38 @@ fn tell_changes(contestants: &Contestants, logs: &[(String, Evaluation)]) {
         println!("{name}: {} pages", log.slices[0].first().map_or(0, |one| one.pages));
     }
     let columns = logs.iter().flat_map(|_| {
-        SHOWN.iter().map(|bytes| kilobytes(*bytes) + " kB").chain(["all, lists of 10".to_owned()])
+        let shown = SHOWN.iter().map(|bytes| kilobytes(*bytes) + " kB");
+        shown.chain(["pages, lists of 10", "less the default", "MB wasted"].map(str::to_owned))
     });
     head("changed", columns);
     for (change, parameters) in changes() {
         let place = contestants.place(&parameters);
         let cells = logs.iter().flat_map(|(_, log)| {
             let one = &log.slices[0][place];
-            let hits = one.by_length.iter().find(|point| point.length == Some(10));
+            let ten = one.by_length.iter().find(|point| point.length == Some(10));
             let rates = SHOWN.iter().map(move |bytes| three(one.page_hit_rate_at(*bytes)));
-            rates.chain([three(hits.map_or(0.0, |point| point.hit_rate))])
+            let both = (place, contestants.place(&PpmParameters::shipped()));
+            let difference = log.bootstraps[0].difference_with_lists_of(both, 10);
+            let wasted = ten.map_or(0.0, |point| point.wasted_bytes as f64 / 1e6);
+            let rate = three(ten.map_or(0.0, |point| point.page_hit_rate));
+            rates.chain([rate, difference.map_or(String::new(), between), format!("{wasted:.1}")])
         });
         row([change].into_iter().chain(cells));
     }
 }
 
 /// What became of it on the later part of a log.
-fn tell_later(contestants: &Contestants, log: &str, slice: &[Measured]) {
+fn tell_later(contestants: &Contestants, log: &str, evaluation: &Evaluation) {
+    let (slice, bootstrap) = (&evaluation.slices[1], &evaluation.bootstraps[1]);
     let Some(first) = slice.first() else { return };
     println!("\n{log}, later part: {} pages, {} requests", first.pages, first.requests);
     let lists = ["pages", "all", "precision", "recall", "kB/page"].map(str::to_owned);
     head("predictor", lists.into_iter().chain(BYTES.map(kilobytes)));
-    let default = &slice[contestants.place(&PpmParameters::shipped())];
-    let baselines: Vec<&Measured> = slice.iter().filter(|one| is_baseline(&one.name)).collect();
-    for one in [default].into_iter().chain(baselines.iter().copied()) {
+    let place = contestants.place(&PpmParameters::shipped());
+    let default = &slice[place];
+    let is_baseline = |one: &(usize, &Measured)| is_baseline(&one.1.name);
+    let baselines: Vec<(usize, &Measured)> = slice.iter().enumerate().filter(is_baseline).collect();
+    for one in [default].into_iter().chain(baselines.iter().map(|(_, one)| *one)) {
         let is_default = core::ptr::eq(one, default);
         let name = if is_default { "default".to_owned() } else { one.name.clone() };
         let ten = one.by_length.iter().find(|point| point.length == Some(10));
@@ -296,14 +322,17 @@ fn tell_later(contestants: &Contestants, log: &str, slice: &[Measured]) {
         row([name].into_iter().chain(rates).chain([bytes]).chain(equal));
     }
     println!("\n{log}, later part: the default over the best baseline");
-    head("kB a page", ["default", "best baseline", "which", "pages more"].map(str::to_owned));
+    let columns = ["default", "best baseline", "which", "pages more", "difference, 95 %"];
+    head("kB a page", columns.map(str::to_owned));
     for bytes in BYTES {
         let rate = |one: &Measured| one.page_hit_rate_at(bytes);
-        let best = baselines.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b)));
-        let Some(best) = best else { continue };
+        let best = baselines.iter().copied().max_by(|a, b| rate(a.1).total_cmp(&rate(b.1)));
+        let Some((at, best)) = best else { continue };
+        let difference = between(bootstrap.difference_at((place, at), bytes));
         let pages = (rate(default) - rate(best)) * first.pages as f64;
         let pages = format!("{pages:+.1}");
         let rates = [rate(default), rate(best)].map(three);
-        row([kilobytes(bytes)].into_iter().chain(rates).chain([best.name.clone(), pages]));
+        let behind = [best.name.clone(), pages, difference];
+        row([kilobytes(bytes)].into_iter().chain(rates).chain(behind));
     }
 }

@@ -38,7 +38,8 @@ Examples:
       count distinct clients over all days; otherwise each run counts from zero
 
 Formats: Common and Combined (Apache, nginx), W3C extended (IIS, CloudFront), IIS, JSON lines (nginx,
-Elastic, Logstash, Envoy, Traefik, Google, Cloudflare), Caddy, AWS load balancers, HAProxy and Squid.
+Elastic, Logstash, Envoy, Traefik, Google, Cloudflare), Caddy, AWS load balancers, HAProxy, Squid,
+Envoy's and Istio's text, and logfmt (Heroku's router).
 Prefixes of CRI, Docker, Compose, syslog, journald and Heroku are stripped. Files may be packed by
 gzip, zstd, xz or bzip2, and be UTF-16. Of a damaged file Lull reads the readable part, and reports it.
 
