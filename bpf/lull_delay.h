@@ -12,6 +12,7 @@
 
 #define LULL_LOWEST_MEMORY_US 100000000ULL
 #define LULL_MOST_NOISE_US 20000
+#define LULL_SHALLOW_TRIGGER 3
 
 static LULL_INLINE void lull_lowest_record(struct lull_lowest *l, u64 now_us, u32 value)
 {
@@ -67,7 +68,8 @@ static LULL_INLINE void lull_delay_record_full(struct lull_delay *d, u64 now_us,
 	u32 queue = lull_less(rtt, lull_delay_min_rtt(d));
 
 	if (queue)
-		lull_lowest_record(&d->full, now_us, queue);
+		lull_lowest_record(&d->full, now_us,
+				   lull_max(queue, lull_delay_full_queue(d) / 2));
 }
 
 static LULL_INLINE u32 lull_delay_noise(const struct lull_delay *d)
@@ -93,9 +95,10 @@ static LULL_INLINE u32 lull_delay_trigger(const struct lull_delay *d, u64 packet
 {
 	u64 trigger = 500 + lull_min(lull_delay_min_rtt(d) / 16, 2000) + packet_us * 3 / 2;
 	u64 full = lull_delay_full_queue(d);
+	u64 most = lull_delay_is_shallow(d) ? full / LULL_SHALLOW_TRIGGER : full / 2;
 
 	if (full)
-		trigger = lull_min(trigger, lull_max(full / 2, packet_us + 200));
+		trigger = lull_min(trigger, lull_max(most, packet_us + 200));
 	return trigger;
 }
 

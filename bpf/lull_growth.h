@@ -41,9 +41,10 @@ static LULL_INLINE u64 lull_growth_grow_to_mark(struct lull_growth *g, u64 windo
 	return window;
 }
 
-static LULL_INLINE u64 lull_growth_grow(struct lull_growth *g, u64 window, u64 gentle, bool may_pass)
+static LULL_INLINE u64 lull_growth_grow(struct lull_growth *g, u64 window, u64 gentle, bool may_pass,
+					u64 full)
 {
-	u64 step;
+	u64 step, grown;
 
 	if (window < g->mark)
 		return lull_growth_grow_to_mark(g, window);
@@ -53,10 +54,20 @@ static LULL_INLINE u64 lull_growth_grow(struct lull_growth *g, u64 window, u64 g
 		return window;
 	}
 	step = gentle << lull_min(g->beyond / LULL_DOUBLING_ROUNDS, 16);
-	window += lull_min(step, window / 4);
+	grown = window + lull_min(step, window / 4);
 	g->beyond++;
-	g->mark = lull_max(g->mark, window);
-	return window;
+	if (window < full && grown >= full) {
+		grown = full;
+		g->beyond = 0;
+		g->hold = LULL_HOLD_AT_MARK;
+	}
+	g->mark = lull_max(g->mark, grown);
+	return grown;
+}
+
+static LULL_INLINE u64 lull_growth_grow_in_shallow(u64 window, u64 step, u64 full)
+{
+	return lull_min(window + lull_max(lull_min(window / 4, step), LULL_ONE), full);
 }
 
 static LULL_INLINE void lull_restraint_on_competition(struct lull_restraint *r, u64 now_us,

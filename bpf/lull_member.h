@@ -11,6 +11,7 @@
 #include "lull_types.h"
 
 #define LULL_PAIR 2
+#define LULL_QUARTER_SAMPLES 4
 #define LULL_IN_FLIGHT_LIMIT (1ULL << 32)
 #define LULL_RECEIVER_DELAY_US 35000
 #define LULL_LARGEST_SPACING_US 20000
@@ -59,6 +60,7 @@ static LULL_INLINE void lull_restart_round(struct lull_member *m, u32 delivered)
 	m->round_end = delivered;
 	m->loss_end = delivered;
 	m->started = 1;
+	m->quarter_samples = 0;
 	lull_clear_round(m);
 }
 
@@ -111,6 +113,23 @@ static LULL_INLINE void lull_set_low(const struct lull_path *p, struct lull_memb
 	m->low_is_small = p->delay.is_of_small;
 }
 
+static LULL_INLINE void lull_on_quarter(struct lull_path *p, struct lull_member *m,
+					const struct lull_ack *a, u64 now_us, u32 rtt)
+{
+	if (!m->quarter_samples) {
+		m->quarter_start = now_us;
+		m->quarter_low = rtt;
+	}
+	m->quarter_low = lull_min(m->quarter_low, rtt);
+	m->quarter_samples++;
+	if (m->quarter_samples < LULL_QUARTER_SAMPLES ||
+	    now_us < m->quarter_start + lull_path_min_rtt(p) / 4)
+		return;
+	m->quarter_samples = 0;
+	if (lull_leads(p, m) && lull_path_on_quarter(p, now_us, m->quarter_low))
+		lull_restart_round(m, a->delivered);
+}
+
 static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 				    const struct lull_ack *a, u64 now_us, u32 rtt)
 {
@@ -128,6 +147,7 @@ static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 		return;
 	if (!m->low || rtt < m->low)
 		lull_set_low(p, m, rtt);
+	lull_on_quarter(p, m, a, now_us, rtt);
 	if (lull_path_on_sample(p, now_us, rtt)) {
 		lull_path_set_leader(p, now_us, p->members == 1 ? m->number : 0, m->weight);
 		lull_restart_round(m, a->delivered);
@@ -228,7 +248,7 @@ static LULL_INLINE u32 lull_cwnd(const struct lull_member *m, u32 in_flight)
 	return in_flight ? in_flight : LULL_PAIR;
 }
 
-/* Bytes per second: a pair in each pause, or a quarter more than the window needs; 0: unpaced. */
+/* Bytes per second: a pair in each pause, or a sixteenth more than the window needs; 0: unpaced. */
 static LULL_INLINE u64 lull_pacing_rate(const struct lull_member *m, u32 srtt_us, u32 mss)
 {
 	u64 rate;
@@ -239,7 +259,7 @@ static LULL_INLINE u64 lull_pacing_rate(const struct lull_member *m, u32 srtt_us
 		return lull_max(1000000ULL * LULL_PAIR * mss / lull_max(m->pause, 1), 1);
 	rate = ((m->window * mss) >> LULL_SHIFT) * 1000000 /
 	       lull_min(srtt_us, lull_max(m->last_rtt, 1));
-	return lull_max(rate + rate / 4, mss * 1000000ULL / LULL_LARGEST_SPACING_US);
+	return lull_max(rate + rate / 16, mss * 1000000ULL / LULL_LARGEST_SPACING_US);
 }
 
 /* From the first packet of a pair to the second, in microseconds; 0 where it sends no pairs. */

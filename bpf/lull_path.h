@@ -22,6 +22,9 @@
 #define LULL_LONGEST_PAUSE_US 2000000ULL
 #define LULL_LONGEST_SLEEP_US 10000000ULL
 #define LULL_LOSS_PATIENCE_US 500000ULL
+#define LULL_SHALLOW_PATIENCE 8
+#define LULL_LONGEST_SHALLOW_PATIENCE 32
+#define LULL_SHALLOW_RETURN 16
 #define LULL_LONG_FLOOR_US 2000000ULL
 #define LULL_LEAD_US 500000ULL
 #define LULL_LEAST_LEAD_RTTS 8
@@ -30,6 +33,7 @@ static LULL_INLINE void lull_path_init(struct lull_path *p)
 {
 	__builtin_memset(p, 0, sizeof(*p));
 	p->window = LULL_TWO;
+	p->window_before = LULL_TWO;
 	p->idle_share = LULL_ONE;
 }
 
@@ -105,6 +109,18 @@ static LULL_INLINE u64 lull_path_next_slot(struct lull_path *p, u64 now_us)
 	return p->slot;
 }
 
+static LULL_INLINE u64 lull_path_queue_of(const struct lull_path *p, u64 window)
+{
+	u64 beyond = lull_less(window, lull_path_full_window(p)) >> (LULL_SHIFT / 2);
+
+	return (beyond * lull_capacity_packet_us(&p->capacity)) >> (LULL_SHIFT / 2);
+}
+
+static LULL_INLINE u64 lull_path_own_queue(const struct lull_path *p)
+{
+	return lull_path_queue_of(p, lull_max(p->window, p->window_before));
+}
+
 static LULL_INLINE void lull_path_enter_use(struct lull_path *p, u32 rounds)
 {
 	p->phase = LULL_USE;
@@ -122,16 +138,52 @@ static LULL_INLINE void lull_path_end_start_round(struct lull_path *p, bool is_q
 	}
 }
 
-static LULL_INLINE void lull_path_end_free_round(struct lull_path *p, u64 now_us, u32 trigger,
-						 bool unlimited)
+static LULL_INLINE bool lull_path_is_end_of_probe(const struct lull_path *p, u32 low)
 {
-	u64 delay = lull_max(trigger, lull_delay_full_queue(&p->delay) / 4) / 2;
-	u64 packets = (delay << LULL_SHIFT) / lull_max(lull_capacity_packet_us(&p->capacity), 1);
-	u64 gentle = lull_min(lull_max(packets, LULL_ONE / 4), p->window / 4);
+	u64 least = lull_path_queue_of(p, lull_min(p->window, p->window_before));
+	u64 queue = lull_delay_queue(&p->delay, low);
+	bool is_there = queue > lull_capacity_packet_us(&p->capacity) && queue * 2 >= least;
 
-	if (unlimited)
-		p->window = lull_growth_grow(&p->growth, p->window, gentle,
-					     lull_restraint_is_over(&p->restraint, now_us));
+	return lull_delay_is_shallow(&p->delay) && least && is_there;
+}
+
+static LULL_INLINE u64 lull_path_packets_in(const struct lull_path *p, u64 micros)
+{
+	return (micros << LULL_SHIFT) / lull_max(lull_capacity_packet_us(&p->capacity), 1);
+}
+
+static LULL_INLINE void lull_path_grow(struct lull_path *p, u64 now_us, u32 trigger)
+{
+	bool is_shallow = lull_delay_is_shallow(&p->delay);
+	u64 queue = lull_delay_full_queue(&p->delay) / 4;
+	u64 step = lull_path_packets_in(p, queue);
+	u64 gentle = lull_path_packets_in(p, lull_max(trigger, queue) / 2);
+	u64 full = lull_path_full_window(p);
+	u64 grown, most;
+
+	if (is_shallow && p->window < full) {
+		p->window = lull_growth_grow_in_shallow(p->window, step, full);
+		lull_growth_set_mark(&p->growth, p->window);
+		if (p->window == full)
+			lull_growth_hold_at(&p->growth, full);
+		return;
+	}
+	gentle = lull_min(lull_max(gentle, LULL_ONE / 4), p->window / 4);
+	grown = lull_growth_grow(&p->growth, p->window, gentle,
+				 lull_restraint_is_over(&p->restraint, now_us), full);
+	most = is_shallow ? p->window + gentle : grown;
+	p->window = lull_min(grown, most);
+}
+
+static LULL_INLINE void lull_path_end_free_round(struct lull_path *p, u64 now_us, u32 low,
+						 u32 trigger, bool unlimited)
+{
+	if (lull_path_is_end_of_probe(p, low)) {
+		p->window = lull_path_full_window(p);
+		lull_growth_hold_at(&p->growth, p->window);
+	} else if (unlimited) {
+		lull_path_grow(p, now_us, trigger);
+	}
 	if (p->use_rounds > LULL_SETTLED_ROUNDS)
 		p->idle_share = lull_min(p->idle_share + p->idle_share / 4, LULL_ONE);
 	p->use_rounds = lull_min(p->use_rounds + 1, LULL_MOST_ROUNDS);
@@ -146,9 +198,13 @@ static LULL_INLINE void lull_path_compete(struct lull_path *p, u64 now_us, bool 
 static LULL_INLINE void lull_path_enter_floor(struct lull_path *p, u64 now_us, u32 rounds,
 					      u64 patience)
 {
-	if (rounds < LULL_SETTLED_ROUNDS) {
-		p->patience = lull_min(lull_max(2 * p->patience, lull_path_min_rtt(p)),
-				       LULL_LONGEST_PAUSE_US);
+	u64 rtt = lull_path_min_rtt(p);
+	u64 longer = lull_min(lull_max(2 * p->patience, rtt), LULL_LONGEST_PAUSE_US);
+
+	if (lull_delay_is_shallow(&p->delay) && p->window < lull_path_full_window(p) / 4 * 3) {
+		p->patience = lull_min(longer, LULL_LONGEST_SHALLOW_PATIENCE * rtt);
+	} else if (rounds < LULL_SETTLED_ROUNDS) {
+		p->patience = longer;
 		lull_growth_limit_mark(&p->growth, p->growth.mark / 2);
 		p->idle_share = lull_max(p->idle_share / 2, LULL_ONE / 8);
 	} else {
@@ -166,10 +222,13 @@ static LULL_INLINE void lull_path_yield_to_others(struct lull_path *p, u64 now_u
 	bool was_alone = p->alone >= LULL_ALONE_ROUNDS;
 	u64 share = lull_path_current_window(p);
 	u64 full = lull_path_full_window(p);
+	bool is_harmful = lull_delay_is_shallow(&p->delay);
 	u64 patience = 0;
 
-	lull_path_compete(p, now_us, lull_delay_is_shallow(&p->delay));
-	if (p->window >= full / 4 * 3) {
+	lull_path_compete(p, now_us, is_harmful);
+	if (is_harmful) {
+		patience = LULL_SHALLOW_PATIENCE * lull_path_min_rtt(p);
+	} else if (p->window >= full / 4 * 3) {
 		if (was_alone)
 			lull_growth_set_mark(&p->growth, full);
 		else
@@ -186,14 +245,34 @@ static LULL_INLINE void lull_path_yield_to_others(struct lull_path *p, u64 now_u
 	lull_path_enter_floor(p, now_us, p->use_rounds, patience);
 }
 
-static LULL_INLINE void lull_path_end_use_round(struct lull_path *p, u64 now_us, bool is_queue,
+static LULL_INLINE bool lull_path_is_foreign(const struct lull_path *p, u32 low, u32 trigger)
+{
+	return !lull_capacity_is_reached(&p->capacity) ||
+	       lull_delay_queue(&p->delay, low) > lull_path_own_queue(p) + trigger;
+}
+
+/* Whether the background yields to a queue of a quarter of a round. */
+static LULL_INLINE bool lull_path_on_quarter(struct lull_path *p, u64 now_us, u32 low)
+{
+	u32 trigger = lull_path_trigger(p);
+
+	if (p->phase != LULL_USE || !lull_delay_is_shallow(&p->delay) ||
+	    p->lead.rounds <= LULL_IGNORED_ROUNDS || lull_delay_queue(&p->delay, low) <= trigger ||
+	    !lull_path_is_foreign(p, low, trigger))
+		return false;
+	p->window_before = p->window;
+	lull_path_yield_to_others(p, now_us);
+	return true;
+}
+
+static LULL_INLINE void lull_path_end_use_round(struct lull_path *p, u64 now_us, u32 low,
 						u32 trigger, bool unlimited)
 {
 	u64 least = lull_max(p->window / 8 * 7, LULL_TWO);
 
-	if (!is_queue) {
-		lull_path_end_free_round(p, now_us, trigger, unlimited);
-	} else if (lull_capacity_is_reached(&p->capacity)) {
+	if (lull_delay_queue(&p->delay, low) <= trigger) {
+		lull_path_end_free_round(p, now_us, low, trigger, unlimited);
+	} else if (!lull_path_is_foreign(p, low, trigger)) {
 		p->window = lull_min(lull_max(lull_path_full_window(p), least), p->window);
 		lull_growth_hold_at(&p->growth, p->window);
 	} else {
@@ -203,8 +282,8 @@ static LULL_INLINE void lull_path_end_use_round(struct lull_path *p, u64 now_us,
 
 static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32 low, bool unlimited)
 {
+	u64 window_before = p->window;
 	u32 trigger;
-	bool is_queue;
 
 	lull_delay_record(&p->delay, now_us, low);
 	lull_capacity_end_round(&p->capacity, now_us, 2ULL * lull_delay_noise(&p->delay),
@@ -215,13 +294,13 @@ static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32
 	else if (lull_less(low, lull_path_min_rtt(p)) <= trigger)
 		p->alone -= !!p->alone;
 	p->lead.rounds++;
-	is_queue = lull_delay_queue(&p->delay, low) > trigger;
 	unlimited &= !lull_host_is_beginning(&p->host, now_us, lull_path_min_rtt(p));
 	if (p->phase == LULL_START)
-		lull_path_end_start_round(p, is_queue, unlimited);
+		lull_path_end_start_round(p, lull_delay_queue(&p->delay, low) > trigger, unlimited);
 	else if (p->phase == LULL_USE && p->lead.rounds > LULL_IGNORED_ROUNDS)
-		lull_path_end_use_round(p, now_us, is_queue, trigger, unlimited);
+		lull_path_end_use_round(p, now_us, low, trigger, unlimited);
 	p->window = lull_min(p->window, LULL_WINDOW_LIMIT);
+	p->window_before = window_before;
 }
 
 /* In a deep buffer the queue of others stays until they have gone. */
@@ -258,7 +337,7 @@ static LULL_INLINE void lull_path_on_foreground(struct lull_path *p, u64 now_us,
 
 static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32 rtt)
 {
-	u64 memory;
+	u64 memory, start;
 
 	if (rtt < lull_path_min_rtt(p))
 		lull_delay_record(&p->delay, now_us, rtt);
@@ -269,9 +348,25 @@ static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32
 	lull_path_outlast(p, now_us);
 	memory = lull_min(lull_path_full_window(p), p->growth.mark);
 	lull_growth_set_mark(&p->growth, lull_max(memory, LULL_LEAST_RETURN));
-	p->window = lull_max(((memory * p->idle_share) >> LULL_SHIFT) / 4, LULL_LEAST_RETURN);
+	if (lull_delay_is_shallow(&p->delay))
+		start = lull_path_full_window(p) / LULL_SHALLOW_RETURN;
+	else
+		start = ((memory * p->idle_share) >> LULL_SHIFT) / 4;
+	p->window = lull_max(start, LULL_LEAST_RETURN);
 	lull_path_enter_use(p, 0);
 	return true;
+}
+
+static LULL_INLINE void lull_path_shrink_after_own_loss(struct lull_path *p)
+{
+	u64 half = p->window / 2;
+
+	if (!lull_path_own_queue(p)) {
+		p->window = half;
+		return;
+	}
+	p->window = lull_min(lull_max(lull_path_full_window(p) / 8 * 7, half), p->window);
+	lull_growth_hold_at(&p->growth, p->window);
 }
 
 static LULL_INLINE void lull_path_on_loss_in_use(struct lull_path *p, u64 now_us)
@@ -285,14 +380,15 @@ static LULL_INLINE void lull_path_on_loss_in_use(struct lull_path *p, u64 now_us
 		lull_path_enter_floor(p, now_us, p->use_rounds,
 				      lull_max(8 * lull_path_min_rtt(p), LULL_LOSS_PATIENCE_US));
 	} else {
-		p->window /= 2;
+		lull_path_shrink_after_own_loss(p);
 		p->use_rounds = 0;
 	}
 }
 
 static LULL_INLINE void lull_path_on_loss(struct lull_path *p, u64 now_us, u32 rtt)
 {
-	lull_delay_record_full(&p->delay, now_us, rtt);
+	if (!lull_path_is_at_floor(p))
+		lull_delay_record_full(&p->delay, now_us, rtt);
 	if (p->phase == LULL_START) {
 		p->window = lull_max(p->window / 2, LULL_TWO);
 		lull_growth_set_mark(&p->growth, p->window);

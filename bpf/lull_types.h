@@ -120,6 +120,7 @@ struct lull_path {
 	struct lull_delay delay;
 	struct lull_capacity capacity;
 	u64 window;
+	u64 window_before; /* the last round's change */
 	u64 floor_since;
 	struct lull_growth growth;
 	struct lull_restraint restraint;
@@ -141,6 +142,7 @@ struct lull_path {
 /* What a connection has of its own. */
 struct lull_member {
 	u64 window;
+	u64 quarter_start; /* when the quarter of a round began */
 	u64 next_pair;	/* when the next pair is due, and the pause before it */
 	u64 pause;
 	u32 number;	/* within the path; 0: of no path */
@@ -154,6 +156,8 @@ struct lull_member {
 	u32 low;	/* the lowest round-trip time of the round; 0: none */
 	u32 low_is_small; /* it is a small packet's */
 	u32 unlimited;	/* some packet of the round was limited by the window */
+	u32 quarter_low; /* the lowest round-trip time of the quarter */
+	u32 quarter_samples; /* its samples so far */
 	u32 reserved;
 };
 

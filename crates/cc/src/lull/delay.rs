@@ -6,6 +6,9 @@ use crate::noise_floor::NoiseFloor;
 const MEMORY_MICROS: u64 = 100_000_000;
 /// Jitter beyond this and beyond the round-trip time is no jitter.
 const MOST_NOISE_MICROS: u32 = 20_000;
+/// In a shallow buffer the background yields to this part of a full queue: what others add until
+/// it has left must still fit.
+const SHALLOW_TRIGGER: u32 = 3;
 /// Round-trip times above this are cut, before they come here.
 pub(super) const RTT_LIMIT: u32 = (1 << 24) - 1;
 
@@ -76,7 +79,8 @@ impl Delay {
     pub(super) fn record_full(&mut self, now: u64, rtt: u32) {
         let queue = rtt.saturating_sub(self.min_rtt());
         if queue > 0 {
-            self.full.record(now, queue);
+            // One packet that was lost otherwise says little: a single value halves it at most.
+            self.full.record(now, queue.max(self.full_queue() / 2));
         }
     }
 
@@ -115,8 +119,9 @@ impl Delay {
     pub(super) fn trigger(&self, packet_micros: u64) -> u32 {
         let mut trigger = 500 + u64::from(self.min_rtt() / 16).min(2_000) + packet_micros * 3 / 2;
         if self.full_queue() > 0 {
-            let half = u64::from(self.full_queue() / 2);
-            trigger = trigger.min(half.max(packet_micros + 200));
+            let part = if self.is_shallow() { SHALLOW_TRIGGER } else { 2 };
+            let most = u64::from(self.full_queue() / part);
+            trigger = trigger.min(most.max(packet_micros + 200));
         }
         trigger as u32
     }
@@ -137,14 +142,28 @@ mod tests {
     }
 
     #[test]
-    fn trigger_is_at_most_half_of_a_full_queue() {
+    fn single_loss_halves_a_full_queue_at_most() {
+        let mut delay = Delay::default();
+        delay.record(0, 50_000);
+        delay.record_full(0, 58_000);
+        delay.record_full(0, 50_300);
+        assert_eq!(delay.full_queue(), 4_000);
+    }
+
+    #[test]
+    fn trigger_is_a_part_of_a_full_queue() {
         let mut delay = Delay::default();
         delay.record(0, 50_000);
         assert_eq!(delay.trigger(1_200), 500 + 2_000 + 1_800);
+        let mut deep = delay;
+        deep.record_full(0, 78_000);
+        assert_eq!(deep.trigger(1_200), 4_300);
         delay.record_full(0, 56_000);
-        assert_eq!(delay.trigger(1_200), 3_000);
+        assert_eq!(delay.trigger(1_200), 2_000);
         assert!(delay.is_shallow());
-        delay.record_full(0, 51_000);
+        for _ in 0..3 {
+            delay.record_full(0, 51_000);
+        }
         assert_eq!(delay.trigger(1_200), 1_400, "a packet is no queue");
     }
 }

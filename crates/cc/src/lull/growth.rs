@@ -53,8 +53,9 @@ impl Growth {
     }
 
     /// The window after a round without a queue. `gentle` is a step too small to do harm;
-    /// `may_pass` allows more than the mark.
-    pub(super) fn grow(&mut self, window: u64, gentle: u64, may_pass: bool) -> u64 {
+    /// `may_pass` allows more than the mark. Growth pauses at `full`, the window of the known
+    /// capacity, and is gentle again beyond it.
+    pub(super) fn grow(&mut self, window: u64, gentle: u64, may_pass: bool, full: u64) -> u64 {
         if window < self.mark {
             self.beyond = 0;
             if window < self.mark / 2 {
@@ -72,11 +73,22 @@ impl Growth {
             return window;
         }
         let step = gentle << (self.beyond / DOUBLING_ROUNDS).min(16);
-        let window = window + step.min(window / 4);
+        let mut grown = window + step.min(window / 4);
         self.beyond += 1;
-        self.mark = self.mark.max(window);
-        window
+        if window < full && grown >= full {
+            grown = full;
+            self.beyond = 0;
+            self.hold = HOLD_AT_MARK;
+        }
+        self.mark = self.mark.max(grown);
+        grown
     }
+}
+
+/// Toward the known capacity in a shallow buffer: the window after a round without a queue. It grows by
+/// a quarter, but at most by `step`, so that a queue of others shows before the buffer overflows.
+pub(super) fn grow_in_shallow(window: u64, step: u64, full: u64) -> u64 {
+    (window + (window / 4).min(step).max(ONE)).min(full)
 }
 
 /// The pause after a competition with the foreground, before the window may pass its mark. In a
@@ -119,7 +131,7 @@ mod tests {
         growth.set_mark(100 * ONE);
         let (mut window, mut rounds) = (12 * ONE, 0);
         while window < 100 * ONE {
-            window = growth.grow(window, ONE, true);
+            window = growth.grow(window, ONE, true, 0);
             rounds += 1;
         }
         assert_eq!((window, rounds), (100 * ONE, 8));
@@ -131,13 +143,28 @@ mod tests {
         growth.set_mark(100 * ONE);
         let mut window = 100 * ONE;
         for _ in 0..4 {
-            window = growth.grow(window, ONE, true);
+            window = growth.grow(window, ONE, true, 0);
         }
         assert_eq!(window, 104 * ONE);
         for _ in 0..16 {
-            window = growth.grow(window, ONE, true);
+            window = growth.grow(window, ONE, true, 0);
         }
         assert_eq!(window, (104 + 4 * (2 + 4 + 8 + 16)) * ONE);
+    }
+
+    #[test]
+    fn growth_pauses_at_the_known_capacity() {
+        let mut growth = Growth::default();
+        growth.set_mark(100 * ONE);
+        let mut window = 100 * ONE;
+        for _ in 0..12 {
+            window = growth.grow(window, ONE, true, 120 * ONE);
+        }
+        assert_eq!(window, 120 * ONE);
+        for _ in 0..3 {
+            window = growth.grow(window, ONE, true, 120 * ONE);
+        }
+        assert_eq!(window, 121 * ONE, "four rounds of pause, and a gentle step");
     }
 
     #[test]

@@ -13,6 +13,8 @@ const TWO: u64 = Window::TWO.raw();
 const IN_FLIGHT_LIMIT: u64 = 1 << 32;
 /// Packets of a pair.
 const PAIR: u32 = 2;
+/// A quarter of a round has so many round-trip times at least.
+const QUARTER_SAMPLES: u32 = 4;
 /// Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more.
 const RECEIVER_DELAY_MICROS: u32 = 35_000;
 /// Packets further apart would be acknowledged one by one, by the receiver's timer.
@@ -43,6 +45,10 @@ pub struct Member {
     low: u32,
     /// It is a small packet's.
     low_is_small: bool,
+    /// When the quarter of a round began, its lowest round-trip time, and its samples so far.
+    quarter_start: u64,
+    quarter_low: u32,
+    quarter_samples: u32,
     /// Some packet of the round was limited by the window, not by the application.
     unlimited: bool,
 }
@@ -76,6 +82,9 @@ impl Member {
             rounds: Rounds::default(),
             low: 0,
             low_is_small: false,
+            quarter_start: 0,
+            quarter_low: 0,
+            quarter_samples: 0,
             unlimited: false,
         }
     }
@@ -103,6 +112,7 @@ impl Member {
     fn restart_round(&mut self, delivered: u32) {
         self.rounds.settle(delivered);
         self.low = 0;
+        self.quarter_samples = 0;
         self.unlimited = false;
     }
 
@@ -135,11 +145,30 @@ impl Member {
             self.low = rtt;
             self.low_is_small = path.delay.is_of_small();
         }
+        self.handle_quarter(path, now, ack.delivered, rtt);
         if path.handle_sample(now, rtt) {
             // The pause behind this pair goes on: with several members another one wakes sooner.
             let leader = (path.members == 1).then_some(self.number);
             path.set_leader(now, leader, self.weight);
             self.restart_round(ack.delivered);
+        }
+    }
+
+    /// Quarters of a round: a queue in a shallow buffer is not waited for until the round ends.
+    fn handle_quarter(&mut self, path: &mut Path, now: u64, delivered: u32, rtt: u32) {
+        if self.quarter_samples == 0 {
+            self.quarter_start = now;
+            self.quarter_low = rtt;
+        }
+        self.quarter_low = self.quarter_low.min(rtt);
+        self.quarter_samples += 1;
+        let end = self.quarter_start + u64::from(path.delay.min_rtt() / 4);
+        if self.quarter_samples < QUARTER_SAMPLES || now < end {
+            return;
+        }
+        self.quarter_samples = 0;
+        if self.leads(path) && path.handle_quarter(now, self.quarter_low) {
+            self.restart_round(delivered);
         }
     }
 
@@ -251,7 +280,8 @@ impl Member {
         }
     }
 
-    /// The pace: a quarter more than the window needs, or a pair in each pause.
+    /// The pace: a sixteenth more than the window needs, or a pair in each pause. A growing window
+    /// that is sent faster than the path carries it fills a shallow buffer in each round.
     pub fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing> {
         if smoothed_rtt_micros == 0 {
             return None;
@@ -270,7 +300,7 @@ impl Member {
         let rtt = u64::from(smoothed_rtt_micros.min(self.last_rtt.max(1)));
         let rate = ((self.window * bytes) >> SHIFT) * 1_000_000 / rtt;
         let least = bytes * 1_000_000 / u64::from(LARGEST_SPACING_MICROS);
-        let rate = (rate + rate / 4).max(least);
+        let rate = (rate + rate / 16).max(least);
         Some(Pacing { rate: Rate::from_bytes_per_second(rate), burst: 1, spacing_micros: 0 })
     }
 }

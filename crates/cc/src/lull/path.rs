@@ -2,7 +2,7 @@
 
 use super::capacity::Capacity;
 use super::delay::Delay;
-use super::growth::{Growth, Restraint};
+use super::growth::{Growth, Restraint, grow_in_shallow};
 use super::host::{Host, HostTraffic, News};
 use crate::{Timestamp, Window};
 
@@ -27,6 +27,12 @@ const LONGEST_PAUSE_MICROS: u64 = 2_000_000;
 pub(super) const LONGEST_SLEEP_MICROS: u64 = 10_000_000;
 /// Patience after a loss, at least.
 const LOSS_PATIENCE_MICROS: u64 = 500_000;
+/// Round-trip times to wait after a competition in a shallow buffer: the foreground's slow start ends.
+const SHALLOW_PATIENCE: u64 = 8;
+/// The same after returns that have failed one after the other, at most.
+const LONGEST_SHALLOW_PATIENCE: u64 = 32;
+/// A return in a shallow buffer starts from this part of the capacity.
+const SHALLOW_RETURN: u64 = 16;
 /// A floor that has lasted so long in a deep buffer has outlasted the others.
 const LONG_FLOOR_MICROS: u64 = 2_000_000;
 /// How long a connection leads for each unit of its weight while others wait, in microseconds.
@@ -69,6 +75,8 @@ pub struct Path {
     pub(super) capacity: Capacity,
     pub(super) phase: Phase,
     window: u64,
+    /// The window before the last round's change: what was measured since may be of either.
+    window_before: u64,
     growth: Growth,
     restraint: Restraint,
     host: Host,
@@ -96,6 +104,7 @@ impl Default for Path {
             capacity: Capacity::default(),
             phase: Phase::Start,
             window: TWO,
+            window_before: TWO,
             growth: Growth::default(),
             restraint: Restraint::default(),
             host: Host::default(),
@@ -225,6 +234,41 @@ impl Path {
         self.slot
     }
 
+    /// The queue in microseconds that `window` causes by itself: the part that the path does not
+    /// hold without a queue.
+    fn queue_of(&self, window: u64) -> u64 {
+        // The shifts keep the product below 64 bits.
+        let beyond = window.saturating_sub(self.full_window()) >> (SHIFT / 2);
+        (beyond * self.capacity.packet_micros()) >> (SHIFT / 2)
+    }
+
+    /// The longest queue that is the background's own, in microseconds.
+    fn own_queue(&self) -> u64 {
+        self.queue_of(self.window.max(self.window_before))
+    }
+
+    /// Others send: the background has less than nine tenths of the capacity, or the queue of the
+    /// round-trip time `low` is longer than its own window explains.
+    fn is_foreign(&self, low: u32, trigger: u32) -> bool {
+        let queue = u64::from(self.delay.queue(low));
+        !self.capacity.is_reached() || queue > self.own_queue() + u64::from(trigger)
+    }
+
+    /// The lowest round-trip time of a quarter of a round, in microseconds. A shallow buffer is full
+    /// one or two rounds after the foreground's start, too soon to wait for a round's end. Returns
+    /// whether the background yields.
+    pub(super) fn handle_quarter(&mut self, now: u64, low: u32) -> bool {
+        let Phase::Use { rounds } = self.phase else { return false };
+        let trigger = self.trigger();
+        let is_queue = self.delay.queue(low) > trigger && self.is_foreign(low, trigger);
+        if !self.delay.is_shallow() || self.lead.rounds <= IGNORED_ROUNDS || !is_queue {
+            return false;
+        }
+        self.window_before = self.window;
+        self.yield_to_others(now, rounds);
+        true
+    }
+
     /// A round of the leader has ended. `low` is its lowest round-trip time in microseconds,
     /// `unlimited`: the window limited it, not the application.
     pub(super) fn end_round(&mut self, now: u64, low: u32, unlimited: bool) {
@@ -240,12 +284,13 @@ impl Path {
         self.lead.rounds += 1;
         let is_queue = self.delay.queue(low) > trigger;
         let may_grow = !self.host.is_beginning(now, self.delay.min_rtt());
+        let window_before = self.window;
         match self.phase {
             Phase::Start => self.end_start_round(is_queue, unlimited && may_grow),
             Phase::Use { rounds } if self.lead.rounds > IGNORED_ROUNDS => {
                 if !is_queue {
-                    self.end_free_round(now, rounds, trigger, unlimited && may_grow);
-                } else if self.capacity.is_reached() {
+                    self.end_free_round(now, (rounds, low), trigger, unlimited && may_grow);
+                } else if !self.is_foreign(low, trigger) {
                     // The capacity may be known too low still.
                     let least = (self.window / 8 * 7).max(TWO);
                     self.window = self.full_window().max(least).min(self.window);
@@ -257,6 +302,7 @@ impl Path {
             Phase::Use { .. } | Phase::Floor { .. } => {}
         }
         self.window = self.window.min(WINDOW_LIMIT);
+        self.window_before = window_before;
     }
 
     fn end_start_round(&mut self, is_queue: bool, unlimited: bool) {
@@ -269,20 +315,53 @@ impl Path {
         }
     }
 
-    /// A round without a queue.
-    fn end_free_round(&mut self, now: u64, rounds: u32, trigger: u32, unlimited: bool) {
-        if unlimited {
-            // At most half a trigger of queue, or an eighth of a full buffer.
-            let delay = u64::from(trigger.max(self.delay.full_queue() / 4) / 2);
-            let packets = (delay << SHIFT) / self.capacity.packet_micros().max(1);
-            let gentle = packets.max(ONE / 4).min(self.window / 4);
-            let may_pass = self.restraint.is_over(now);
-            self.window = self.growth.grow(self.window, gentle, may_pass);
+    /// A round without a queue, and its lowest round-trip time.
+    fn end_free_round(&mut self, now: u64, round: (u32, u32), trigger: u32, unlimited: bool) {
+        let (rounds, low) = round;
+        if self.is_end_of_probe(low) {
+            self.window = self.full_window();
+            self.growth.hold_at(self.window);
+        } else if unlimited {
+            self.grow(now, trigger);
         }
         self.phase = Phase::Use { rounds: (rounds + 1).min(100) };
         if rounds > SETTLED_ROUNDS {
             self.idle_share = (self.idle_share + self.idle_share / 4).min(ONE);
         }
+    }
+
+    /// In a shallow buffer: the window is beyond the capacity, and half of the queue that it causes
+    /// is there, more than a packet. The capacity has not grown.
+    fn is_end_of_probe(&self, low: u32) -> bool {
+        let least = self.queue_of(self.window.min(self.window_before));
+        let queue = u64::from(self.delay.queue(low));
+        let is_there = queue > self.capacity.packet_micros() && queue * 2 >= least;
+        self.delay.is_shallow() && least > 0 && is_there
+    }
+
+    /// The packets that the path carries in `micros`, with [`SHIFT`] fractional bits.
+    fn packets_in(&self, micros: u32) -> u64 {
+        (u64::from(micros) << SHIFT) / self.capacity.packet_micros().max(1)
+    }
+
+    fn grow(&mut self, now: u64, trigger: u32) {
+        let full = self.full_window();
+        let step = self.packets_in(self.delay.full_queue() / 4);
+        if self.delay.is_shallow() && self.window < full {
+            self.window = grow_in_shallow(self.window, step, full);
+            self.growth.set_mark(self.window);
+            if self.window == full {
+                self.growth.hold_at(full);
+            }
+            return;
+        }
+        // At most half a trigger of queue, or an eighth of a full buffer.
+        let gentle = self.packets_in(trigger.max(self.delay.full_queue() / 4) / 2);
+        let gentle = gentle.max(ONE / 4).min(self.window / 4);
+        let grown = self.growth.grow(self.window, gentle, self.restraint.is_over(now), full);
+        // Larger steps would fill a shallow buffer before the first one shows in a queue.
+        let most = if self.delay.is_shallow() { self.window + gentle } else { grown };
+        self.window = grown.min(most);
     }
 
     /// Others fill the queue.
@@ -292,7 +371,10 @@ impl Path {
         self.compete(now, is_harmful);
         let share = self.current_window();
         let full = self.full_window();
-        if self.window >= full / 4 * 3 {
+        if is_harmful {
+            let patience = SHALLOW_PATIENCE * u64::from(self.delay.min_rtt());
+            self.enter_floor(now, rounds, patience);
+        } else if self.window >= full / 4 * 3 {
             // It begins: leave at once, and come back soon if it was short.
             if was_alone {
                 self.growth.set_mark(full);
@@ -316,11 +398,15 @@ impl Path {
     }
 
     /// Only pairs from now on, for `patience` microseconds at the least. A return that has lasted
-    /// for a few rounds only has failed: the next one waits longer and starts from less.
+    /// for a few rounds only has failed: the next one waits longer and starts from less. In a shallow
+    /// buffer, where returns are slow, it has failed if it did not regain the capacity.
     fn enter_floor(&mut self, now: u64, rounds: u32, patience: u64) {
-        if rounds < SETTLED_ROUNDS {
-            let least = u64::from(self.delay.min_rtt());
-            self.patience = (2 * self.patience).max(least).min(LONGEST_PAUSE_MICROS);
+        let rtt = u64::from(self.delay.min_rtt());
+        let longer = (2 * self.patience).max(rtt).min(LONGEST_PAUSE_MICROS);
+        if self.delay.is_shallow() && self.window < self.full_window() / 4 * 3 {
+            self.patience = longer.min(LONGEST_SHALLOW_PATIENCE * rtt);
+        } else if rounds < SETTLED_ROUNDS {
+            self.patience = longer;
             self.growth.limit_mark(self.growth.mark() / 2);
             self.idle_share = (self.idle_share / 2).max(ONE / 8);
         } else {
@@ -345,14 +431,21 @@ impl Path {
         self.outlast(now, since);
         let memory = self.full_window().min(self.growth.mark());
         self.growth.set_mark(memory.max(LEAST_RETURN));
-        self.window = (((memory * self.idle_share) >> SHIFT) / 4).max(LEAST_RETURN);
+        let start = match self.delay.is_shallow() {
+            true => self.full_window() / SHALLOW_RETURN,
+            false => ((memory * self.idle_share) >> SHIFT) / 4,
+        };
+        self.window = start.max(LEAST_RETURN);
         self.phase = Phase::Use { rounds: 0 };
         true
     }
 
     /// A packet was lost or marked; `rtt` is the round-trip time around it.
     pub(super) fn handle_loss(&mut self, now: u64, rtt: u32) {
-        self.delay.record_full(now, rtt);
+        if !self.is_at_floor() {
+            // A pair's last round-trip time is from long before the loss.
+            self.delay.record_full(now, rtt);
+        }
         match self.phase {
             Phase::Floor { .. } => {}
             Phase::Start => {
@@ -368,11 +461,22 @@ impl Path {
                     let patience = 8 * u64::from(self.delay.min_rtt());
                     self.enter_floor(now, rounds, patience.max(LOSS_PATIENCE_MICROS));
                 } else {
-                    self.window /= 2;
+                    self.shrink_after_own_loss();
                     self.phase = Phase::Use { rounds: 0 };
                 }
             }
         }
+    }
+
+    /// A window beyond the capacity has filled the buffer: without what is beyond, nothing is lost.
+    fn shrink_after_own_loss(&mut self) {
+        let half = self.window / 2;
+        if self.own_queue() == 0 {
+            self.window = half;
+            return;
+        }
+        self.window = (self.full_window() / 8 * 7).max(half).min(self.window);
+        self.growth.hold_at(self.window);
     }
 
     /// The leader's retransmission timer has fired.
@@ -382,5 +486,74 @@ impl Path {
             Phase::Start => self.enter_floor(now, SETTLED_ROUNDS, 0),
             Phase::Floor { .. } => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: u32 = 50_000;
+    const FULL: u64 = 50 * ONE;
+
+    /// A path of 1000 packets a second and 50 ms whose buffer holds 12 ms, used by one leader.
+    fn shallow_path(window: u64) -> (Path, u64) {
+        let mut path = Path::default();
+        let mut now = 1_000_000;
+        path.set_leader(now, Some(0), 10);
+        for _ in 0..9 {
+            now += u64::from(RTT);
+            path.capacity.deliver(50);
+            path.end_round(now, RTT, false);
+        }
+        path.handle_loss(now, RTT + 12_000);
+        path.phase = Phase::Use { rounds: 100 };
+        path.window = window;
+        path.window_before = window;
+        assert!(path.delay.is_shallow() && path.full_window() == FULL && path.trigger() == 4_000);
+        (path, now)
+    }
+
+    #[test]
+    fn loss_at_the_floor_tells_nothing_of_the_buffer() {
+        let (mut path, now) = shallow_path(FULL);
+        path.enter_floor(now, 100, 0);
+        path.handle_loss(now, RTT + 300);
+        assert_eq!(path.delay.full_queue(), 12_000);
+    }
+
+    #[test]
+    fn own_loss_takes_what_is_beyond_the_capacity() {
+        let (mut path, now) = shallow_path(70 * ONE);
+        path.handle_loss(now, RTT + 12_000);
+        assert_eq!(path.window, FULL / 8 * 7);
+        let (mut path, now) = shallow_path(FULL);
+        path.handle_loss(now, RTT + 12_000);
+        assert_eq!(path.window, FULL / 2);
+    }
+
+    #[test]
+    fn queue_that_the_window_does_not_explain_is_yielded_to() {
+        let (mut path, now) = shallow_path(56 * ONE);
+        assert!(!path.handle_quarter(now, RTT + 9_000), "six of nine are its own");
+        let (mut path, now) = shallow_path(FULL);
+        assert!(!path.handle_quarter(now, RTT + 3_000));
+        assert!(path.handle_quarter(now, RTT + 5_000));
+        assert!(path.is_at_floor());
+    }
+
+    #[test]
+    fn return_in_a_shallow_buffer_adds_a_quarter_of_it_a_round() {
+        let (mut path, now) = shallow_path(FULL);
+        path.enter_floor(now, 100, 0);
+        assert!(path.handle_sample(now, RTT));
+        let mut windows = vec![path.window];
+        for round in 1..40 {
+            path.capacity.deliver(4);
+            path.end_round(now + round * u64::from(RTT), RTT, true);
+            windows.push(path.window);
+        }
+        assert!(windows.windows(2).all(|pair| pair[1] <= pair[0] + 3 * ONE), "{windows:?}");
+        assert!(windows.contains(&FULL), "{windows:?}");
     }
 }

@@ -104,7 +104,7 @@ fn ack(now_micros: u64, delivered: u32, packets: u32, rtt: u32) -> Ack {
 fn connections_together_stay_within_one_window() {
     let mut path = Path::default();
     let mut members: Vec<_> = (0..64).map(|_| Member::join(&mut path)).collect();
-    let (mut now, mut delivered) = (1_000_000, vec![0; 64]);
+    let (mut now, mut delivered, mut largest) = (1_000_000, vec![0; 64], 0);
     for round in 0..400 {
         now += 50_000;
         for (member, delivered) in members.iter_mut().zip(&mut delivered) {
@@ -119,8 +119,9 @@ fn connections_together_stay_within_one_window() {
         let together: u64 = members.iter().map(|member| u64::from(member.packets(0))).sum();
         let most = path.window().packets() + 2 * members.len() as u64;
         assert!(together <= most, "{together} of {most} in round {round}");
+        largest = largest.max(path.window().packets());
     }
-    assert!(path.window().packets() > 4, "the test shows nothing: {path:?}");
+    assert!(largest > 100, "the test shows nothing: {path:?}");
 }
 
 #[test]

@@ -23,7 +23,12 @@ struct Test {
 impl Test {
     /// `count` connections of one host in the background, and a buffer of so many packets.
     fn new(count: usize, buffer: u64) -> Self {
-        let path = bottleneck(mbit(MEGABITS), RTT_MILLIS / 2 * MS, buffer, seed());
+        Test::on((MEGABITS, RTT_MILLIS), count, buffer)
+    }
+
+    /// The same on another path, of so many Mbit/s and ms.
+    fn on((megabits, rtt_millis): (u64, u32), count: usize, buffer: u64) -> Self {
+        let path = bottleneck(mbit(megabits), rtt_millis / 2 * MS, buffer, seed());
         let mut test = Test { path, background: vec![], foreground: vec![] };
         test.add_background(count, seconds(0), Demand::Backlogged, &SharedPath::default());
         test
@@ -86,6 +91,39 @@ fn foreground_is_kept_beside_any_number_of_connections() {
             println!("{count}, {buffer} packets: {foreground:.3} beside {background:.3}");
             assert!(foreground > 0.95, "{foreground} beside {count} with {buffer}");
         }
+    }
+}
+
+/// 50 Mbit/s and 80 ms with a quarter of the BDP: 333 packets, 83 in the buffer.
+const SHALLOW: ((u64, u32), u64) = ((50, 80), 83);
+
+#[test]
+fn lone_background_loses_nothing_in_shallow_buffer() {
+    let mut test = Test::on(SHALLOW.0, 1, SHALLOW.1);
+    let losses = |test: &Test| -> u64 {
+        test.path.simulation.senders(test.background[0]).map(|one| one.counters().losses).sum()
+    };
+    test.path.simulation.run_until(seconds(10));
+    let first = losses(&test);
+    test.path.simulation.run_until(seconds(60));
+    assert_eq!(losses(&test) - first, 0);
+}
+
+#[test]
+fn download_in_shallow_buffer_keeps_its_goodput() {
+    for count in [1, 8] {
+        // A single download depends on when the background probes; four of them do not.
+        let goodput = |count| -> f64 {
+            let download = |start| {
+                let mut test = Test::on(SHALLOW.0, count, SHALLOW.1);
+                test.add_foreground(start, start + 30);
+                test.shares(start, start + 30).1
+            };
+            (20..24).map(download).sum()
+        };
+        let kept = goodput(count) / goodput(0);
+        println!("{count}: {kept:.3}");
+        assert!(kept > 0.9, "{kept} beside {count}");
     }
 }
 
