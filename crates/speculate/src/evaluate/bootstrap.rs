@@ -47,26 +47,22 @@ impl Bootstrap {
             pages: vec![0.0; DRAWS],
             sums: vec![[0.0; 2]; DRAWS * row],
         };
-        let weights = weights();
-        for group in 0..Tallies::GROUPS {
-            let demand = tallies.demand(slice, group);
-            if demand.requests == 0
-                && (0..contestants).all(|one| tallies.is_empty(slice, group, one))
-            {
-                continue;
-            }
-            let of_group: Vec<[f64; 2]> = (0..contestants)
-                .flat_map(|one| tallies.ways(slice, group, one))
-                .map(|tally| [tally.page_hits as f64, tally.fetched_bytes as f64])
-                .collect();
-            for draw in 0..DRAWS {
-                let weight = f64::from(weights[draw * Tallies::GROUPS + group]);
-                if weight == 0.0 {
+        let of_groups: Vec<[f64; 2]> = (0..Tallies::GROUPS)
+            .flat_map(|group| (0..contestants).map(move |one| (group, one)))
+            .flat_map(|(group, one)| tallies.ways(slice, group, one))
+            .map(|tally| [tally.page_hits as f64, tally.fetched_bytes as f64])
+            .collect();
+        // One draw after the other, so that its sums stay in the processor's cache.
+        let mut weights = weights().into_iter();
+        for draw in 0..DRAWS {
+            let sums = &mut bootstrap.sums[draw * row..][..row];
+            for (group, weight) in weights.by_ref().take(Tallies::GROUPS).enumerate() {
+                if weight == 0 {
                     continue;
                 }
-                bootstrap.pages[draw] += weight * demand.pages as f64;
-                let sums = bootstrap.sums[draw * row..][..row].iter_mut();
-                for (sum, own) in sums.zip(&of_group) {
+                let weight = f64::from(weight);
+                bootstrap.pages[draw] += weight * tallies.demand(slice, group).pages as f64;
+                for (sum, own) in sums.iter_mut().zip(&of_groups[group * row..][..row]) {
                     sum[0] += weight * own[0];
                     sum[1] += weight * own[1];
                 }

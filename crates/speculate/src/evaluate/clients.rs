@@ -41,9 +41,9 @@ impl Client {
 pub(super) struct Clients<'p> {
     plan: &'p Plan,
     contestants: usize,
-    clients: BTreeMap<ClientId, Box<Client>>,
+    clients: BTreeMap<ClientId, Client>,
     /// Clients that left, whose memory is used again.
-    left: Vec<Box<Client>>,
+    left: Vec<Client>,
     /// The same by when they asked for something last.
     by_time: BTreeSet<(Timestamp, ClientId)>,
     /// After this time a session has ended.

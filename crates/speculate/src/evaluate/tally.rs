@@ -139,11 +139,6 @@ impl Tallies {
         self.demand[slice * Tallies::GROUPS + group]
     }
 
-    /// Whether nothing was counted for a predictor.
-    pub(super) fn is_empty(&self, slice: usize, group: usize, contestant: usize) -> bool {
-        self.ways(slice, group, contestant).iter().all(|tally| *tally == Tally::default())
-    }
-
     /// The ways of a predictor for a group in a slice: by length, then by priority.
     pub(super) fn ways(&self, slice: usize, group: usize, contestant: usize) -> Vec<Tally> {
         let length = places(self.kinds);
