@@ -241,7 +241,7 @@ fi
 
 # What the tests in a browser need of npm, as its lock files say it. Without it they are skipped.
 for browser in crates/web/tests/browser crates/lab/browser; do
-    if [ "${1:-}" = test ] && [ ! -e $browser/node_modules/playwright-core ]; then
+    if [ "${1:-}" = test ] && [ ! $browser/node_modules/.package-lock.json -nt $browser/package-lock.json ]; then
         say "installing what $browser needs of npm"
         npm ci --prefix $browser --ignore-scripts --no-audit --no-fund ||
             echo "lull: npm could not install it; tests in a browser are skipped" >&2
