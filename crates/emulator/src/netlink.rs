@@ -1,5 +1,4 @@
-//! The few requests to the kernel's routing socket (rtnetlink(7)) that make a host: devices,
-//! addresses, routes.
+//! The requests to the kernel's routing socket (rtnetlink(7)) that make a host: devices, addresses, routes.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,42 +6,20 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
-
-// linux/rtnetlink.h, linux/netlink.h
-const RTM_NEWLINK: u16 = 16;
-const RTM_GETLINK: u16 = 18;
-const RTM_NEWADDR: u16 = 20;
-const RTM_NEWROUTE: u16 = 24;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_ACK: u16 = 4;
-const NLM_F_CREATE: u16 = 0x400;
-const NLM_F_EXCL: u16 = 0x200;
-const NLMSG_ERROR: u16 = 2;
-const HEADER_BYTES: usize = 16;
-// linux/if_link.h
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
-const IFLA_TXQLEN: u16 = 13;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_NET_NS_FD: u16 = 28;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
-const VETH_INFO_PEER: u16 = 1;
-// linux/if_addr.h
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
-/// No duplicate address detection: the address works at once.
-const IFA_F_NODAD: u8 = 2;
-// linux/rtnetlink.h
-const RTA_OIF: u16 = 4;
-const RT_TABLE_MAIN: u8 = 254;
-const RTPROT_STATIC: u8 = 4;
-const RT_SCOPE_LINK: u8 = 253;
-const RTN_UNICAST: u8 = 1;
+use netlink_packet_route::address::{
+    AddressAttribute, AddressHeader, AddressHeaderFlags, AddressMessage,
+};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::sys::socket::{self, MsgFlags, SockFlag, SockProtocol, SockType, recv, send};
 
 /// Queue between a host's network layer and its device, in packets: long enough that no burst is
 /// lost before it reaches the bottleneck.
@@ -51,81 +28,51 @@ const TRANSMIT_QUEUE_PACKETS: u32 = 20_000;
 /// How long a device may take to transmit after it was switched on.
 const LONGEST_START: Duration = Duration::from_secs(30);
 
+/// Longer than any answer of the kernel to these requests, in bytes.
+const LONGEST_ANSWER: usize = 16 << 10;
+
+/// Flags of a request that fails if its object exists already.
+const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
+
+/// The loopback device is the first of every namespace.
+const LOOPBACK: u32 = 1;
+
 /// A routing socket in the network namespace of the thread that opened it.
 pub(super) struct Netlink {
     socket: OwnedFd,
-}
-
-/// A request that is being put together.
-struct Request(Vec<u8>);
-
-impl Request {
-    fn new(kind: u16, flags: u16, body: &[u8]) -> Self {
-        let mut bytes = vec![0; HEADER_BYTES];
-        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
-        bytes[6..8].copy_from_slice(&(NLM_F_REQUEST | NLM_F_ACK | flags).to_ne_bytes());
-        bytes.extend_from_slice(body);
-        Request(bytes)
-    }
-
-    fn attribute(&mut self, kind: u16, value: &[u8]) -> &mut Self {
-        self.nested(kind, |request| request.0.extend_from_slice(value))
-    }
-
-    /// An attribute whose value `fill` appends.
-    fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Request)) -> &mut Self {
-        let start = self.0.len();
-        self.0.extend_from_slice(&[0, 0]);
-        self.0.extend_from_slice(&kind.to_ne_bytes());
-        fill(self);
-        let length = (self.0.len() - start) as u16;
-        self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
-        while !self.0.len().is_multiple_of(4) {
-            self.0.push(0);
-        }
-        self
-    }
-}
-
-/// `struct ifinfomsg`.
-fn link_message(index: u32, flags: u32, change: u32) -> [u8; 16] {
-    let mut message = [0; 16];
-    message[4..8].copy_from_slice(&index.to_ne_bytes());
-    message[8..12].copy_from_slice(&flags.to_ne_bytes());
-    message[12..16].copy_from_slice(&change.to_ne_bytes());
-    message
-}
-
-/// Family, address and the length of the prefix that is the host alone.
-fn address_parts(address: IpAddr) -> (u8, Vec<u8>, u8) {
-    match address {
-        IpAddr::V4(address) => (libc::AF_INET as u8, address.octets().to_vec(), 32),
-        IpAddr::V6(address) => (libc::AF_INET6 as u8, address.octets().to_vec(), 128),
-    }
-}
-
-fn zero_terminated(text: &str) -> Vec<u8> {
-    let mut bytes = text.as_bytes().to_vec();
-    bytes.push(0);
-    bytes
-}
-
-/// What the kernel answers.
-enum Answer {
-    /// The request was carried out.
-    Acknowledged,
-    /// A message of this type; its content without the header.
-    Data(u16, Vec<u8>),
 }
 
 fn unexpected_answer() -> io::Error {
     io::Error::other("unexpected answer of the routing socket")
 }
 
+/// The family of an address, and the length of the prefix that is the host alone.
+fn family_of(address: IpAddr) -> (AddressFamily, u8) {
+    match address {
+        IpAddr::V4(_) => (AddressFamily::Inet, 32),
+        IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+    }
+}
+
+/// A message about the device `index`; 0 for a new one.
+fn link(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes = attributes;
+    message
+}
+
+/// Sets flags of a device.
+fn switch_on(mut message: LinkMessage, flags: LinkFlags) -> LinkMessage {
+    message.header.flags = flags;
+    message.header.change_mask = flags;
+    message
+}
+
 impl Netlink {
     pub(super) fn open() -> io::Result<Self> {
-        let socket = socket(
-            AddressFamily::Netlink,
+        let socket = socket::socket(
+            socket::AddressFamily::Netlink,
             SockType::Raw,
             SockFlag::SOCK_CLOEXEC,
             SockProtocol::NetlinkRoute,
@@ -138,37 +85,36 @@ impl Netlink {
         &self.socket
     }
 
-    fn request(&self, request: &mut Request) -> io::Result<()> {
-        self.send(request)?;
-        match self.receive()? {
-            Answer::Acknowledged => Ok(()),
-            Answer::Data(..) => Err(unexpected_answer()),
-        }
+    fn request(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.send(message, flags)?;
+        self.acknowledged()
     }
 
-    fn send(&self, request: &mut Request) -> io::Result<()> {
-        let length = request.0.len() as u32;
-        request.0[..4].copy_from_slice(&length.to_ne_bytes());
-        send(self.socket.as_raw_fd(), &request.0, MsgFlags::empty())?;
+    fn send(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        let mut message = NetlinkMessage::from(message);
+        message.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        send(self.socket.as_raw_fd(), &bytes, MsgFlags::empty())?;
         Ok(())
     }
 
     /// Receives one message, and returns the error in it as such.
-    fn receive(&self) -> io::Result<Answer> {
-        let mut answer = vec![0; 16 << 10];
-        let read = recv(self.socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        if read < HEADER_BYTES + 4 {
-            return Err(unexpected_answer());
+    fn receive(&self) -> io::Result<NetlinkPayload<RouteNetlinkMessage>> {
+        let mut bytes = vec![0; LONGEST_ANSWER];
+        let length = recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::empty())?;
+        let message = NetlinkMessage::deserialize(&bytes[..length]).map_err(io::Error::other)?;
+        match message.payload {
+            NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
+            payload => Ok(payload),
         }
-        answer.truncate(read);
-        let kind = u16::from_ne_bytes([answer[4], answer[5]]);
-        answer.drain(..HEADER_BYTES);
-        if kind != NLMSG_ERROR {
-            return Ok(Answer::Data(kind, answer));
-        }
-        match i32::from_ne_bytes([answer[0], answer[1], answer[2], answer[3]]) {
-            0 => Ok(Answer::Acknowledged),
-            error => Err(io::Error::from_raw_os_error(-error)),
+    }
+
+    fn acknowledged(&self) -> io::Result<()> {
+        match self.receive()? {
+            NetlinkPayload::Error(_) => Ok(()),
+            _ => Err(unexpected_answer()),
         }
     }
 
@@ -180,7 +126,7 @@ impl Netlink {
     pub(super) fn wait_until_running(&self, index: u32) -> io::Result<()> {
         let begun = Instant::now();
         // Since kernel 6.8 this request does the worker's part at once. In older kernels the worker sets the flag.
-        while self.flags(index)? & libc::IFF_RUNNING as u32 == 0 {
+        while !self.flags(index)?.contains(LinkFlags::Running) {
             if begun.elapsed() > LONGEST_START {
                 let message = format!("device {index} has no carrier after {LONGEST_START:?}");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
@@ -190,18 +136,14 @@ impl Netlink {
         Ok(())
     }
 
-    /// The flags of a device, `IFF_…`.
-    fn flags(&self, index: u32) -> io::Result<u32> {
-        self.send(&mut Request::new(RTM_GETLINK, 0, &link_message(index, 0, 0)))?;
-        let Answer::Data(RTM_NEWLINK, link) = self.receive()? else {
+    fn flags(&self, index: u32) -> io::Result<LinkFlags> {
+        self.send(RouteNetlinkMessage::GetLink(link(index, Vec::new())), 0)?;
+        let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) = self.receive()?
+        else {
             return Err(unexpected_answer());
         };
-        let Answer::Acknowledged = self.receive()? else {
-            return Err(unexpected_answer());
-        };
-        // struct ifinfomsg: family, type, index, flags.
-        let flags = link.get(8..12).and_then(|bytes| bytes.try_into().ok());
-        flags.map(u32::from_ne_bytes).ok_or_else(unexpected_answer)
+        self.acknowledged()?;
+        Ok(link.header.flags)
     }
 
     /// Makes a pair of virtual Ethernet devices: `name` here, `peer` in the namespace `other`.
@@ -213,68 +155,68 @@ impl Netlink {
         other: BorrowedFd<'_>,
         mac: [u8; 6],
     ) -> io::Result<()> {
-        let body = link_message(0, 0, 0);
-        let mut request = Request::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &body);
-        request.attribute(IFLA_IFNAME, &zero_terminated(name));
-        request.nested(IFLA_LINKINFO, |request| {
-            request.attribute(IFLA_INFO_KIND, b"veth");
-            request.nested(IFLA_INFO_DATA, |request| {
-                request.nested(VETH_INFO_PEER, |request| {
-                    request.0.extend_from_slice(&link_message(0, 0, 0));
-                    request.attribute(IFLA_IFNAME, &zero_terminated(peer));
-                    request.attribute(IFLA_ADDRESS, &mac);
-                    request.attribute(IFLA_NET_NS_FD, &other.as_raw_fd().to_ne_bytes());
-                });
-            });
-        });
-        self.request(&mut request)
+        let peer = link(
+            0,
+            vec![
+                LinkAttribute::IfName(peer.to_owned()),
+                LinkAttribute::Address(mac.to_vec()),
+                LinkAttribute::NetNsFd(other.as_raw_fd()),
+            ],
+        );
+        let information = vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+        ];
+        let attributes =
+            vec![LinkAttribute::IfName(name.to_owned()), LinkAttribute::LinkInfo(information)];
+        self.request(RouteNetlinkMessage::NewLink(link(0, attributes)), NEW)
     }
 
     /// Switches a device on, without address resolution: whatever leaves it goes to the
     /// emulator.
     pub(super) fn set_up(&self, index: u32, mtu: u32) -> io::Result<()> {
-        let flags = (libc::IFF_UP | libc::IFF_NOARP) as u32;
-        let mut request = Request::new(RTM_NEWLINK, 0, &link_message(index, flags, flags));
-        request.attribute(IFLA_MTU, &mtu.to_ne_bytes());
-        request.attribute(IFLA_TXQLEN, &TRANSMIT_QUEUE_PACKETS.to_ne_bytes());
-        self.request(&mut request)
+        let attributes =
+            vec![LinkAttribute::Mtu(mtu), LinkAttribute::TxQueueLen(TRANSMIT_QUEUE_PACKETS)];
+        let message = switch_on(link(index, attributes), LinkFlags::Up | LinkFlags::Noarp);
+        self.request(RouteNetlinkMessage::NewLink(message), 0)
     }
 
     /// Gives a device a hardware address.
     pub(super) fn set_hardware_address(&self, index: u32, mac: [u8; 6]) -> io::Result<()> {
-        let mut request = Request::new(RTM_NEWLINK, 0, &link_message(index, 0, 0));
-        request.attribute(IFLA_ADDRESS, &mac);
-        self.request(&mut request)
+        let message = link(index, vec![LinkAttribute::Address(mac.to_vec())]);
+        self.request(RouteNetlinkMessage::NewLink(message), 0)
     }
 
     /// Switches the loopback device on.
     pub(super) fn set_loopback_up(&self) -> io::Result<()> {
-        let up = libc::IFF_UP as u32;
-        // The loopback device is the first of every namespace.
-        self.request(&mut Request::new(RTM_NEWLINK, 0, &link_message(1, up, up)))
+        let message = switch_on(link(LOOPBACK, Vec::new()), LinkFlags::Up);
+        self.request(RouteNetlinkMessage::NewLink(message), 0)
     }
 
     /// Gives a device an address of its own, with nothing else on its network.
     pub(super) fn add_address(&self, index: u32, address: IpAddr) -> io::Result<()> {
-        let (family, octets, prefix) = address_parts(address);
-        // struct ifaddrmsg: family, prefix length, flags, scope, index.
-        let mut body = [family, prefix, IFA_F_NODAD, 0, 0, 0, 0, 0];
-        body[4..].copy_from_slice(&index.to_ne_bytes());
-        let mut request = Request::new(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &body);
-        request.attribute(IFA_LOCAL, &octets);
-        request.attribute(IFA_ADDRESS, &octets);
-        self.request(&mut request)
+        let (family, prefix_len) = family_of(address);
+        let mut message = AddressMessage::default();
+        // Without duplicate address detection the address works at once.
+        let flags = AddressHeaderFlags::Nodad;
+        message.header = AddressHeader { family, prefix_len, flags, index, ..Default::default() };
+        message.attributes =
+            vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+        self.request(RouteNetlinkMessage::NewAddress(message), NEW)
     }
 
     /// Sends everything of the address's family through a device.
-    pub(super) fn add_default_route(&self, index: u32, family_of: IpAddr) -> io::Result<()> {
-        let (family, _, _) = address_parts(family_of);
-        // struct rtmsg: family, destination and source prefix, type of service, table, protocol,
-        // scope, type, flags.
-        let body =
-            [family, 0, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK, RTN_UNICAST, 0, 0, 0, 0];
-        let mut request = Request::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &body);
-        request.attribute(RTA_OIF, &index.to_ne_bytes());
-        self.request(&mut request)
+    pub(super) fn add_default_route(&self, index: u32, address: IpAddr) -> io::Result<()> {
+        let mut message = RouteMessage::default();
+        message.header = RouteHeader {
+            address_family: family_of(address).0,
+            table: RouteHeader::RT_TABLE_MAIN,
+            protocol: RouteProtocol::Static,
+            scope: RouteScope::Link,
+            kind: RouteType::Unicast,
+            ..RouteHeader::default()
+        };
+        message.attributes = vec![RouteAttribute::Oif(index)];
+        self.request(RouteNetlinkMessage::NewRoute(message), NEW)
     }
 }
