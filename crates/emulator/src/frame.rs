@@ -1,7 +1,8 @@
 //! IP packets on their way through the emulator.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
+use etherparse::{IpNumber, Ipv4HeaderSlice, Ipv6HeaderSlice, TcpHeaderSlice, UdpHeaderSlice};
 use lull_cc::Bytes;
 use lull_sim::queue::QueuedPacket;
 
@@ -11,10 +12,6 @@ use super::statistics::FlowKey;
 /// Room in front of each packet for the Ethernet header that packet sockets need.
 pub(super) const HEADROOM: usize = 14;
 
-const PROTOCOL_TCP: u8 = 6;
-const PROTOCOL_UDP: u8 = 17;
-/// RFC 9293 §3.1: the flag that opens a connection.
-const TCP_SYN: u8 = 0b10;
 /// RFC 3168 §5: both bits of the ECN field.
 const CONGESTION_EXPERIENCED: u8 = 0b11;
 
@@ -45,66 +42,57 @@ pub(super) struct Headers {
 
 impl Headers {
     /// Reads an IPv4 or IPv6 packet; none for anything else.
+    ///
+    /// The slices of single headers are read, because etherparse's slicing of whole packets takes 15 times as long.
     pub(super) fn parse(packet: &[u8]) -> Option<Headers> {
         match packet.first()? >> 4 {
-            4 => Self::parse_v4(packet),
-            6 => Self::parse_v6(packet),
+            4 => {
+                let ip = Ipv4HeaderSlice::from_slice(packet).ok()?;
+                // Only the first fragment has ports.
+                let is_first = ip.fragments_offset().value() == 0;
+                let content = if is_first { &packet[ip.slice().len()..] } else { &[] };
+                let (source, destination) = (ip.source_addr(), ip.destination_addr());
+                Some(Self::of(source.into(), destination.into(), ip.protocol(), content))
+            }
+            6 => {
+                // Extension headers are rare: flows with them are known by addresses only.
+                let ip = Ipv6HeaderSlice::from_slice(packet).ok()?;
+                let content = &packet[ip.slice().len()..];
+                let (source, destination) = (ip.source_addr(), ip.destination_addr());
+                Some(Self::of(source.into(), destination.into(), ip.next_header(), content))
+            }
             _ => None,
         }
     }
 
-    /// RFC 791 §3.1.
-    fn parse_v4(packet: &[u8]) -> Option<Headers> {
-        let header = packet.get(..20)?;
-        let header_bytes = usize::from(header[0] & 0xf) * 4;
-        let address = |at: usize| {
-            IpAddr::V4(Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]))
+    fn of(source: IpAddr, destination: IpAddr, protocol: IpNumber, content: &[u8]) -> Headers {
+        let mut headers = Headers {
+            key: FlowKey {
+                source,
+                destination,
+                protocol: protocol.0,
+                source_port: 0,
+                destination_port: 0,
+            },
+            payload: content.len() as u32,
+            segment: None,
         };
-        let fragment_offset = u16::from_be_bytes([header[6], header[7]]) & 0x1fff;
-        // Only the first fragment has ports.
-        let transport = if fragment_offset == 0 { packet.get(header_bytes..)? } else { &[] };
-        Some(Self::with_transport(address(12), address(16), header[9], transport))
-    }
-
-    /// RFC 8200 §3. Extension headers are rare: flows with them are known by addresses only.
-    fn parse_v6(packet: &[u8]) -> Option<Headers> {
-        let header = packet.get(..40)?;
-        let address = |at: usize| {
-            let mut octets = [0; 16];
-            octets.copy_from_slice(&header[at..at + 16]);
-            IpAddr::V6(Ipv6Addr::from(octets))
-        };
-        Some(Self::with_transport(address(8), address(24), header[6], &packet[40..]))
-    }
-
-    fn with_transport(
-        source: IpAddr,
-        destination: IpAddr,
-        protocol: u8,
-        transport: &[u8],
-    ) -> Headers {
-        let header_bytes = match protocol {
-            // RFC 9293 §3.1: the data offset, in words of four bytes.
-            PROTOCOL_TCP => transport.get(12).map(|offset| usize::from(offset >> 4) * 4),
-            PROTOCOL_UDP => Some(8),
-            _ => None,
-        };
-        let ports = header_bytes.and_then(|_| transport.get(..4));
-        let port = |at: usize| ports.map_or(0, |p| u16::from_be_bytes([p[at], p[at + 1]]));
-        let key = FlowKey {
-            source,
-            destination,
-            protocol,
-            source_port: port(0),
-            destination_port: port(2),
-        };
-        let payload = transport.len().saturating_sub(header_bytes.unwrap_or(0));
-        let tcp = transport.get(..20).filter(|_| protocol == PROTOCOL_TCP);
-        let segment = tcp.map(|header| Segment {
-            sequence: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
-            is_first: header[13] & TCP_SYN != 0,
-        });
-        Headers { key, payload: payload as u32, segment }
+        if protocol == IpNumber::TCP
+            && let Ok(tcp) = TcpHeaderSlice::from_slice(content)
+        {
+            headers.key.source_port = tcp.source_port();
+            headers.key.destination_port = tcp.destination_port();
+            headers.payload -= tcp.slice().len() as u32;
+            headers.segment =
+                Some(Segment { sequence: tcp.sequence_number(), is_first: tcp.syn() });
+        } else if protocol == IpNumber::UDP
+            && let Ok(udp) = UdpHeaderSlice::from_slice(content)
+        {
+            headers.key.source_port = udp.source_port();
+            headers.key.destination_port = udp.destination_port();
+            headers.payload -= udp.slice().len() as u32;
+        }
+        headers
     }
 }
 
@@ -166,6 +154,11 @@ impl QueuedPacket for Frame {
 mod tests {
     use super::*;
 
+    const PROTOCOL_TCP: u8 = 6;
+    const PROTOCOL_UDP: u8 = 17;
+    /// RFC 9293 §3.1: the flag that opens a connection.
+    const TCP_SYN: u8 = 0b10;
+
     /// The one's complement sum over an IPv4 header: all ones if its checksum is right.
     fn sum(header: &[u8]) -> u16 {
         let mut sum = 0u32;
@@ -196,10 +189,12 @@ mod tests {
         let mut packet = vec![0u8; 40 + 8 + 10];
         packet[0] = 0x60 | traffic_class >> 4;
         packet[1] = traffic_class << 4 | 0xa;
+        packet[4..6].copy_from_slice(&18u16.to_be_bytes());
         packet[6] = PROTOCOL_UDP;
         packet[23] = 1;
         packet[39] = 2;
         packet[40..44].copy_from_slice(&[0, 53, 0x12, 0x34]);
+        packet[44..46].copy_from_slice(&18u16.to_be_bytes());
         packet
     }
 
