@@ -55,13 +55,22 @@ static LULL_INLINE void lull_capacity_update_peak(struct lull_capacity *c)
 	c->longer_rounds = 0;
 }
 
+/* What the round has delivered that ends now; nothing where it was not measured. */
+static LULL_INLINE struct lull_count lull_capacity_round(const struct lull_capacity *c, u64 now_us)
+{
+	struct lull_count round = {};
+
+	if (c->round_start) {
+		round.packets = c->packets;
+		round.micros = lull_less(now_us, c->round_start);
+	}
+	return round;
+}
+
 static LULL_INLINE void lull_capacity_measure(struct lull_capacity *c, u64 now_us, u64 shortest,
 					      bool is_first)
 {
-	struct lull_count round = {
-		.packets = c->packets,
-		.micros = lull_less(now_us, c->round_start),
-	};
+	struct lull_count round = lull_capacity_round(c, now_us);
 	struct lull_count both;
 
 	lull_count_add(&c->measured, &round);

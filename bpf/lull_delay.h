@@ -7,12 +7,14 @@
 #define LULL_LULL_DELAY_H
 
 #include "lull_arithmetic.h"
+#include "lull_jitter.h"
 #include "lull_types.h"
-#include "noise_floor.h"
 
 #define LULL_LOWEST_MEMORY_US 100000000ULL
 #define LULL_MOST_NOISE_US 20000
 #define LULL_SHALLOW_TRIGGER 3
+#define LULL_MOST_SAMPLES 16
+#define LULL_FULL_QUEUE_PART 8
 
 static LULL_INLINE void lull_lowest_record(struct lull_lowest *l, u64 now_us, u32 value)
 {
@@ -52,10 +54,9 @@ static LULL_INLINE u32 lull_delay_adjust(struct lull_delay *d, u32 rtt, bool is_
 	return is_small && !d->is_of_small ? lull_max(rtt, lull_delay_min_rtt(d)) : rtt;
 }
 
-static LULL_INLINE void lull_delay_on_sample(struct lull_delay *d, u64 now_us, u32 rtt, u32 packets)
+static LULL_INLINE void lull_delay_on_sample(struct lull_delay *d, u64 now_us, u32 rtt)
 {
-	noise_floor_on_delivery(&d->noise, packets);
-	noise_floor_on_sample(&d->noise, now_us, rtt, lull_delay_min_rtt(d));
+	lull_jitter_on_sample(&d->jitter, now_us, rtt, lull_delay_min_rtt(d));
 }
 
 static LULL_INLINE void lull_delay_record(struct lull_delay *d, u64 now_us, u32 rtt)
@@ -72,11 +73,20 @@ static LULL_INLINE void lull_delay_record_full(struct lull_delay *d, u64 now_us,
 				   lull_max(queue, lull_delay_full_queue(d) / 2));
 }
 
+static LULL_INLINE bool lull_delay_is_shallow(const struct lull_delay *d)
+{
+	u32 full = lull_delay_full_queue(d);
+
+	return full && full < lull_delay_min_rtt(d) / 2;
+}
+
 static LULL_INLINE u32 lull_delay_noise(const struct lull_delay *d)
 {
-	u64 most = lull_max(lull_delay_min_rtt(d), LULL_MOST_NOISE_US);
+	u64 full = lull_delay_full_queue(d);
+	u64 most = full ? full / LULL_FULL_QUEUE_PART :
+			  lull_max(lull_delay_min_rtt(d), LULL_MOST_NOISE_US);
 
-	return lull_min(noise_floor_us(&d->noise), most);
+	return lull_delay_is_shallow(d) ? 0 : lull_min(lull_jitter_us(&d->jitter), most);
 }
 
 static LULL_INLINE u32 lull_delay_queue(const struct lull_delay *d, u32 rtt)
@@ -84,11 +94,15 @@ static LULL_INLINE u32 lull_delay_queue(const struct lull_delay *d, u32 rtt)
 	return lull_less(rtt, lull_delay_min_rtt(d) + lull_delay_noise(d));
 }
 
-static LULL_INLINE bool lull_delay_is_shallow(const struct lull_delay *d)
+/* The queue of a round of so many microseconds and packets, whose lowest round-trip time is `low`. */
+static LULL_INLINE u32 lull_delay_queue_of_round(const struct lull_delay *d, u32 low, u64 us,
+						 u64 packets)
 {
-	u32 full = lull_delay_full_queue(d);
+	u64 noise = lull_delay_noise(d);
+	u64 samples = lull_min(us / lull_max(2 * noise, 1), packets / 4);
 
-	return full && full < lull_delay_min_rtt(d) / 2;
+	samples = lull_min(lull_max(samples, 1), LULL_MOST_SAMPLES);
+	return lull_less(low, lull_delay_min_rtt(d) + noise / samples);
 }
 
 static LULL_INLINE u32 lull_delay_trigger(const struct lull_delay *d, u64 packet_us)

@@ -88,7 +88,7 @@ static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, 
 	u64 wants = wants_all, allowed, is_using;
 
 	p->lead.wants_all = lull_choose(leads, wants, p->lead.wants_all);
-	is_large &= is_alike | (p->lead.wants_all ^ 1);
+	is_large &= (is_alike & lull_delay_is_shallow(&p->delay)) | (p->lead.wants_all ^ 1);
 	is_large &= lull_is_least(now_us, m->next_pair);
 	is_using = (leads | is_large) & lull_is_nonzero(p->phase ^ LULL_FLOOR);
 	m->is_using = is_using;
@@ -142,7 +142,7 @@ static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 		lull_delay_record(&p->delay, now_us, rtt);
 	}
 	if (!is_maybe_delayed)
-		lull_delay_on_sample(&p->delay, now_us, rtt, a->acked);
+		lull_delay_on_sample(&p->delay, now_us, rtt);
 	else if (rtt > lull_path_min_rtt(p) + lull_path_calm(p))
 		return;
 	if (!m->low || rtt < m->low)

@@ -16,6 +16,7 @@
 #define LULL_LEAST_RETURN (4 * LULL_ONE)
 #define LULL_SETTLED_ROUNDS 8
 #define LULL_ALONE_ROUNDS 16
+#define LULL_DRAIN_ROUNDS 4
 #define LULL_IGNORED_ROUNDS 2
 #define LULL_MOST_ROUNDS 100
 #define LULL_PAUSE_PACKETS 200
@@ -178,6 +179,7 @@ static LULL_INLINE void lull_path_grow(struct lull_path *p, u64 now_us, u32 trig
 static LULL_INLINE void lull_path_end_free_round(struct lull_path *p, u64 now_us, u32 low,
 						 u32 trigger, bool unlimited)
 {
+	p->drained = 0;
 	if (lull_path_is_end_of_probe(p, low)) {
 		p->window = lull_path_full_window(p);
 		lull_growth_hold_at(&p->growth, p->window);
@@ -212,6 +214,7 @@ static LULL_INLINE void lull_path_enter_floor(struct lull_path *p, u64 now_us, u
 	}
 	p->patience = lull_max(p->patience, patience);
 	p->alone = 0;
+	p->drained = 0;
 	p->window = LULL_ONE;
 	p->phase = LULL_FLOOR;
 	p->floor_since = now_us;
@@ -247,8 +250,10 @@ static LULL_INLINE void lull_path_yield_to_others(struct lull_path *p, u64 now_u
 
 static LULL_INLINE bool lull_path_is_foreign(const struct lull_path *p, u32 low, u32 trigger)
 {
+	/* Where capacity varies, a longer queue may be the background's own. */
 	return !lull_capacity_is_reached(&p->capacity) ||
-	       lull_delay_queue(&p->delay, low) > lull_path_own_queue(p) + trigger;
+	       (!lull_delay_noise(&p->delay) &&
+		lull_delay_queue(&p->delay, low) > lull_path_own_queue(p) + trigger);
 }
 
 /* Whether the background yields to a queue of a quarter of a round. */
@@ -265,16 +270,18 @@ static LULL_INLINE bool lull_path_on_quarter(struct lull_path *p, u64 now_us, u3
 	return true;
 }
 
-static LULL_INLINE void lull_path_end_use_round(struct lull_path *p, u64 now_us, u32 low,
-						u32 trigger, bool unlimited)
+static LULL_INLINE void lull_path_end_queued_round(struct lull_path *p, u64 now_us, u32 low,
+						   u32 trigger)
 {
 	u64 least = lull_max(p->window / 8 * 7, LULL_TWO);
 
-	if (lull_delay_queue(&p->delay, low) <= trigger) {
-		lull_path_end_free_round(p, now_us, low, trigger, unlimited);
-	} else if (!lull_path_is_foreign(p, low, trigger)) {
+	if (!lull_path_is_foreign(p, low, trigger)) {
 		p->window = lull_min(lull_max(lull_path_full_window(p), least), p->window);
 		lull_growth_hold_at(&p->growth, p->window);
+	} else if (lull_delay_noise(&p->delay) && p->drained < LULL_DRAIN_ROUNDS) {
+		p->drained++;
+		least = lull_max(p->window / 2, LULL_LEAST_RETURN);
+		p->window = lull_min(lull_max(lull_path_current_window(p), least), p->window);
 	} else {
 		lull_path_yield_to_others(p, now_us);
 	}
@@ -283,6 +290,8 @@ static LULL_INLINE void lull_path_end_use_round(struct lull_path *p, u64 now_us,
 static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32 low, bool unlimited)
 {
 	u64 window_before = p->window;
+	struct lull_count round = lull_capacity_round(&p->capacity, now_us);
+	bool is_heard, is_queue;
 	u32 trigger;
 
 	lull_delay_record(&p->delay, now_us, low);
@@ -295,10 +304,14 @@ static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32
 		p->alone -= !!p->alone;
 	p->lead.rounds++;
 	unlimited &= !lull_host_is_beginning(&p->host, now_us, lull_path_min_rtt(p));
+	is_heard = p->phase == LULL_USE && p->lead.rounds > LULL_IGNORED_ROUNDS;
+	is_queue = lull_delay_queue_of_round(&p->delay, low, round.micros, round.packets) > trigger;
 	if (p->phase == LULL_START)
-		lull_path_end_start_round(p, lull_delay_queue(&p->delay, low) > trigger, unlimited);
-	else if (p->phase == LULL_USE && p->lead.rounds > LULL_IGNORED_ROUNDS)
-		lull_path_end_use_round(p, now_us, low, trigger, unlimited);
+		lull_path_end_start_round(p, is_queue, unlimited);
+	else if (is_heard && is_queue)
+		lull_path_end_queued_round(p, now_us, low, trigger);
+	else if (is_heard)
+		lull_path_end_free_round(p, now_us, low, trigger, unlimited);
 	p->window = lull_min(p->window, LULL_WINDOW_LIMIT);
 	p->window_before = window_before;
 }

@@ -68,10 +68,16 @@ struct lull_lowest {
 	u32 before;
 };
 
+struct lull_jitter {
+	struct noise_floor floor;
+	u32 us;	   /* as the last block without a queue showed it */
+	u32 quiet; /* high on a steady path */
+};
+
 struct lull_delay {
 	struct lull_lowest empty;
 	struct lull_lowest full; /* the queue that losses have met */
-	struct noise_floor noise;
+	struct lull_jitter jitter;
 	u32 is_of_small; /* no full packet has come yet: `empty` is of small ones */
 	u32 reserved;
 };
@@ -136,7 +142,7 @@ struct lull_path {
 	u32 alone;	/* rounds with the whole path */
 	u32 members;	/* connections */
 	u32 last_number; /* of the connection that joined last */
-	u32 reserved;
+	u32 drained; /* rounds in which the window was set to what the path delivers */
 };
 
 /* What a connection has of its own. */

@@ -20,6 +20,8 @@
 #define NOISE_TRUSTED_PACKETS 4096
 #define NOISE_TRUSTED_US 120000000ULL
 #define NOISE_SHIFT 4
+/* No block without a queue has ended. */
+#define NOISE_UNKNOWN 0xffffffffU
 
 static NICE_INLINE u64 noise_since(u64 later, u64 earlier)
 {
@@ -91,7 +93,7 @@ static NICE_INLINE void noise_floor_compare(struct noise_floor *f, u32 differenc
 		f->compared++;
 }
 
-static NICE_INLINE void noise_floor_add_to_block(struct noise_floor *f, u32 rtt, u32 min_rtt)
+static NICE_INLINE u32 noise_floor_add_to_block(struct noise_floor *f, u32 rtt, u32 min_rtt)
 {
 	u32 deviation = f->deviation >> NOISE_SHIFT;
 	bool low, bounded;
@@ -103,37 +105,39 @@ static NICE_INLINE void noise_floor_add_to_block(struct noise_floor *f, u32 rtt,
 	noise_floor_extend(f, rtt);
 	f->count++;
 	if (f->count < NOISE_BLOCK)
-		return;
+		return NOISE_UNKNOWN;
 	f->count = 0;
 	low = noise_above(f->low, min_rtt) <= noise_at_least(deviation * 3 / 2, NOISE_LEAST_US);
 	bounded = noise_above(f->high, min_rtt) <= noise_at_least(deviation * 10, NOISE_LEAST_US);
-	if (!bounded)
-		f->noise -= f->noise / 2;
-	else if (low)
+	if (bounded && low) {
 		f->noise = deviation * 7 / 2;
-	else
-		f->noise -= f->noise / 8;
+		return f->noise;
+	}
+	f->noise -= f->noise / (bounded ? 8 : 2);
+	return NOISE_UNKNOWN;
 }
 
-/* A round-trip time below 2^24 us which no receiver has held back. */
-static NICE_INLINE void noise_floor_on_sample(struct noise_floor *f, u64 now_us, u32 rtt,
-					      u32 min_rtt)
+/* A round-trip time below 2^24 us which no receiver has held back. Returns how far jitter raises
+ * round-trip times at the end of a block without a queue, and otherwise NOISE_UNKNOWN. */
+static NICE_INLINE u32 noise_floor_on_sample(struct noise_floor *f, u64 now_us, u32 rtt,
+					     u32 min_rtt)
 {
 	u64 lag = noise_since(now_us, f->reference_at_us);
 	u64 longest = f->compared < NOISE_FIRST_COMPARISONS ? NOISE_FIRST_LONGEST_LAG_US :
 							      NOISE_LONGEST_LAG_US;
-	u32 before = f->reference_rtt;
+	u32 before = f->reference_rtt, learned = NOISE_UNKNOWN;
 
 	if (before && lag < NOISE_SHORTEST_LAG_US) {
 		noise_floor_extend(f, rtt);
-		return;
+		return NOISE_UNKNOWN;
 	}
 	if (before && lag <= longest) {
 		noise_floor_compare(f, (rtt > before ? rtt - before : before - rtt) << NOISE_SHIFT);
-		noise_floor_add_to_block(f, rtt, min_rtt);
+		learned = noise_floor_add_to_block(f, rtt, min_rtt);
 	}
 	f->reference_at_us = now_us;
 	f->reference_rtt = rtt;
+	return learned;
 }
 
 #endif

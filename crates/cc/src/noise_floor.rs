@@ -87,25 +87,28 @@ impl NoiseFloor {
     }
 
     /// A round-trip time in microseconds, below 2^24, which no receiver has held back. `now` is in
-    /// microseconds, `min_rtt` is the lowest round-trip time of the path.
-    pub fn handle_sample(&mut self, now: u64, rtt: u32, min_rtt: u32) {
+    /// microseconds, `min_rtt` is the lowest round-trip time of the path. Returns how far jitter
+    /// raises round-trip times, in microseconds, at the end of a block without a queue.
+    pub fn handle_sample(&mut self, now: u64, rtt: u32, min_rtt: u32) -> Option<u32> {
         let lag = now.saturating_sub(self.reference_at);
         let is_first = self.reference_rtt == 0;
         if !is_first && lag < SHORTEST_LAG_MICROS {
             self.low = self.low.min(rtt);
             self.high = self.high.max(rtt);
-            return;
+            return None;
         }
         let longest = match self.compared {
             FIRST_COMPARISONS => LONGEST_LAG_MICROS,
             _ => FIRST_LONGEST_LAG_MICROS,
         };
+        let mut learned = None;
         if !is_first && lag <= longest {
             self.compare(rtt.abs_diff(self.reference_rtt) << SHIFT);
-            self.add_to_block(rtt, min_rtt);
+            learned = self.add_to_block(rtt, min_rtt);
         }
         self.reference_at = now;
         self.reference_rtt = rtt;
+        learned
     }
 
     /// Moves the deviation towards the median of all differences: a step up for each one above it,
@@ -125,7 +128,7 @@ impl NoiseFloor {
         self.compared = (self.compared + 1).min(FIRST_COMPARISONS);
     }
 
-    fn add_to_block(&mut self, rtt: u32, min_rtt: u32) {
+    fn add_to_block(&mut self, rtt: u32, min_rtt: u32) -> Option<u32> {
         if self.count == 0 {
             self.low = rtt;
             self.high = rtt;
@@ -134,7 +137,7 @@ impl NoiseFloor {
         self.high = self.high.max(rtt);
         self.count += 1;
         if self.count < BLOCK {
-            return;
+            return None;
         }
         self.count = 0;
         let deviation = self.deviation >> SHIFT;
@@ -146,9 +149,11 @@ impl NoiseFloor {
             // Nine in ten samples are below 3.5 median differences, whether one direction has
             // jitter or both have.
             self.noise = deviation * 7 / 2;
+            return Some(self.noise);
         } else {
             self.noise -= self.noise / 8;
         }
+        None
     }
 }
 

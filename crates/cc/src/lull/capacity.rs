@@ -17,9 +17,9 @@ const WINDOW_LIMIT: u64 = 1 << 20;
 
 /// Packets delivered in a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
-    packets: u64,
-    micros: u64,
+pub(super) struct Count {
+    pub(super) packets: u64,
+    pub(super) micros: u64,
 }
 
 impl Count {
@@ -67,6 +67,15 @@ impl Capacity {
         self.round_start = 0;
     }
 
+    /// What the round has delivered that ends at `now`, in microseconds; nothing where it was not
+    /// measured.
+    pub(super) fn round(&self, now: u64) -> Count {
+        match self.round_start {
+            0 => Count::default(),
+            start => Count { packets: self.packets, micros: now.saturating_sub(start) },
+        }
+    }
+
     /// A round ends at `now`, in microseconds. A measurement takes at least `shortest` microseconds.
     /// `is_first`: no peak is known yet, and each round may show one.
     pub(super) fn end_round(&mut self, now: u64, shortest: u64, is_first: bool) {
@@ -74,8 +83,7 @@ impl Capacity {
             (self.last, self.measured, self.long) = Default::default();
             self.long_rounds = 0;
         } else {
-            let round =
-                Count { packets: self.packets, micros: now.saturating_sub(self.round_start) };
+            let round = self.round(now);
             self.measured.add(round);
             self.long.add(round);
             self.long_rounds += 1;

@@ -1,6 +1,6 @@
 //! What round-trip times say about a path: its length, its jitter, its queue.
 
-use crate::noise_floor::NoiseFloor;
+use super::jitter::Jitter;
 
 /// How long the lowest value is remembered, in microseconds: it counts from one to two times as long.
 const MEMORY_MICROS: u64 = 100_000_000;
@@ -9,6 +9,10 @@ const MOST_NOISE_MICROS: u32 = 20_000;
 /// In a shallow buffer the background yields to this part of a full queue: what others add until
 /// it has left must still fit.
 const SHALLOW_TRIGGER: u32 = 3;
+/// More independent samples of a round than this count as so many.
+const MOST_SAMPLES: u64 = 16;
+/// The part of a full queue that jitter can be.
+const FULL_QUEUE_PART: u32 = 8;
 /// Round-trip times above this are cut, before they come here.
 pub(super) const RTT_LIMIT: u32 = (1 << 24) - 1;
 
@@ -47,7 +51,7 @@ pub(super) struct Delay {
     is_of_small: bool,
     /// The queue that losses have met.
     full: Lowest,
-    noise: NoiseFloor,
+    jitter: Jitter,
 }
 
 impl Delay {
@@ -65,9 +69,8 @@ impl Delay {
     }
 
     /// A round-trip time in microseconds that no receiver has held back.
-    pub(super) fn handle_sample(&mut self, now: u64, rtt: u32, packets: u32) {
-        self.noise.handle_delivery(packets);
-        self.noise.handle_sample(now, rtt, self.min_rtt());
+    pub(super) fn handle_sample(&mut self, now: u64, rtt: u32) {
+        self.jitter.handle_sample(now, rtt, self.min_rtt());
     }
 
     /// A round-trip time that may be the lowest.
@@ -99,14 +102,31 @@ impl Delay {
         self.full.get()
     }
 
-    /// How far jitter raises round-trip times, in microseconds.
+    /// How far jitter raises round-trip times, in microseconds. A queue that loses packets is none,
+    /// and a shallow buffer has no room to wait for a difference.
     pub(super) fn noise(&self) -> u32 {
-        self.noise.micros().min(self.min_rtt().max(MOST_NOISE_MICROS))
+        if self.is_shallow() {
+            return 0;
+        }
+        let most = match self.full_queue() {
+            0 => self.min_rtt().max(MOST_NOISE_MICROS),
+            full => full / FULL_QUEUE_PART,
+        };
+        self.jitter.micros().min(most)
     }
 
     /// The queue that a packet with the round-trip time `rtt` has met, in microseconds.
     pub(super) fn queue(&self, rtt: u32) -> u32 {
         rtt.saturating_sub(self.min_rtt() + self.noise())
+    }
+
+    /// The queue of a round of `micros` microseconds and so many packets, whose lowest round-trip time
+    /// is `low`. The lowest of many samples has less jitter than one. Samples count as independent
+    /// if they are further apart than twice the jitter.
+    pub(super) fn queue_of_round(&self, low: u32, micros: u64, packets: u64) -> u32 {
+        let noise = u64::from(self.noise());
+        let samples = (micros / (2 * noise).max(1)).min(packets / 4).clamp(1, MOST_SAMPLES);
+        low.saturating_sub(self.min_rtt() + (noise / samples) as u32)
     }
 
     /// The buffer holds less than half of what is in flight on the empty path.

@@ -136,7 +136,7 @@ impl Member {
             path.delay.record(now, rtt);
         }
         if !is_maybe_delayed {
-            path.delay.handle_sample(now, rtt, ack.acked);
+            path.delay.handle_sample(now, rtt);
         } else if rtt > path.delay.min_rtt() + path.calm() {
             // What the receiver may have added can only hide the absence of a queue.
             return;
@@ -256,8 +256,10 @@ impl Member {
         if leads {
             path.lead.wants_all = wants_all;
         }
-        // Connections of one weight share alike without that.
-        let may_share = !path.lead.wants_all || self.weight == path.lead.weight;
+        // In a shallow buffer a window that changes hands loses packets, and connections of one weight
+        // share alike without that.
+        let is_shared = self.weight == path.lead.weight && path.delay.is_shallow();
+        let may_share = !path.lead.wants_all || is_shared;
         let is_left = now >= self.next_pair && may_share && free >= window / 4 && free >= 2 * TWO;
         self.is_using = !path.is_at_floor() && (leads || is_left);
         self.window = if self.is_using { free.max(TWO) } else { ONE };

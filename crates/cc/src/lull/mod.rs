@@ -30,6 +30,7 @@ mod delay;
 mod flow;
 mod growth;
 mod host;
+mod jitter;
 mod member;
 mod path;
 

@@ -17,6 +17,8 @@ const WINDOW_LIMIT: u64 = (1 << 20) << SHIFT;
 const SETTLED_ROUNDS: u32 = 8;
 /// Rounds with the whole path after which a queue is news, not part of a competition.
 const ALONE_ROUNDS: u32 = 16;
+/// Rounds with a queue in which a path of varying capacity may empty it, before it counts as others'.
+const DRAIN_ROUNDS: u32 = 4;
 /// A new leader's first rounds still see the queue that the last leader left.
 const IGNORED_ROUNDS: u32 = 2;
 /// The floor's pause between pairs, in packet times: a pair in this time is 1 % of the path.
@@ -84,6 +86,8 @@ pub struct Path {
     now: u64,
     /// Rounds with the whole path.
     alone: u32,
+    /// Rounds in which the window was set to what a path of varying capacity delivers.
+    drained: u32,
     /// How long the floor lasts at the least, in microseconds.
     patience: u64,
     /// The part of the path that returns have found idle, with [`SHIFT`] fractional bits.
@@ -110,6 +114,7 @@ impl Default for Path {
             host: Host::default(),
             now: 0,
             alone: 0,
+            drained: 0,
             patience: 0,
             idle_share: ONE,
             lead: Lead::default(),
@@ -251,7 +256,9 @@ impl Path {
     /// round-trip time `low` is longer than its own window explains.
     fn is_foreign(&self, low: u32, trigger: u32) -> bool {
         let queue = u64::from(self.delay.queue(low));
-        !self.capacity.is_reached() || queue > self.own_queue() + u64::from(trigger)
+        // Where capacity varies, a longer queue may be the background's own.
+        let is_longer = queue > self.own_queue() + u64::from(trigger);
+        !self.capacity.is_reached() || (is_longer && self.delay.noise() == 0)
     }
 
     /// The lowest round-trip time of a quarter of a round, in microseconds. A shallow buffer is full
@@ -273,6 +280,7 @@ impl Path {
     /// `unlimited`: the window limited it, not the application.
     pub(super) fn end_round(&mut self, now: u64, low: u32, unlimited: bool) {
         self.delay.record(now, low);
+        let round = self.capacity.round(now);
         let shortest = 2 * u64::from(self.delay.noise());
         self.capacity.end_round(now, shortest, self.phase == Phase::Start);
         let trigger = self.trigger();
@@ -282,21 +290,16 @@ impl Path {
             self.alone = self.alone.saturating_sub(1);
         }
         self.lead.rounds += 1;
-        let is_queue = self.delay.queue(low) > trigger;
+        let is_queue = self.delay.queue_of_round(low, round.micros, round.packets) > trigger;
         let may_grow = !self.host.is_beginning(now, self.delay.min_rtt());
         let window_before = self.window;
         match self.phase {
             Phase::Start => self.end_start_round(is_queue, unlimited && may_grow),
             Phase::Use { rounds } if self.lead.rounds > IGNORED_ROUNDS => {
-                if !is_queue {
-                    self.end_free_round(now, (rounds, low), trigger, unlimited && may_grow);
-                } else if !self.is_foreign(low, trigger) {
-                    // The capacity may be known too low still.
-                    let least = (self.window / 8 * 7).max(TWO);
-                    self.window = self.full_window().max(least).min(self.window);
-                    self.growth.hold_at(self.window);
+                if is_queue {
+                    self.end_queued_round(now, (rounds, low), trigger);
                 } else {
-                    self.yield_to_others(now, rounds);
+                    self.end_free_round(now, (rounds, low), trigger, unlimited && may_grow);
                 }
             }
             Phase::Use { .. } | Phase::Floor { .. } => {}
@@ -315,9 +318,29 @@ impl Path {
         }
     }
 
+    /// A round with a queue, and its lowest round-trip time.
+    fn end_queued_round(&mut self, now: u64, round: (u32, u32), trigger: u32) {
+        let (rounds, low) = round;
+        if !self.is_foreign(low, trigger) {
+            // The capacity may be known too low still.
+            let least = (self.window / 8 * 7).max(TWO);
+            self.window = self.full_window().max(least).min(self.window);
+            self.growth.hold_at(self.window);
+        } else if self.delay.noise() > 0 && self.drained < DRAIN_ROUNDS {
+            // The capacity of a path with jitter changes. If it fell, the queue is the background's
+            // own, and a window of what the path delivers now empties it. Others' queues stay.
+            self.drained += 1;
+            let least = (self.window / 2).max(LEAST_RETURN);
+            self.window = self.current_window().max(least).min(self.window);
+        } else {
+            self.yield_to_others(now, rounds);
+        }
+    }
+
     /// A round without a queue, and its lowest round-trip time.
     fn end_free_round(&mut self, now: u64, round: (u32, u32), trigger: u32, unlimited: bool) {
         let (rounds, low) = round;
+        self.drained = 0;
         if self.is_end_of_probe(low) {
             self.window = self.full_window();
             self.growth.hold_at(self.window);
@@ -414,6 +437,7 @@ impl Path {
         }
         self.patience = self.patience.max(patience);
         self.alone = 0;
+        self.drained = 0;
         self.window = ONE;
         self.phase = Phase::Floor { since: now };
     }

@@ -81,6 +81,17 @@ fn idle_link_is_used_by_any_number_of_connections() {
     }
 }
 
+/// The lead changes every five seconds, and the window with it.
+#[test]
+fn two_connections_take_turns_on_an_idle_link() {
+    let mut test = Test::new(2, BDP_PACKETS);
+    test.path.simulation.run_until(seconds(130));
+    let bytes: Vec<f64> = test.background.iter().map(|&one| test.bytes(&[one])).collect();
+    println!("{bytes:?}");
+    let all: f64 = bytes.iter().sum();
+    assert!(bytes.iter().all(|&one| one > all / 3.0), "{bytes:?}");
+}
+
 #[test]
 fn foreground_is_kept_beside_any_number_of_connections() {
     for count in [1, 8, 64] {
@@ -293,11 +304,37 @@ fn slow_application_leaves_the_window_to_others() {
 #[test]
 fn idle_link_with_jitter_is_used_by_shared_window() {
     let mut test = Test::new(1, 4 * BDP_PACKETS);
-    let trace = Trace::pausing(mbit(MEGABITS), 4, 60, seed());
+    let trace = Trace::pausing(mbit(MEGABITS), 12, 60, seed());
     test.path.simulation.follow_trace(test.path.forward, trace);
     let (used, _) = test.shares(20, 60);
     println!("{used:.3}");
-    assert!(used > 0.7, "{used}");
+    assert!(used > 0.85, "{used}");
+}
+
+/// As over a cellular link: 10 and 3 Mbit/s in turn, a second each, with pauses.
+fn varying_link() -> Trace {
+    let mut times = String::new();
+    for second in 0..60 {
+        let millis = if second % 2 == 0 { 6 } else { 20 };
+        for turn in 0..1000 / millis {
+            let pause = if turn % 3 == 0 { millis / 2 } else { 0 };
+            let time = second * 1000 + turn * millis + pause;
+            // 5 packets in 6 ms are 10 Mbit/s, and in 20 ms 3 Mbit/s.
+            times.push_str(&format!("{time}\n").repeat(5));
+        }
+    }
+    Trace::parse("varying", &times).expect("times ascend")
+}
+
+#[test]
+fn link_of_varying_capacity_is_used_by_shared_window() {
+    let mut test = Test::new(1, 10 * BDP_PACKETS);
+    let trace = varying_link();
+    let part = trace.mean_rate().bits_per_second() as f64 / mbit(MEGABITS).bits_per_second() as f64;
+    test.path.simulation.follow_trace(test.path.forward, trace);
+    let (used, _) = test.shares(20, 60);
+    println!("{:.3}", used / part);
+    assert!(used / part > 0.8, "{used} of {part}");
 }
 
 #[test]
