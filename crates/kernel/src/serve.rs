@@ -46,8 +46,11 @@ pub const SOCKET: &str = "/run/lull.sock";
 /// The version of the lines.
 const VERSION: u32 = 1;
 
-/// The congestion controls that a client may have, by name; the first one if it names none.
-const CONGESTIONS: [(&str, fn() -> Parameters); 2] =
+/// A congestion control by name, and what it is loaded with.
+type Offer = (&'static str, fn() -> Parameters);
+
+/// The congestion controls that a client may have; the first one if it names none.
+const CONGESTIONS: [Offer; 2] =
     [("nice", Parameters::default), ("lull", || Parameters::lull(PathTable::default(), false))];
 
 /// No line of a client is longer.
@@ -210,7 +213,7 @@ fn answer(
     }
 }
 
-fn request_in(line: &str) -> Option<(Dscp, (&'static str, fn() -> Parameters))> {
+fn request_in(line: &str) -> Option<(Dscp, Offer)> {
     let mut words = line.strip_prefix("background ")?.split(' ');
     words.next()?.parse().ok().filter(|&version: &u32| version == VERSION)?;
     let dscp = match words.next()? {
