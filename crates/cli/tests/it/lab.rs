@@ -523,29 +523,3 @@ fn a_demo_ends_at_once_with_the_signal_that_asks_for_it_and_leaves_nothing() {
         });
     }
 }
-
-/// Real programs and servers, whose time limits are a fifth of the usual ones.
-#[test]
-fn uploads_survive_a_foreground_that_never_pauses() {
-    needs!(
-        bpf(),
-        command("sshd"),
-        command("scp"),
-        command("apache2"),
-        command("nginx"),
-        command("curl")
-    );
-    let bench = Bench::new(PLAN);
-    let only = ["--only", "control=nice,lull"];
-    let output =
-        bench.run(&[&["run", "beyond-survival", "--quick", "--out", "out"][..], &only].concat());
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let record = lines(&bench.path("out/beyond-survival.quick.jsonl"));
-    let cells: Vec<&Value> = record.iter().filter(|line| line["line"] == "cell").collect();
-    assert!(cells.len() >= 8, "{} cells", cells.len());
-    for cell in cells {
-        let report = &cell["phases"][0]["groups"]["job"]["report"];
-        assert_eq!(report["failures"], 0, "{cell}");
-        assert!(report["runs"].as_u64().is_some_and(|runs| runs > 0), "{cell}");
-    }
-}
