@@ -56,7 +56,7 @@ fn bursts_of_demand_leave_gaps_that_are_used() {
 }
 
 #[test]
-fn server_that_hangs_for_prefetches_alone_serves_demand_as_before() {
+fn server_that_hangs_for_prefetches_serves_demand_as_before() {
     let server = Server { hangs: true, abort_frees: false, ..CPU4 };
     let simulation = |policy| Simulation::new(server, policy, Arrivals::Poisson, 0.3).run(4_000);
     let (none, found) = (simulation(Policy::None), simulation(Policy::Lull));

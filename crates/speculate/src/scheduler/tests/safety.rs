@@ -216,7 +216,7 @@ fn full_queue_drops_the_least_prefetch_of_all() {
 }
 
 #[test]
-fn client_that_marks_all_its_requests_leaves_the_queue_to_others() {
+fn client_that_marks_all_requests_does_not_fill_the_queue() {
     let mut scheduler = Scheduler::new(Parameters::default());
     scheduler.handle_demand(at(0.0), 1, 0);
     for id in 2..1_002 {

@@ -78,7 +78,7 @@ fn prefetch_in_service_is_aborted_for_demand_and_sent_again() {
 }
 
 #[test]
-fn client_that_marks_all_requests_gets_not_now_and_others_are_served() {
+fn client_that_marks_all_requests_is_told_not_now() {
     let (site, go) = held();
     let mut visitor = site.proxy.connect();
     visitor.send(visit("/held", ""));
