@@ -96,8 +96,14 @@ impl Sending<'_> {
         account.note_first_byte(Some(sent));
         let (mut head, incoming) = response.into_parts();
         headers::to_client(&mut head, false).map_err(|_| Failure::Garbage)?;
-        let body =
-            UpstreamBody::new(incoming, link, self.worker, self.connection, permit, Some(place));
+        let body = UpstreamBody::new(
+            incoming,
+            link,
+            self.worker,
+            self.connection,
+            permit,
+            Some(Box::new(place)),
+        );
         Ok((head, spool::held(body, &self.worker.spools).await?))
     }
 }

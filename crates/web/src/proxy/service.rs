@@ -201,7 +201,7 @@ async fn forward(
         }
         return Ok(Response::from_parts(head, Body::empty()));
     }
-    let body = UpstreamBody::new(incoming, link, worker, connection, permit, place);
+    let body = UpstreamBody::new(incoming, link, worker, connection, permit, place.map(Box::new));
     let Some(exchange) = &mut account.exchange else {
         return Ok(Response::from_parts(head, Body::upstream(body)));
     };

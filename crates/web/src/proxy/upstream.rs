@@ -282,8 +282,8 @@ pub(crate) struct UpstreamBody {
     waiting: Option<Counted>,
     /// Until the answer is here, whenever its client takes the last of it, and the request has gone.
     permit: Option<OwnedSemaphorePermit>,
-    /// Its place in the schedule of the upstream, if there is one.
-    place: Option<Place>,
+    /// Its place in the schedule of the upstream, if there is one. Boxed: bodies lie in other types by value.
+    place: Option<Box<Place>>,
 }
 
 impl UpstreamBody {
@@ -293,7 +293,7 @@ impl UpstreamBody {
         worker: &Arc<Worker>,
         connection: &Arc<Connection>,
         permit: OwnedSemaphorePermit,
-        place: Option<Place>,
+        place: Option<Box<Place>>,
     ) -> Self {
         let mut body = UpstreamBody {
             incoming,
