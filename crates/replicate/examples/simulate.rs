@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     let begun = busy();
     let (mut done, mut reads, mut broken) = (0, 0, 0);
     for seed in 0..seeds {
-        let outcome = run(Options { seed, steps, fault: None, storage });
+        let outcome = run(Options { seed, steps, fault: None, storage, ..Options::default() });
         done += outcome.steps;
         reads += outcome.reads;
         if !outcome.is_fine() {

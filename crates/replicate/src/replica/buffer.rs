@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use lull_cc::Bytes;
 
+use super::garbage::{Garbage, Kind};
 use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Position, Sequence};
@@ -23,7 +24,9 @@ pub(super) struct Buffered {
     pub(super) sequence: Sequence,
     /// When it was made, by the origin's clock.
     pub(super) stamp: WallTime,
-    pub(super) changes: Arc<[Change]>,
+    pub(super) changes: Arc<Vec<Change>>,
+    /// Their bodies.
+    all: BodyCount,
     /// When it was made, at the earliest; unknown before the first heartbeat.
     pub(super) said: Option<LocalTime>,
     /// Whether it waited while there was no connection.
@@ -126,6 +129,22 @@ impl BodyCount {
     }
 }
 
+/// Where the changes are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Places {
+    /// Changes that have a body, by that; and all changes by their objects.
+    by_body: BTreeSet<(Digest, Place)>,
+    by_path: BTreeSet<(Path, Place)>,
+}
+
+impl Places {
+    /// The last change of an object before a place.
+    fn before(&self, path: &Path, place: Place) -> Option<Place> {
+        let before = (path.clone(), Place::FIRST)..(path.clone(), place);
+        self.by_path.range(before).next_back().map(|(_, place)| *place)
+    }
+}
+
 /// Those that wait, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Buffer {
@@ -135,12 +154,16 @@ pub(super) struct Buffer {
     first: u64,
     /// Changes of the commit behind them of which the last part is still to come, and what it lacks.
     open: Vec<Change>,
+    /// Memory that these take, and their bodies.
+    open_bytes: u64,
+    open_all: BodyCount,
     lacks: Lacks,
     all: BodyCount,
     lacking: BodyCount,
-    /// Changes that have a body, by that; and all changes by their objects.
-    by_body: BTreeSet<(Digest, Place)>,
-    by_path: BTreeSet<(Path, Place)>,
+    places: Places,
+    /// Commits that are in the state and have places still, with the number of each and that of its first change
+    /// that has one.
+    leaving: VecDeque<(u64, usize, Arc<Vec<Change>>)>,
     /// Changes for whose bodies the quota has no room.
     roomless: BTreeSet<(Sequence, Path)>,
 }
@@ -186,16 +209,17 @@ impl Buffer {
                     self.lacks.count_roomless(true);
                 }
             }
-            let before = (change.path.clone(), Place::FIRST)..(change.path.clone(), place);
-            let before = self.by_path.range(before).next_back().map(|(_, place)| *place);
-            if let Some(before) = before {
+            let before = self.places.before(&change.path, place);
+            if let Some(before) = before.filter(|before| before.0 >= self.first) {
                 self.overwrite(before, None, Some(number), &is_stored);
             }
-            self.by_path.insert((change.path.clone(), place));
+            self.places.by_path.insert((change.path.clone(), place));
             if let Some(content) = &change.content {
-                self.by_body.insert((content.digest, place));
+                self.places.by_body.insert((content.digest, place));
                 self.all.add(content.size);
+                self.open_all.add(content.size);
             }
+            self.open_bytes += bytes_of(&change);
             self.open.push(change);
         }
     }
@@ -231,12 +255,12 @@ impl Buffer {
     /// The commit of which parts were told is complete.
     pub(super) fn push(&mut self, about: About) {
         let About { position, sequence, stamp, said } = about;
-        let changes: Arc<[Change]> = core::mem::take(&mut self.open).into();
-        let lacks = core::mem::take(&mut self.lacks);
-        let bytes = changes.iter().map(bytes_of).sum::<u64>() + size_of::<Buffered>() as u64;
+        let changes = Arc::new(core::mem::take(&mut self.open));
+        let (lacks, all) = (core::mem::take(&mut self.lacks), core::mem::take(&mut self.open_all));
+        let bytes = core::mem::take(&mut self.open_bytes) + size_of::<Buffered>() as u64;
         self.bytes += bytes;
         let waited = false;
-        let one = Buffered { position, sequence, stamp, changes, said, waited, bytes, lacks };
+        let one = Buffered { position, sequence, stamp, changes, all, said, waited, bytes, lacks };
         self.commits.push_back(one);
     }
 
@@ -246,31 +270,32 @@ impl Buffer {
         while let Some(change) = self.open.pop() {
             let place = Place(number, self.open.len());
             if let Some(content) = change.content {
-                self.by_body.remove(&(content.digest, place));
+                self.places.by_body.remove(&(content.digest, place));
                 self.all.remove(1, content.size);
             }
-            let all = (change.path.clone(), Place::FIRST)..(change.path.clone(), place);
-            let before = self.by_path.range(all).next_back().map(|(_, place)| *place);
-            self.by_path.remove(&(change.path, place));
-            if let Some(before) = before.filter(|before| before.0 < number) {
+            let before = self.places.before(&change.path, place);
+            self.places.by_path.remove(&(change.path, place));
+            let is_overwritten = |before: &Place| (self.first..number).contains(&before.0);
+            if let Some(before) = before.filter(is_overwritten) {
                 self.overwrite(before, Some(number), None, &is_stored);
             }
         }
         let lacks = core::mem::take(&mut self.lacks);
         self.lacking.remove(lacks.all as u64, Bytes(lacks.bytes));
+        (self.open_bytes, self.open_all) = Default::default();
         self.settle();
     }
 
     /// A body is in the store from now on, or is not any more.
     pub(super) fn turn(&mut self, digest: &Digest, is_stored: bool) {
-        let all = self.by_body.range((*digest, Place::FIRST)..);
-        let places: Vec<Place> =
-            all.take_while(|(one, _)| one == digest).map(|(_, place)| *place).collect();
+        let all = self.places.by_body.range((*digest, Place::FIRST)..);
+        let places = all.take_while(|(one, _)| one == digest).map(|(_, place)| *place);
+        let places: Vec<Place> = places.filter(|place| place.0 >= self.first).collect();
         for place in places {
             let change = self.change(place);
             let path = change.path.clone();
             let size = change.content.map_or(Bytes(0), |content| content.size);
-            let mut later = self.by_path.range((path.clone(), place.next())..);
+            let mut later = self.places.by_path.range((path.clone(), place.next())..);
             let next = later.next().filter(|(other, _)| *other == path).map(|(_, next)| next.0);
             let sequence = self.commits.get((place.0 - self.first) as usize);
             let sequence = sequence.map(|buffered| buffered.sequence);
@@ -299,10 +324,11 @@ impl Buffer {
         if !self.roomless.insert((sequence, path.clone())) {
             return;
         }
-        let places = self.by_path.range((path.clone(), Place::FIRST)..);
+        let places = self.places.by_path.range((path.clone(), Place::FIRST)..);
         let places = places.take_while(|(other, _)| other == path).map(|(_, place)| *place);
         let of_it = |place: &Place| {
-            let commit = self.commits.get((place.0 - self.first) as usize);
+            let number = place.0.checked_sub(self.first);
+            let commit = number.and_then(|number| self.commits.get(number as usize));
             commit.is_some_and(|buffered| buffered.sequence == sequence)
         };
         let places: Vec<Place> = places.filter(of_it).collect();
@@ -339,34 +365,64 @@ impl Buffer {
     }
 
     /// The first so many are in the state.
-    pub(super) fn take_first(&mut self, commits: usize) {
+    pub(super) fn take_first(&mut self, commits: usize, slice: usize, garbage: &mut Vec<Garbage>) {
+        let is_small = self.places.by_path.len() <= slice && self.leaving.is_empty();
         if commits >= self.commits.len() && self.open.is_empty() {
             // Nothing is left, so nothing has to be looked for.
+            if !is_small {
+                let places = core::mem::take(&mut self.places);
+                garbage.push(Garbage(Kind::Places(Box::new(places))));
+                let changes = self.leaving.drain(..).map(|(.., changes)| changes);
+                let changes = changes.chain(self.commits.drain(..).map(|one| one.changes));
+                garbage.extend(changes.map(|changes| Garbage(Kind::Changes(changes))));
+            }
             return self.clear();
         }
-        for number in self.first.. {
-            if number == self.first + commits as u64 {
-                break;
-            }
+        for number in self.first..self.first + commits as u64 {
             let Some(buffered) = self.commits.pop_front() else { break };
             self.bytes -= buffered.bytes;
             self.lacking.remove(buffered.lacks.all as u64, Bytes(buffered.lacks.bytes));
-            for (at, change) in buffered.changes.iter().enumerate() {
-                let place = Place(number, at);
-                self.by_path.remove(&(change.path.clone(), place));
-                if let Some(content) = &change.content {
-                    self.by_body.remove(&(content.digest, place));
-                    self.all.remove(1, content.size);
-                }
-            }
+            self.all.remove(buffered.all.bodies, buffered.all.bytes);
+            self.leaving.push_back((number, 0, buffered.changes));
         }
         self.first += commits as u64;
+        self.sweep(slice, garbage);
         self.settle();
+    }
+
+    /// Removes at most so many places of commits that are in the state.
+    pub(super) fn sweep(&mut self, most: usize, garbage: &mut Vec<Garbage>) {
+        let mut rest = most;
+        while rest > 0
+            && let Some((number, next, changes)) = self.leaving.front_mut()
+        {
+            let (from, upto) = (*next, changes.len().min(next.saturating_add(rest)));
+            for (at, change) in changes[from..upto].iter().enumerate() {
+                let place = Place(*number, from + at);
+                self.places.by_path.remove(&(change.path.clone(), place));
+                if let Some(content) = &change.content {
+                    self.places.by_body.remove(&(content.digest, place));
+                }
+            }
+            (*next, rest) = (upto, rest - (upto - from));
+            if upto == changes.len()
+                && let Some((.., changes)) = self.leaving.pop_front()
+                && changes.len() > most
+            {
+                garbage.push(Garbage(Kind::Changes(changes)));
+            }
+        }
+        self.settle();
+    }
+
+    /// Whether there is something to be swept, and since when.
+    pub(super) fn swept_since(&self) -> Option<LocalTime> {
+        (!self.leaving.is_empty()).then(|| LocalTime::from_nanos(i64::MIN))
     }
 
     /// Restarts the numbering when no commit is left.
     fn settle(&mut self) {
-        if self.commits.is_empty() && self.open.is_empty() {
+        if self.commits.is_empty() && self.open.is_empty() && self.leaving.is_empty() {
             self.first = 0;
         }
     }

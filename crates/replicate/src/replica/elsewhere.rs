@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::{Object, Replica};
 use crate::path::Path;
+use crate::time::LocalTime;
 use crate::types::Digest;
 
 /// The objects of the state that lack their bodies, by the hashes of these.
@@ -41,14 +42,15 @@ impl Bodiless {
 
 impl<P: Clone> Replica<P> {
     /// A body is in the store: whoever lacks it takes it over.
-    pub(super) fn take_over_all(&mut self, digest: &Digest) {
+    pub(super) fn take_over_all(&mut self, now: LocalTime, digest: &Digest) {
         for path in self.bodiless.of(digest) {
-            self.take_over(&path);
+            self.take_over(now, &path);
         }
     }
 
     /// An object takes its body over if that is in the store; whether it is there.
-    pub(super) fn take_over(&mut self, path: &Path) -> bool {
+    pub(super) fn take_over(&mut self, now: LocalTime, path: &Path) -> bool {
+        self.fold_one(now, path);
         let Some(Object { version, valid: false }) = self.image.objects.get(path).copied() else {
             return false;
         };

@@ -13,6 +13,8 @@ use crate::types::{Sequence, Version};
 /// So many changes are remembered, or as many as there are objects: then what was takes no more
 /// memory than what is.
 const CHANGES: usize = 65_536;
+/// Of a step of several commits with more changes the states between its commits are not remembered.
+const BETWEEN: usize = 4_096;
 
 /// What is here of the body of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +49,12 @@ pub(super) struct History {
     changes: usize,
     /// When the present state was made.
     made: WallTime,
+    /// The last one is still being recorded.
+    is_open: bool,
+    /// What was changed after states that are forgotten: `was` still has that.
+    leaving: VecDeque<Vec<Path>>,
+    /// So many of these are swept at a time.
+    slice: usize,
 }
 
 /// What `list` says of the state `at`; none if nothing has changed since.
@@ -56,8 +64,9 @@ pub(super) fn value(list: &VecDeque<Was>, at: Sequence) -> Option<Option<Version
 
 impl History {
     /// There is a present state only, which was found at `made`.
-    pub(super) fn new(made: WallTime) -> Self {
-        History { past: VecDeque::new(), was: BTreeMap::new(), changes: 0, made }
+    pub(super) fn new(made: WallTime, slice: usize) -> Self {
+        let (past, leaving) = Default::default();
+        History { past, was: BTreeMap::new(), changes: 0, made, is_open: false, leaving, slice }
     }
 
     /// The paths that have changed since some state that was, from the first that is not before
@@ -96,36 +105,79 @@ impl History {
         self.past.push_back(Past { sequence: present, made: self.made, until, changed });
     }
 
-    /// Forgets what takes more than its share.
-    fn shrink(&mut self, objects: usize) {
-        while self.past.len() + self.changes > CHANGES.max(objects) && !self.past.is_empty() {
-            self.forget_first();
-        }
+    /// The present state is about to become another. What that changes is told one by one.
+    fn begin(&mut self, present: Sequence, until: LocalTime) {
+        let past = Past { sequence: present, made: self.made, until, changed: Vec::new() };
+        self.past.push_back(past);
+        self.is_open = true;
     }
 
-    fn forget_first(&mut self) {
-        let Some(past) = self.past.pop_front() else { return };
+    /// The next state changes a path, and this is what it was before.
+    pub(super) fn add(&mut self, path: &Path, version: Option<Version>) {
+        let Some(past) = self.past.back_mut().filter(|_| self.is_open) else { return };
+        past.changed.push(path.clone());
+        self.was.entry(path.clone()).or_default().push_back((past.sequence, version));
+        self.changes += 1;
+    }
+
+    /// All that the next state changes was told.
+    pub(super) fn end_record(&mut self, objects: usize) {
+        self.is_open = false;
+        self.shrink(objects);
+    }
+
+    /// Forgets what takes more than its share.
+    fn shrink(&mut self, objects: usize) {
+        while self.past.len() + self.changes > CHANGES.max(objects) && self.forget_first() {}
+    }
+
+    /// Whether there was one to be forgotten.
+    fn forget_first(&mut self) -> bool {
+        if self.is_open && self.past.len() == 1 {
+            return false;
+        }
+        let Some(past) = self.past.pop_front() else { return false };
         self.changes -= past.changed.len();
-        for path in past.changed {
-            if let Some(list) = self.was.get_mut(&path) {
+        let is_small = past.changed.len() <= self.slice && self.leaving.is_empty();
+        self.leaving.push_back(past.changed);
+        if is_small {
+            self.sweep();
+        }
+        true
+    }
+
+    /// Forgets some of what was changed after states that are forgotten.
+    fn sweep(&mut self) {
+        for _ in 0..self.slice {
+            let Some(changed) = self.leaving.front_mut() else { return };
+            // From the last one: one state changes a path once.
+            if let Some(path) = changed.pop()
+                && let Some(list) = self.was.get_mut(&path)
+            {
                 list.pop_front();
                 if list.is_empty() {
                     self.was.remove(&path);
                 }
+            }
+            if changed.is_empty() {
+                self.leaving.pop_front();
             }
         }
     }
 
     /// Until when the earliest can be told.
     pub(super) fn until(&self) -> Option<LocalTime> {
-        self.past.front().map(|past| past.until)
+        if !self.leaving.is_empty() {
+            return Some(LocalTime::from_nanos(i64::MIN));
+        }
+        self.past.front().filter(|_| !self.is_open || self.past.len() > 1).map(|past| past.until)
     }
 
     /// Forgets what was overwritten for too long.
     pub(super) fn expire(&mut self, now: LocalTime) {
-        while self.until().is_some_and(|until| until <= now) {
-            self.forget_first();
-        }
+        self.sweep();
+        let is_over = |past: &Past| past.until <= now;
+        while self.past.front().is_some_and(is_over) && self.forget_first() {}
     }
 }
 
@@ -161,12 +213,21 @@ impl<P: Clone> Replica<P> {
     }
 
     fn view(&self, at: Sequence) -> Option<View<'_>> {
-        self.made(at).map(|_| View::past(&self.image.objects, &self.history, at))
+        // Of the state before the step that is being taken over the image still has what was not.
+        let is_shown = self.fold.before().is_some_and(|before| at > before);
+        let fold = is_shown.then_some(&self.fold);
+        self.made(at).map(|_| View::past(&self.image.objects, fold, &self.history, at))
+    }
+
+    /// The present state.
+    pub(super) fn present(&self) -> View<'_> {
+        let fold = Some(&self.fold).filter(|fold| fold.is_open());
+        View::present(&self.image.objects, fold)
     }
 
     /// What is here of the body of a version, which one of these states has.
     pub fn holding(&self, path: &Path, version: &Version) -> Holding {
-        let current = self.image.objects.get(path).map(|object| object.version);
+        let current = self.object(path).map(|object| object.version);
         if self.shelf.is_stored(&version.content.digest) {
             Holding::Here
         } else if current == Some(*version) {
@@ -176,31 +237,33 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// A step of one commit is shown: the state before it becomes one that was, in which the objects were these.
-    pub(super) fn remember_one(
-        &mut self,
-        now: Reading,
-        before: Sequence,
-        stamp: WallTime,
-        replaced: Vec<(Path, Option<Version>)>,
-    ) {
-        if !self.config.grace.is_zero() {
-            self.history.record(before, now.local.plus(self.config.grace), replaced);
+    /// A step of one commit is shown: the state before it becomes one that was. Whether what it was is recorded, as
+    /// the step is taken over.
+    pub(super) fn begin_record(&mut self, now: Reading, before: Sequence, stamp: WallTime) -> bool {
+        let kept = !self.config.grace.is_zero();
+        if kept {
+            self.history.begin(before, now.local.plus(self.config.grace));
         }
         self.history.made = stamp;
-        self.history.shrink(self.image.objects.len());
+        kept
     }
 
-    /// A step is on the disk and about to be shown: the states up to there become ones that were.
-    pub(super) fn remember(&mut self, now: Reading, step: &Step, commits: usize) {
+    /// A step is on the disk and about to be shown: the states up to there become ones that were. Whether what
+    /// the first of them was is recorded as the step is taken over.
+    pub(super) fn remember(&mut self, now: Reading, step: &Step, commits: usize) -> bool {
         let until = now.local.plus(self.config.grace);
         let kept = !self.config.grace.is_zero();
         let objects = &self.image.objects;
         let present = |path: &Path| objects.get(path).map(|object| object.version);
         let Some(before) = self.image.position else {
             self.history.made = now.wall;
-            return;
+            return false;
         };
+        if step.changes.len() > BETWEEN {
+            let last = self.buffer.iter().take(commits).next_back();
+            let made = last.map_or(now.wall, |buffered| buffered.stamp);
+            return self.begin_record(now, before.sequence, made);
+        }
         if commits == 0 && step.position != Some(before) {
             // What was between is not known.
             if kept {
@@ -226,6 +289,7 @@ impl<P: Clone> Replica<P> {
             self.history.made = buffered.stamp;
         }
         self.history.shrink(self.image.objects.len());
+        false
     }
 }
 
@@ -235,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_was_takes_no_more_than_its_share() {
-        let mut history = History::new(WallTime::default());
+        let mut history = History::new(WallTime::default(), 256);
         let path = |number: u64| Path::new(&number.to_string()).expect("a path");
         let until = LocalTime::from_nanos(1);
         for at in 0..20_000 {

@@ -16,7 +16,7 @@ pub struct Object {
 }
 
 /// One durable step: all of it or nothing survives a crash, and readers see all of it or nothing.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Step {
     /// Where the state is after it.
     pub position: Option<Position>,

@@ -57,6 +57,9 @@ pub struct Config {
     pub linger: Duration,
     /// Bodies that are settled in one call, at most, after a step that has many: others have their turn between.
     pub slice: usize,
+    /// Changes of a step that are taken in one call, at most, while the step is made and when it is shown: others have
+    /// their turn between.
+    pub step_slice: usize,
     /// Time between reports to the origin of how this replica is; none: no reports.
     pub report: Option<Duration>,
 }
@@ -87,6 +90,7 @@ impl Default for Config {
             lanes: Lanes::default(),
             linger: Duration::from_secs(10),
             slice: 512,
+            step_slice: 256,
             report: Some(Duration::from_secs(2)),
         }
     }

@@ -15,6 +15,7 @@ impl<P: Clone> Replica<P> {
     /// because none makes room for itself. It may be lost with its connection, so it is told by each one until
     /// the origin is known to have heard it.
     pub(super) fn tell_lacking(&mut self, now: LocalTime) {
+        while !self.fold_some(now, usize::MAX) {}
         self.turned_away.clear();
         (self.untold, self.told_at) = (true, now);
         let mut room = self.room();
@@ -67,7 +68,7 @@ impl<P: Clone> Replica<P> {
     pub(super) fn turn_away_demands(&mut self) {
         let open: Vec<Path> = self.demands.unanswered().cloned().collect();
         for path in open {
-            if let Some(object) = self.image.objects.get(&path) {
+            if let Some(object) = self.object(&path) {
                 let sequence = object.version.sequence;
                 self.turn_away(path, sequence);
             }
@@ -84,6 +85,7 @@ impl<P: Clone> Replica<P> {
         while paths.len() < AT_A_TIME
             && let Some((path, sequence)) = self.turned_away.pop_first()
         {
+            self.fold_one(now, &path);
             if self.is_of_use(&path, sequence) {
                 paths.push(path);
             }
@@ -95,7 +97,7 @@ impl<P: Clone> Replica<P> {
 
     /// Whether the body of a version would be: it is in the state, without its body, or will be.
     fn is_of_use(&self, path: &Path, sequence: Sequence) -> bool {
-        match self.image.objects.get(path) {
+        match self.object(path) {
             Some(Object { version, valid }) if version.sequence == sequence => !valid,
             Some(Object { version, .. }) => version.sequence < sequence,
             None => self.position() < sequence,

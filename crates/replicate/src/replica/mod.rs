@@ -10,6 +10,9 @@ mod connection;
 mod demands;
 mod early;
 mod elsewhere;
+mod fold;
+mod forming;
+mod garbage;
 mod history;
 mod image;
 mod interface;
@@ -46,6 +49,9 @@ use buffer::{About, Buffer, Buffered};
 use demands::Demands;
 use early::Early;
 use elsewhere::Bodiless;
+use fold::Fold;
+use forming::Forming;
+pub use garbage::Garbage;
 use history::History;
 pub use history::Holding;
 pub use image::{Image, Object, Step};
@@ -75,10 +81,31 @@ struct Unsettled {
     since: LocalTime,
 }
 
-/// A step that is being written.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// How far a step is.
+///
+/// ```text
+///   Forming ──▶ OnDisk ──▶ Shown
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+enum Phase {
+    /// It is made, in slices.
+    Forming(Forming),
+    /// The store writes it.
+    #[default]
+    OnDisk,
+    /// Readers see it, and it is taken over into the state, in slices.
+    Shown,
+}
+
+/// A step that is being made, written or taken over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Writing {
     step: Arc<Step>,
+    phase: Phase,
+    /// Since when it is formed or shown.
+    since: LocalTime,
+    /// There was no state before.
+    first: bool,
     /// Commits of the buffer that it contains.
     commits: usize,
     resync: bool,
@@ -148,6 +175,8 @@ pub struct Replica<P> {
     unsettled: Option<Unsettled>,
     shelf: Shelf<P>,
     writing: Option<Writing>,
+    fold: Fold,
+    garbage: Vec<Garbage>,
     resync: Option<Resync>,
     /// Leaves that a comparison was told before its connection broke.
     told: Leaves,
@@ -245,7 +274,7 @@ impl<P: Clone> Replica<P> {
         let mut replica = Replica {
             config,
             incarnation: image.incarnation,
-            history: History::new(now.wall),
+            history: History::new(now.wall, config.step_slice),
             buffer: Buffer::default(),
             events_since_look: 0,
             partial: None,
@@ -256,6 +285,8 @@ impl<P: Clone> Replica<P> {
             unsettled: None,
             shelf,
             writing: None,
+            fold: Fold::default(),
+            garbage: Vec::new(),
             resync: None,
             told: Leaves::new(),
             untold: false,
@@ -323,7 +354,7 @@ impl<P: Clone> Replica<P> {
         self.lease = before.lease.clone();
     }
 
-    /// The committed state.
+    /// The committed state, without what is still to be taken over of a large step that is shown.
     pub fn image(&self) -> &Image {
         &self.image
     }
@@ -423,7 +454,9 @@ impl<P: Clone> Replica<P> {
     /// each read looks at the time itself.
     pub fn handle_timeout(&mut self, now: Reading) {
         self.handle_link_timeout(now);
-        while let Some((_, digest)) = self.grace.pop_front_if(|(until, _)| *until <= now.local) {
+        for _ in 0..self.config.step_slice {
+            let over = self.grace.pop_front_if(|(until, _)| *until <= now.local);
+            let Some((_, digest)) = over else { break };
             self.shelf.release(&digest);
         }
         self.history.expire(now.local);
@@ -434,6 +467,7 @@ impl<P: Clone> Replica<P> {
         self.withdraw(now.local);
         self.ask_again(now.local);
         self.look_through();
+        self.go_on_with_step(now);
         self.advance(now.local);
         self.wake(now.local);
     }
@@ -452,6 +486,7 @@ impl<P: Clone> Replica<P> {
         let history = self.history.until();
         let link = self.link_timeout();
         let rest = self.unsettled.as_ref().map(|rest| rest.since);
+        let rest = rest.or_else(|| self.in_slices()).or_else(|| self.buffer.swept_since());
         let all =
             [rest, link, deadline, grace, history, self.retry_at, self.full_until, again, left];
         all.into_iter().flatten().min()
@@ -503,7 +538,7 @@ impl<P: Clone> Replica<P> {
                 self.expose_early(digest);
                 if self.shelf.is_stored(digest) {
                     self.late_with(digest);
-                    self.take_over_all(digest);
+                    self.take_over_all(now.local, digest);
                 }
                 self.ask_again(now.local);
             }

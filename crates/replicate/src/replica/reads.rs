@@ -4,7 +4,6 @@ use core::time::Duration;
 
 use lull_cc::Bytes;
 
-use super::view::View;
 use super::{Object, Replica};
 use crate::message::ToOrigin;
 use crate::path::Path;
@@ -319,7 +318,7 @@ impl<P: Clone> Replica<P> {
     /// it, though of no body.
     #[cfg(feature = "daemon")]
     pub(crate) fn count_read(&mut self, path: &Path) {
-        if self.image.objects.contains_key(path) {
+        if self.object(path).is_some() {
             *self.reads.entry(path.clone()).or_default() += 1;
         }
     }
@@ -331,16 +330,18 @@ impl<P: Clone> Replica<P> {
         }
         match &request.what {
             What::Folder(folder) => {
+                while !self.fold_some(now, usize::MAX) {}
                 let within = self.image.objects.iter().filter(|(path, _)| {
                     path.is_within(folder.as_ref().map_or(b"", Path::as_bytes))
                 });
                 let within = within.map(|(path, object)| (path.clone(), object.version));
                 Ok(Outcome::Folder(within.collect()))
             }
-            What::Entry(path) => Ok(View::present(&self.image.objects).entry(path)),
+            What::Entry(path) => Ok(self.present().entry(path)),
             What::Root => Ok(Outcome::Entry(Entry::Folder(None))),
-            What::Names(folder) => Ok(View::present(&self.image.objects).names(folder.as_ref())),
+            What::Names(folder) => Ok(self.present().names(folder.as_ref())),
             What::Version(path, version) => {
+                self.fold_one(now, path);
                 match self.image.objects.get(path).copied() {
                     // If it was overwritten: it was current when its name was looked up, which
                     // whoever opens it has just done. So the read may be one of then.
@@ -359,13 +360,16 @@ impl<P: Clone> Replica<P> {
                 }
             }
             What::Opened(path, version) => self.go_on(now, path, version),
-            What::Object(path) => match self.image.objects.get(path).copied() {
-                None => Ok(Outcome::Absent),
-                Some(object) if object.valid || self.find(now, path) => {
-                    Ok(Outcome::Object(object.version))
+            What::Object(path) => {
+                self.fold_one(now, path);
+                match self.image.objects.get(path).copied() {
+                    None => Ok(Outcome::Absent),
+                    Some(object) if object.valid || self.find(now, path) => {
+                        Ok(Outcome::Object(object.version))
+                    }
+                    Some(object) => self.fetch(now, path, object),
                 }
-                Some(object) => self.fetch(now, path, object),
-            },
+            }
         }
     }
 
@@ -398,6 +402,7 @@ impl<P: Clone> Replica<P> {
             self.find(now, path);
             return Ok(Outcome::Object(*version));
         }
+        self.fold_one(now, path);
         match self.image.objects.get(path).copied() {
             // The origin sends what is current, and nothing is asked of it until it is known what that is.
             Some(object) if object.version.content.digest == content.digest => {
@@ -413,7 +418,7 @@ impl<P: Clone> Replica<P> {
 
     /// Whether the body that an object lacks is here, under another name.
     fn find(&mut self, now: LocalTime, path: &Path) -> bool {
-        let is_here = self.take_over(path);
+        let is_here = self.take_over(now, path);
         if is_here {
             self.advance(now);
         }
@@ -443,7 +448,7 @@ impl<P: Clone> Replica<P> {
             return;
         }
         let refused = self.unanswered.get(path).is_some_and(|until| now < *until);
-        let version = self.image.objects.get(path).map(|object| object.version);
+        let version = self.object(path).map(|object| object.version);
         let here = version.is_some_and(|one| self.early.contains(&(one.sequence, path.clone())));
         if here || refused {
             return;

@@ -37,6 +37,16 @@ enum Because {
     Overtaken,
 }
 
+/// Bodies that have come late, when a step is made.
+pub(super) struct Late {
+    /// Of no use.
+    pub(super) unused: Vec<Digest>,
+    /// Of no use to the state, but to those that the step passes through.
+    pub(super) between: Vec<Digest>,
+    /// The step makes their objects valid.
+    pub(super) used: Vec<Digest>,
+}
+
 /// Whether the bodies of a commit have all come for that, and not for other names.
 fn is_named(early: &Early, buffered: &Buffered) -> bool {
     let bodies = buffered.changes.iter().filter(|change| change.content.is_some());
@@ -86,6 +96,7 @@ impl<P: Clone> Replica<P> {
         }
         let BodyHeader { path, version, at, demand, lost } = frame.message;
         let digest = version.map(|version| version.content.digest);
+        self.fold_one(now.local, &path);
         let withdrawn = demand && self.demands.remove(&path);
         if withdrawn {
             self.counters.awaited_again += u64::from(self.demands.is_awaited(&path));
@@ -197,7 +208,7 @@ impl<P: Clone> Replica<P> {
 
     /// Whether the state has the object in this version, and without its body.
     fn lacks(&self, path: &Path, sequence: Sequence) -> bool {
-        let object = self.image.objects.get(path);
+        let object = self.object(path);
         object.is_some_and(|object| object.version.sequence == sequence && !object.valid)
     }
 
@@ -323,59 +334,22 @@ impl<P: Clone> Replica<P> {
         if self.writing.is_some() || self.retry_at.is_some_and(|at| now < at) {
             return;
         }
-        if let Some(resync) = &mut self.resync {
-            if resync.is_waiting() {
-                self.buffer.clear();
-                let (of, ask) = (resync.position.sequence, resync.begin(&self.image));
-                self.outbox.extend(ask.map(|part| ToOrigin::Ask { of, part }));
-                // From now on the origin has something to say.
-                self.heard = now;
-            }
-            if !resync.is_complete() {
-                return;
-            }
-            let position = resync.position;
-            let changes = resync.changes(|digest| self.shelf.is_stored(digest));
-            self.write(Step { position: Some(position), changes }, 0, Vec::new(), true);
-            return;
+        if self.resync.is_some() {
+            return self.advance_resync(now);
         }
-        let mut reasons = Vec::new();
-        let mut look = None;
-        let beyond = self.beyond_half();
-        while let Some(buffered) = self.buffer.get(reasons.len()) {
-            let for_room = || (reasons.len() < beyond).then_some(Because::AtOnce);
-            if let Some(because) = self.because(buffered, now).or_else(for_room) {
-                reasons.push(because);
-                continue;
-            }
-            if !*look.get_or_insert_with(|| self.is_to_look()) {
-                break;
-            }
-            let Some(more) = self.buffer.overtaken(reasons.len()) else { break };
-            for buffered in self.buffer.range(reasons.len()..reasons.len() + more) {
-                let has_bodies = buffered.has_bodies();
-                reasons.push(if has_bodies { Because::Bodies } else { Because::Overtaken });
-            }
-        }
-        let mut step = Step { position: self.image.position, changes: BTreeMap::new() };
-        for (buffered, because) in self.buffer.iter().zip(&reasons) {
-            step.position = Some(buffered.position);
-            self.add_to(&mut step, buffered);
-            let counters = &mut self.counters;
-            counters.transactions += u64::from(buffered.changes.len() > 1);
-            match because {
-                Because::Bodies => {
-                    counters.with_bodies += 1;
-                    counters.deduplicated += u64::from(!is_named(&self.early, buffered));
-                }
-                Because::Deadline => counters.at_deadline += 1,
-                Because::AtOnce => counters.at_once += 1,
-                Because::Demand => counters.on_demand += 1,
-                Because::Overtaken => counters.overtaken += 1,
-            }
+        let (reasons, is_large) = self.decide(now);
+        self.count(&reasons, is_large);
+        if is_large {
+            let with_bodies = reasons.iter().map(|because| matches!(because, Because::Bodies));
+            return self.begin_forming(now, with_bodies.collect());
         }
         let commits = reasons.len();
-        let (mut unused, mut between) = self.use_late_bodies(&mut step, commits);
+        let mut step = Step { position: self.image.position, changes: BTreeMap::new() };
+        for buffered in self.buffer.iter().take(commits) {
+            step.position = Some(buffered.position);
+            self.add_to(&mut step, buffered);
+        }
+        let Late { mut unused, mut between, .. } = self.use_late_bodies(&mut step, commits);
         if self.config.grace.is_zero() || self.is_beyond_quota() {
             unused.append(&mut between);
         }
@@ -387,6 +361,101 @@ impl<P: Clone> Replica<P> {
         for digest in unused {
             self.shelf.release(&digest);
         }
+    }
+
+    /// Goes on with a comparison: begins it, or writes what it has come to.
+    fn advance_resync(&mut self, now: LocalTime) {
+        let Some(resync) = &mut self.resync else { return };
+        if resync.is_waiting() {
+            self.buffer.clear();
+            let (of, ask) = (resync.position.sequence, resync.begin(&self.image));
+            self.outbox.extend(ask.map(|part| ToOrigin::Ask { of, part }));
+            // From now on the origin has something to say.
+            self.heard = now;
+        }
+        if resync.is_complete() {
+            let position = resync.position;
+            let changes = resync.changes(|digest| self.shelf.is_stored(digest));
+            self.write(Step { position: Some(position), changes }, 0, Vec::new(), true);
+        }
+    }
+
+    /// Which commits at the front of the buffer the next step has, and why; and whether that step is large.
+    fn decide(&mut self, now: LocalTime) -> (Vec<Because>, bool) {
+        let (mut reasons, mut ends) = (Vec::new(), Vec::new());
+        let mut look = None;
+        let beyond = self.beyond_half();
+        let mut size = 0;
+        while let Some(buffered) = self.buffer.get(reasons.len()) {
+            if size > self.large() {
+                break;
+            }
+            let for_room = || (reasons.len() < beyond).then_some(Because::AtOnce);
+            if let Some(because) = self.because(buffered, now).or_else(for_room) {
+                size += buffered.changes.len();
+                reasons.push(because);
+                ends.push(reasons.len());
+                continue;
+            }
+            if !*look.get_or_insert_with(|| self.is_to_look()) {
+                break;
+            }
+            let Some(more) = self.buffer.overtaken(reasons.len()) else { break };
+            for buffered in self.buffer.range(reasons.len()..reasons.len() + more) {
+                size += buffered.changes.len();
+                let has_bodies = buffered.has_bodies();
+                reasons.push(if has_bodies { Because::Bodies } else { Because::Overtaken });
+            }
+            ends.push(reasons.len());
+        }
+        let is_large = self.cut(&mut reasons, &ends);
+        (reasons, is_large)
+    }
+
+    /// Counts the commits of the next step by why they are applied.
+    fn count(&mut self, reasons: &[Because], is_large: bool) {
+        let counters = &mut self.counters;
+        for (buffered, because) in self.buffer.iter().zip(reasons) {
+            counters.transactions += u64::from(buffered.changes.len() > 1);
+            match because {
+                Because::Bodies => {
+                    counters.with_bodies += 1;
+                    // Of a large step that is counted while it is made.
+                    let is_named = is_large || is_named(&self.early, buffered);
+                    counters.deduplicated += u64::from(!is_named);
+                }
+                Because::Deadline => counters.at_deadline += 1,
+                Because::AtOnce => counters.at_once += 1,
+                Because::Demand => counters.on_demand += 1,
+                Because::Overtaken => counters.overtaken += 1,
+            }
+        }
+    }
+
+    /// A step with more changes has as few commits as may be, and is made in slices.
+    fn large(&self) -> usize {
+        self.config.step_slice.saturating_mul(2)
+    }
+
+    /// Leaves out commits at the end if the step would become large: the next one has them. A step may end behind
+    /// these commits. Whether it is large all the same.
+    fn cut(&self, reasons: &mut Vec<Because>, ends: &[usize]) -> bool {
+        let sizes = self.buffer.iter().take(reasons.len()).map(|buffered| buffered.changes.len());
+        let sums = sizes.scan(0, |sum, size| {
+            *sum += size;
+            Some(*sum)
+        });
+        let sums: Vec<usize> = sums.collect();
+        let size =
+            |end: usize| end.checked_sub(1).and_then(|last| sums.get(last)).copied().unwrap_or(0);
+        if size(reasons.len()) <= self.large() {
+            return false;
+        }
+        let mut fitting = ends.iter().copied().take_while(|end| size(*end) <= self.large());
+        let end = fitting.by_ref().last().or_else(|| ends.first().copied());
+        let end = end.unwrap_or(reasons.len());
+        reasons.truncate(end);
+        size(end) > self.large()
     }
 
     /// A step contains a commit.
@@ -408,12 +477,11 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Bodies whose invalidation was applied without them; gives those that are of no use, and those that are
-    /// of none to the state but to those that the step passes through.
-    fn use_late_bodies(&mut self, step: &mut Step, commits: usize) -> (Vec<Digest>, Vec<Digest>) {
+    /// Makes use of bodies whose invalidation was applied without them.
+    pub(super) fn use_late_bodies(&mut self, step: &mut Step, commits: usize) -> Late {
         let present = self.position();
         let upto = step.position.map_or(present, |position| position.sequence);
-        let (mut done, mut passed) = (Vec::new(), Vec::new());
+        let (mut done, mut passed, mut used) = (Vec::new(), Vec::new(), Vec::new());
         let mut keys: Vec<_> = core::iter::from_fn(|| self.early.pop_late()).collect();
         // Of one commit none is passed; what it makes use of is settled when the step is on the disk.
         if commits > 1 {
@@ -441,6 +509,7 @@ impl<P: Clone> Replica<P> {
                         self.counters.late += 1;
                         let object = Object { valid: true, ..object };
                         step.changes.insert(path.clone(), Some(object));
+                        used.push(digest);
                     }
                 }
                 _ => {
@@ -451,7 +520,7 @@ impl<P: Clone> Replica<P> {
                 }
             }
         }
-        (done, passed)
+        Late { unused: done, between: passed, used }
     }
 
     /// A body that should be in the store is not there, or is not what it was: the objects that have

@@ -1,28 +1,17 @@
 //! A step of the state: it is written, and shown when it is on the disk (SSR §6.2.1).
 
 use core::time::Duration;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::early::Key;
-use super::{Object, Replica, Step, Unsettled, Writing};
+use super::fold::Shown;
+use super::garbage::{Garbage, Kind};
+use super::{Object, Phase, Replica, Step, Unsettled, Writing};
 use crate::faults::Fault;
 use crate::message::ToOrigin;
 use crate::path::Path;
 use crate::time::{LocalTime, Reading};
 use crate::types::{Digest, DiskFull};
-
-/// A step that is on the disk.
-#[derive(Clone, Copy)]
-struct Made<'a> {
-    step: &'a Step,
-    /// Commits of the buffer that it contains.
-    commits: usize,
-    /// It was visible before, which it should not have been.
-    exposed: bool,
-    /// Bodies that were lost meanwhile.
-    lost: &'a BTreeSet<Digest>,
-}
 
 impl<P: Clone> Replica<P> {
     pub(super) fn write(&mut self, step: Step, commits: usize, between: Vec<Digest>, resync: bool) {
@@ -36,55 +25,90 @@ impl<P: Clone> Replica<P> {
         if exposed {
             self.image.apply(&step);
         }
-        let lost = BTreeSet::new();
-        self.writing = Some(Writing { step, commits, resync, between, exposed, lost });
+        let writing = Writing { step, commits, resync, between, exposed, ..Writing::default() };
+        self.writing = Some(writing);
     }
 
     /// The step is on stable storage, or there was no room for it: then nothing of it is. Any other
     /// failure leaves open what is on the disk: then the replica has to be restarted.
+    ///
+    /// From now on all of the step is shown. A large one is taken over in slices, by
+    /// [`handle_timeout`](Replica::handle_timeout).
     pub fn handle_committed(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
-        let Some(Writing { step, commits, resync, between, exposed, lost }) = self.writing.take()
-        else {
-            return;
-        };
-        if outcome.is_err() {
-            let valid = step.changes.values().flatten().filter(|object| object.valid);
-            let digests = valid.map(|object| &object.version.content.digest).chain(&between);
-            for digest in digests.filter(|digest| !lost.contains(*digest)) {
-                self.shelf.release(digest);
-            }
-            for (path, object) in &step.changes {
-                let key = object.map(|object| (object.version.sequence, path.clone()));
-                let present = self.position();
-                if let Some(key) = key.filter(|key| key.0 <= present && self.early.contains(key)) {
-                    self.early.is_late(key);
-                }
-            }
-            self.disk_full(now.local);
+        let is_written = |writing: &Writing| writing.phase == Phase::OnDisk;
+        if !self.writing.as_ref().is_some_and(is_written) {
             return;
         }
-        let (first, before) = (self.image.position.is_none(), self.position());
+        if outcome.is_err() {
+            return self.give_step_up(now);
+        }
         // That of a step before this one.
-        self.settle_early(usize::MAX);
-        let made = Made { step: &step, commits, exposed, lost: &lost };
-        let lacking = self.show(now, made);
-        // A body may have come while the step without it was written. What was given up for want of room stays
-        // without, or it would be given up again.
-        for path in &lacking {
-            self.take_over(path);
+        self.settle_early(self.config.slice.max(self.config.step_slice));
+        self.show(now);
+        if self.fold_some(now.local, self.config.step_slice) {
+            self.finish(now);
+        } else {
+            self.wake(now.local);
+        }
+    }
+
+    /// There was no room for the step.
+    fn give_step_up(&mut self, now: Reading) {
+        let Some(Writing { step, between, lost, .. }) = self.writing.take() else { return };
+        let valid = step.changes.values().flatten().filter(|object| object.valid);
+        let digests = valid.map(|object| &object.version.content.digest).chain(&between);
+        for digest in digests.filter(|digest| !lost.contains(*digest)) {
+            self.shelf.release(digest);
+        }
+        for (path, object) in &step.changes {
+            let key = object.map(|object| (object.version.sequence, path.clone()));
+            let present = self.position();
+            if let Some(key) = key.filter(|key| key.0 <= present && self.early.contains(key)) {
+                self.early.is_late(key);
+            }
+        }
+        self.disk_full(now.local);
+    }
+
+    /// All of the step is shown, and nothing of it was taken over.
+    fn show(&mut self, now: Reading) {
+        let Some(writing) = &mut self.writing else { return };
+        (writing.phase, writing.since) = (Phase::Shown, now.local);
+        let (step, commits, exposed) =
+            (Arc::clone(&writing.step), writing.commits, writing.exposed);
+        let first = self.image.position.is_none();
+        writing.first = first;
+        let before = self.position();
+        // What one commit has replaced is known as soon as it is done.
+        let only = self.buffer.front().filter(|_| commits == 1 && !first);
+        let only = only.map(|buffered| (buffered.sequence, buffered.stamp));
+        let mut records = false;
+        if let Some((_, stamp)) = only.filter(|_| !exposed) {
+            records = self.begin_record(now, before, stamp);
+        } else if !exposed {
+            records = self.remember(now, &step, commits);
+        }
+        let only = only.map(|(sequence, _)| sequence);
+        self.begin_fold(&step, Shown { before, only, records, exposed });
+        self.buffer.take_first(commits, self.config.step_slice, &mut self.garbage);
+    }
+
+    /// All of the step was taken over.
+    fn finish(&mut self, now: Reading) {
+        let Some(writing) = self.writing.take() else { return };
+        let Writing { step, resync, between, lost, first, .. } = writing;
+        let before = self.fold.last();
+        self.history.end_record(self.image.objects.len());
+        if step.changes.len() > self.config.step_slice {
+            self.garbage.push(Garbage(Kind::Step(step)));
         }
         for digest in between.into_iter().filter(|digest| !lost.contains(digest)) {
             self.give_up(now.local, digest, self.config.grace);
         }
-        if !self.lost.is_empty() {
-            for path in step.changes.keys() {
-                self.forget_lost(path);
-            }
-        }
         self.buffer.forget_roomless(self.position());
-        self.buffer.take_first(commits);
         self.greet();
-        self.unsettled = Some(Unsettled { from: (before.next(), None), since: now.local });
+        let from = self.unsettled.take().map_or((before.next(), None), |rest| rest.from);
+        self.unsettled = Some(Unsettled { from, since: now.local });
         self.settle_early(self.config.slice);
         if self.is_connected() {
             self.outbox.push_back(ToOrigin::Ack(self.position()));
@@ -108,6 +132,27 @@ impl<P: Clone> Replica<P> {
         self.advance(now.local);
     }
 
+    /// Whether a large step is being made or taken over, which the timer goes on with; and since when.
+    pub(super) fn in_slices(&self) -> Option<LocalTime> {
+        let writing = self.writing.as_ref()?;
+        let is_sliced = matches!(writing.phase, Phase::Forming(_) | Phase::Shown);
+        is_sliced.then_some(writing.since)
+    }
+
+    /// Goes on with a large step.
+    pub(super) fn go_on_with_step(&mut self, now: Reading) {
+        match self.writing.as_ref().map(|writing| &writing.phase) {
+            Some(Phase::Forming(_)) => self.form_some(now.local),
+            Some(Phase::Shown) => {
+                if self.fold_some(now.local, self.config.step_slice) {
+                    self.finish(now);
+                }
+            }
+            Some(Phase::OnDisk) | None => {}
+        }
+        self.buffer.sweep(self.config.step_slice, &mut self.garbage);
+    }
+
     fn give_up(&mut self, now: LocalTime, digest: Digest, grace: Duration) {
         if grace.is_zero() {
             self.shelf.release(&digest);
@@ -116,75 +161,8 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Makes a step visible; gives the objects that lack their bodies by it, without those that were given up for
-    /// want of room.
-    fn show(&mut self, now: Reading, made: Made<'_>) -> Vec<Path> {
-        let Made { step, commits, exposed, lost } = made;
-        // What one commit has replaced is known as soon as it is done.
-        let only = self.buffer.front().filter(|_| commits == 1 && self.image.position.is_some());
-        let only = only.map(|buffered| (buffered.sequence, buffered.stamp));
-        if only.is_none() && !exposed {
-            self.remember(now, step, commits);
-        }
-        let (before, mut replaced, mut lacking) = (self.position(), Vec::new(), Vec::new());
-        for (path, object) in &step.changes {
-            // It may have been lost while the step was being written, and be here again: then others refer to it.
-            let is_here = |digest: &Digest| {
-                lost.is_empty() || !lost.contains(digest) && self.shelf.is_stored(digest)
-            };
-            let new = object.map(|object| {
-                let valid = object.valid && is_here(&object.version.content.digest);
-                Object { valid, ..object }
-            });
-            let old = match new {
-                Some(new) => self.image.objects.insert(path.clone(), new),
-                None => self.image.objects.remove(path),
-            };
-            if let Some(old) = &old {
-                self.stock.remove(old);
-                self.bodiless.remove(path, old);
-            }
-            if self.config.quota.is_some() {
-                self.replaced.change(path);
-            }
-            let is_same = |old: &Object| new.is_some_and(|new| new.version == old.version);
-            let is_given_up = old.is_some_and(|old| old.valid && is_same(&old) && !exposed);
-            if let Some(new) = &new {
-                self.stock.add(new);
-                self.bodiless.add(path, new);
-                if !new.valid && !is_given_up {
-                    lacking.push(path.clone());
-                }
-                if new.valid && new.version.sequence <= before {
-                    // It came late, and what was kept for it is the object's now.
-                    self.give_back(&(new.version.sequence, path.clone()));
-                }
-            }
-            match new {
-                Some(Object { valid: true, .. }) => self.touch(path),
-                _ => self.forget_use(path),
-            }
-            if exposed {
-                continue;
-            }
-            if let Some((sequence, _)) = only
-                && new.is_none_or(|new| new.version.sequence == sequence)
-            {
-                replaced.push((path.clone(), old.map(|old| old.version)));
-            }
-            if let Some(old) = old {
-                self.replace(now.local, path, &old, is_same(&old));
-            }
-        }
-        self.image.position = step.position;
-        if let Some((_, stamp)) = only.filter(|_| !exposed) {
-            self.remember_one(now, before, stamp, replaced);
-        }
-        lacking
-    }
-
     /// An object of the state was another one until now, or had its body.
-    fn replace(&mut self, now: LocalTime, path: &Path, old: &Object, is_same: bool) {
+    pub(super) fn replace(&mut self, now: LocalTime, path: &Path, old: &Object, is_same: bool) {
         if old.valid {
             let grace = if is_same { Duration::ZERO } else { self.config.grace };
             self.give_up(now, old.version.content.digest, grace);
@@ -200,6 +178,9 @@ impl<P: Clone> Replica<P> {
     /// Bodies that came for what the last step has brought into the state: they are of it now, or come late, or are
     /// of no use any more. So many at a time.
     pub(super) fn settle_early(&mut self, most: usize) {
+        if self.fold.is_open() {
+            return;
+        }
         let Some(Unsettled { from, since }) = self.unsettled.take() else { return };
         let upto = self.position();
         let some: Vec<_> = self.early.from(from, upto).take(most).collect();

@@ -5,6 +5,7 @@ mod opened;
 mod outage;
 mod reads;
 mod room;
+mod slices;
 mod states;
 mod withdrawn;
 

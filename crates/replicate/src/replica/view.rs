@@ -3,6 +3,7 @@
 use core::ops::Bound;
 use std::collections::BTreeMap;
 
+use super::fold::Fold;
 use super::history::{History, value};
 use super::{Entry, Object, Outcome};
 use crate::path::Path;
@@ -14,39 +15,62 @@ type Objects = BTreeMap<Path, Object>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     objects: &'a Objects,
+    /// What the step that is shown says instead.
+    fold: Option<&'a Fold>,
     past: Option<(&'a History, Sequence)>,
 }
 
 impl<'a> View<'a> {
-    pub(super) fn present(objects: &'a Objects) -> Self {
-        View { objects, past: None }
+    pub(super) fn present(objects: &'a Objects, fold: Option<&'a Fold>) -> Self {
+        View { objects, fold, past: None }
     }
 
-    /// The state that was at `at`, if the present one is made of `objects`.
-    pub(super) fn past(objects: &'a Objects, history: &'a History, at: Sequence) -> Self {
-        View { objects, past: Some((history, at)) }
+    /// The state that was at `at`, if the present one is made of `objects` and `fold`.
+    pub(super) fn past(
+        objects: &'a Objects,
+        fold: Option<&'a Fold>,
+        history: &'a History,
+        at: Sequence,
+    ) -> Self {
+        View { objects, fold, past: Some((history, at)) }
     }
 
     fn get(&self, path: &Path) -> Option<Version> {
-        let was = self.past.and_then(|(history, at)| history.get(path, at));
-        was.unwrap_or_else(|| self.objects.get(path).map(|object| object.version))
+        if let Some(was) = self.past.and_then(|(history, at)| history.get(path, at)) {
+            return was;
+        }
+        let shown = self.fold.and_then(|fold| fold.get(path));
+        let object = shown.unwrap_or_else(|| self.objects.get(path).copied());
+        object.map(|object| object.version)
     }
 
     /// The first object from there.
     fn next(&self, from: Bound<&[u8]>) -> Option<(&'a Path, Version)> {
+        let version = |object: &Object| object.version;
         let present = self.objects.range::<[u8], _>((from, Bound::Unbounded));
-        let mut present = present.map(|(path, object)| (path, object.version)).peekable();
-        let Some((history, at)) = self.past else { return present.next() };
-        let mut was = history.range(from).peekable();
+        let mut present = present.map(|(path, object)| (path, version(object))).peekable();
+        if self.past.is_none() && self.fold.is_none() {
+            return present.next();
+        }
+        let shown = self.fold.into_iter().flat_map(|fold| fold.range(from));
+        let mut shown = shown.peekable();
+        let was = self.past.into_iter().flat_map(|(history, at)| {
+            history.range(from).map(move |(path, list)| (path, value(list, at)))
+        });
+        let mut was = was.peekable();
         loop {
-            let path = match (present.peek(), was.peek()) {
-                (None, None) => return None,
-                (Some((path, _)), None) | (None, Some((path, _))) => *path,
-                (Some((one, _)), Some((other, _))) => (*one).min(*other),
-            };
+            let heads = [
+                present.peek().map(|(path, _)| *path),
+                shown.peek().map(|(path, _)| *path),
+                was.peek().map(|(path, _)| *path),
+            ];
+            let path = heads.into_iter().flatten().min()?;
             let now = present.next_if(|(one, _)| *one == path).map(|(_, version)| version);
-            let then = was.next_if(|(one, _)| *one == path);
-            let then = then.and_then(|(_, list)| value(list, at));
+            let now = match shown.next_if(|(one, _)| *one == path) {
+                Some((_, object)) => object.as_ref().map(version),
+                None => now,
+            };
+            let then = was.next_if(|(one, _)| *one == path).and_then(|(_, then)| then);
             if let Some(version) = then.unwrap_or(now) {
                 return Some((path, version));
             }

@@ -38,6 +38,20 @@ pub struct Options {
     pub fault: Option<Fault>,
     /// What they store things in.
     pub storage: Storage,
+    /// [`Config::step_slice`](crate::replica::Config::step_slice) of the replicas.
+    pub step_slice: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            seed: 0,
+            steps: 2_000,
+            fault: None,
+            storage: Storage::Model,
+            step_slice: crate::replica::Config::default().step_slice,
+        }
+    }
 }
 
 /// What the machines of a run store things in.
@@ -100,7 +114,8 @@ mod tests {
 
     #[test]
     fn a_run_that_panics_tells_its_seed() {
-        let options = Options { seed: 17, steps: 9, fault: None, storage: Storage::Database };
+        let storage = Storage::Database;
+        let options = Options { seed: 17, steps: 9, storage, ..Options::default() };
         let told = |run: fn()| {
             let cause = catch_unwind(|| telling(options, run)).expect_err("it panics");
             *cause.downcast::<String>().expect("in words")

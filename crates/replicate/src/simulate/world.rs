@@ -256,6 +256,7 @@ impl World {
                     linger: Duration::from_millis(20 * bounds.below(2)),
                     report: Some(Duration::from_secs(1)),
                     slice: 1 + (options.seed % 4) as usize,
+                    step_slice: options.step_slice,
                 },
                 link: Link::new(&mut random),
                 before: None,

@@ -4,6 +4,8 @@
 //! Processor time of this thread is compared between two sizes, so how fast the machine is does not matter.
 //! `LULL_REPLICATE_FILES` is the larger size (32,000); the smaller one is a sixteenth of it.
 
+use std::time::Duration;
+
 use lull_cc::Bytes;
 use lull_replicate::message::{Frame, ToReplica};
 use lull_replicate::origin::{self, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId};
@@ -13,6 +15,7 @@ use lull_replicate::types::{Digest, Metadata, Payload, ReplicaId};
 use lull_replicate::{BodyEffect, Path};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
 
 const REPLICA: ReplicaId = ReplicaId(1);
 const SIZE: Bytes = Bytes(4_096);
@@ -28,6 +31,33 @@ struct Bench {
     /// The replica's disk does nothing for now.
     stands: bool,
     effects: Vec<replica::Effect<()>>,
+    longest: Longest,
+}
+
+/// The longest call of each machine: so long others wait for it.
+#[derive(Debug, Default)]
+struct Longest {
+    origin: (Duration, &'static str),
+    replica: (Duration, &'static str),
+}
+
+impl Longest {
+    fn of<T>(
+        longest: &mut (Duration, &'static str),
+        what: &'static str,
+        call: impl FnOnce() -> T,
+    ) -> T {
+        let before = processor_time();
+        let value = call();
+        *longest = (*longest).max((processor_time() - before, what));
+        value
+    }
+}
+
+/// What this thread has had of the processor.
+fn processor_time() -> Duration {
+    let spent = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the system tells");
+    spent.into()
 }
 
 impl Bench {
@@ -37,7 +67,14 @@ impl Bench {
         let image = origin::Image::empty([7; 32]);
         let origin = Origin::recover(now, config, policy, image, []);
         let replica = Self::replica(now, None);
-        let mut bench = Bench { origin, replica, micros: 0, stands: false, effects: Vec::new() };
+        let mut bench = Bench {
+            origin,
+            replica,
+            micros: 0,
+            stands: false,
+            effects: Vec::new(),
+            longest: Longest::default(),
+        };
         bench.replica.handle_connected(now);
         bench.run();
         bench
@@ -67,7 +104,9 @@ impl Bench {
             });
             let changes = Transaction { changes: changes.collect() };
             let now = self.now();
-            self.origin.handle_transaction(now, TransactionId(number), changes);
+            Longest::of(&mut self.longest.origin, "transaction", || {
+                self.origin.handle_transaction(now, TransactionId(number), changes)
+            });
             self.store();
         }
     }
@@ -78,12 +117,18 @@ impl Bench {
             let now = self.now();
             match effect {
                 origin::Effect::Body(BodyEffect::Store(body)) => {
-                    self.origin.handle_stored(now, &body.digest, Ok(()));
+                    Longest::of(&mut self.longest.origin, "stored", || {
+                        self.origin.handle_stored(now, &body.digest, Ok(()))
+                    });
                 }
                 origin::Effect::Body(BodyEffect::Drop(digest)) => {
                     self.origin.handle_dropped(now, &digest);
                 }
-                origin::Effect::Append(_) => self.origin.handle_appended(now, Ok(())),
+                origin::Effect::Append(_) => {
+                    Longest::of(&mut self.longest.origin, "appended", || {
+                        self.origin.handle_appended(now, Ok(()))
+                    });
+                }
             }
         }
         while self.origin.poll_event().is_some() {}
@@ -95,16 +140,24 @@ impl Bench {
             let before = self.micros;
             self.store();
             let now = reading(self.micros);
-            while let Some(frame) = self.origin.poll_control(now, REPLICA) {
+            while let Some(frame) = Longest::of(&mut self.longest.origin, "control", || {
+                self.origin.poll_control(now, REPLICA)
+            }) {
                 let is_heartbeat = matches!(frame.message, ToReplica::Heartbeat { .. });
-                self.replica.handle_control(now, frame);
+                Longest::of(&mut self.longest.replica, "control", || {
+                    self.replica.handle_control(now, frame)
+                });
                 self.micros += i64::from(!is_heartbeat);
             }
-            while let Some(frame) = self.origin.poll_speculative(REPLICA) {
+            while let Some(frame) = Longest::of(&mut self.longest.origin, "speculative", || {
+                self.origin.poll_speculative(REPLICA)
+            }) {
                 let content = frame.message.version.expect("a version is pushed").content;
                 let body = Payload { digest: content.digest, size: content.size, bytes: () };
                 let now = self.now();
-                self.replica.handle_body(now, frame, Some(body));
+                Longest::of(&mut self.longest.replica, "body", || {
+                    self.replica.handle_body(now, frame, Some(body))
+                });
             }
             self.effects.extend(core::iter::from_fn(|| self.replica.poll_effect()));
             let effects = if self.stands { Vec::new() } else { core::mem::take(&mut self.effects) };
@@ -112,22 +165,33 @@ impl Bench {
                 let now = self.now();
                 match effect {
                     replica::Effect::Body(BodyEffect::Store(body)) => {
-                        self.replica.handle_stored(now, &body.digest, Ok(()));
+                        Longest::of(&mut self.longest.replica, "stored", || {
+                            self.replica.handle_stored(now, &body.digest, Ok(()))
+                        });
                     }
                     replica::Effect::Body(BodyEffect::Drop(digest)) => {
                         self.replica.handle_dropped(&digest);
                     }
-                    replica::Effect::Commit(_) => self.replica.handle_committed(now, Ok(())),
+                    replica::Effect::Commit(_) => {
+                        Longest::of(&mut self.longest.replica, "committed", || {
+                            self.replica.handle_committed(now, Ok(()))
+                        });
+                    }
                 }
             }
             while self.replica.poll_answer().is_some() || self.replica.poll_event().is_some() {}
+            while self.replica.poll_garbage().is_some() {}
             while let Some(Frame { session, message }) = self.replica.poll_send() {
                 let now = self.now();
-                self.origin.handle_frame(now, REPLICA, Frame { session, message });
+                Longest::of(&mut self.longest.origin, "frame", || {
+                    self.origin.handle_frame(now, REPLICA, Frame { session, message })
+                });
             }
             if self.replica.poll_timeout().is_some_and(|at| at <= reading(self.micros).local) {
                 let now = self.now();
-                self.replica.handle_timeout(now);
+                Longest::of(&mut self.longest.replica, "timeout", || {
+                    self.replica.handle_timeout(now)
+                });
             }
             if self.micros == before {
                 return;
@@ -233,4 +297,28 @@ fn publication_beyond_the_quota_costs_the_same_for_each() {
         assert_eq!((stock.objects, stock.valid_objects), (files, files / 2));
         spent
     });
+}
+
+/// Reads wait for the machine as long as its longest call takes. So no call of a publication takes longer because the
+/// publication has more files.
+#[test]
+fn no_call_takes_longer_for_a_larger_publication() {
+    const RUNS: usize = 3;
+    const TIMES: u64 = 16;
+    let most = std::env::var("LULL_REPLICATE_FILES").ok().and_then(|text| text.parse().ok());
+    let most = most.unwrap_or(32_000);
+    let longest = |files| {
+        let run = || {
+            let mut bench = Bench::new();
+            bench.publish(files, 1);
+            bench.longest = Longest::default();
+            bench.run();
+            bench.expect(files);
+            bench.longest.replica
+        };
+        (0..RUNS).map(|_| run()).min().expect("there are runs")
+    };
+    let (few, many) = (longest(most / TIMES), longest(most));
+    println!("longest calls: {few:?} of {} files, {many:?} of {most}", most / TIMES);
+    assert!(many.0 < few.0 * (TIMES as u32 / 2), "{few:?}, {many:?}");
 }

@@ -35,14 +35,16 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 fn outcome(seed: u64, fault: Option<Fault>) -> Outcome {
-    run(Options { seed, steps: steps(), fault, storage: Storage::Model })
+    run(Options { seed, steps: steps(), fault, ..Options::default() })
 }
 
 /// A run without a bug, which has to keep its promises.
-fn fine(seed: u64, storage: Storage) -> Outcome {
-    let outcome = run(Options { seed, steps: steps(), fault: None, storage });
+fn fine(options: Options) -> Outcome {
+    let outcome = run(Options { steps: steps(), ..options });
     let Outcome { violations, stuck, .. } = &outcome;
-    assert!(outcome.is_fine(), "LULL_REPLICATE_SEED={seed}, {storage:?}: {violations:?} {stuck:?}");
+    let Options { seed, storage, step_slice, .. } = options;
+    let what = format!("LULL_REPLICATE_SEED={seed}, {storage:?}, slices of {step_slice}");
+    assert!(outcome.is_fine(), "{what}: {violations:?} {stuck:?}");
     outcome
 }
 
@@ -84,7 +86,7 @@ fn promises_are_kept_whatever_fails() {
     let mut seen = Seen::default();
     let seeds = seeds();
     for seed in seeds.clone() {
-        let outcome = fine(seed, Storage::Model);
+        let outcome = fine(Options { seed, ..Options::default() });
         steps += outcome.steps;
         reads += outcome.reads;
         writes += outcome.writes;
@@ -95,6 +97,18 @@ fn promises_are_kept_whatever_fails() {
     seen.expect_all(count);
 }
 
+/// A step is made and taken over in slices of 256 changes, which no run has. Here a slice has one or two.
+#[test]
+fn promises_are_kept_when_steps_are_cut_into_slices() {
+    let mut seen = Seen::default();
+    let seeds = seeds();
+    for seed in seeds.clone() {
+        let step_slice = 1 + seed as usize % 2;
+        seen.add(&fine(Options { seed, step_slice, ..Options::default() }));
+    }
+    seen.expect_all(seeds.end - seeds.start);
+}
+
 #[test]
 fn promises_are_kept_with_databases_whose_power_fails() {
     let seeds = match variable("LULL_REPLICATE_SEED") {
@@ -103,7 +117,9 @@ fn promises_are_kept_with_databases_whose_power_fails() {
     };
     let share = |seeds: Vec<u64>| {
         let mut seen = Seen::default();
-        seeds.into_iter().for_each(|seed| seen.add(&fine(seed, Storage::Database)));
+        let storage = Storage::Database;
+        let runs = seeds.into_iter().map(|seed| Options { seed, storage, ..Options::default() });
+        runs.for_each(|options| seen.add(&fine(options)));
         seen
     };
     let processors = thread::available_parallelism().map_or(1, |count| count.get());

@@ -253,7 +253,10 @@ impl Shared {
         let earlier = core::mem::replace(&mut core.timeout, timeout) != timeout;
         let (failed, close, renew) = (core.failed.is_some(), core.close, core.renew);
         let says = core.machine.has_to_send();
+        let garbage: Vec<_> = core::iter::from_fn(|| core.machine.poll_garbage()).collect();
         drop(core);
+        // Nobody waits for the lock meanwhile.
+        drop(garbage);
         if says {
             self.outbox.notify_one();
         }

@@ -123,6 +123,8 @@ enum Act {
     /// The rest of the commit does not come.
     Forget,
     Clear,
+    /// Some places of what is in the state are removed.
+    Sweep,
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -134,13 +136,18 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (0..3_usize).prop_map(Act::Apply),
         1 => Just(Act::Forget),
         1 => Just(Act::Clear),
+        2 => Just(Act::Sweep),
     ]
 }
 
 proptest! {
     #[test]
-    fn bodies_that_wait_are_counted(acts in prop::collection::vec(act(), 1..60)) {
+    fn bodies_that_wait_are_counted(
+        acts in prop::collection::vec(act(), 1..60),
+        slice in prop_oneof![Just(1_usize), Just(2), Just(256)],
+    ) {
         let mut buffer = Buffer::default();
+        let mut garbage = Vec::new();
         let mut stored = std::collections::BTreeSet::new();
         // The commits that are complete, and the open one.
         let (mut commits, mut open) = (Vec::<Vec<Content>>::new(), Vec::<Content>::new());
@@ -171,13 +178,14 @@ proptest! {
                 }
                 Act::Apply(count) => {
                     let count = count.min(commits.len());
-                    buffer.take_first(count);
+                    buffer.take_first(count, slice, &mut garbage);
                     commits.drain(..count);
                 }
                 Act::Forget => {
                     buffer.forget_parts(is_stored);
                     open.clear();
                 }
+                Act::Sweep => buffer.sweep(slice, &mut garbage),
                 Act::Clear => {
                     buffer.clear();
                     (commits, open) = Default::default();

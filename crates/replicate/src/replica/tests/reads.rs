@@ -520,7 +520,7 @@ fn many_reads_that_wait_are_looked_at_in_no_time() {
     let all: Vec<String> = (0..FILES).map(|at| format!("{}1", name(at))).collect();
     bench.commit(1, &all.join(" "));
     bench.wait(11_000);
-    bench.disk();
+    bench.settle();
     bench.heartbeat(1);
     bench.sent();
     // The time of the processor: other processes take none of that.

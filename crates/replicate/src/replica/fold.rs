@@ -1,0 +1,203 @@
+//! A step that is on the disk is shown at once, however many objects it changes: from then on a read finds what
+//! the step says of an object. The state and what goes with it take the step over in slices, so that other events
+//! have their turn between.
+//!
+//! ```text
+//!             show                    take over each change, in the order of paths
+//!   (no step) ─────▶ shown, to be taken over ─────────────────────────────────────▶ (no step)
+//! ```
+//!
+//! An event that changes an object has the change of that object taken over first. So each event finds the object
+//! as if all of the step had been taken over at once.
+
+use core::ops::Bound;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Object, Replica, Step};
+use crate::path::Path;
+use crate::time::LocalTime;
+use crate::types::Sequence;
+
+/// A step that is shown, and what of it was taken over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Fold {
+    step: Option<Arc<Step>>,
+    /// All changes up to this one were taken over.
+    upto: Option<Path>,
+    /// And these behind it.
+    taken: BTreeSet<Path>,
+    /// Where the state was before.
+    before: Sequence,
+    /// The only commit of the step, if it has one.
+    only: Option<Sequence>,
+    /// The state before it becomes one that was, as changes are taken over.
+    records: bool,
+    /// It was visible before, which it should not have been.
+    exposed: bool,
+    /// Objects that lack their bodies by it, and were not asked for since.
+    lacking: Vec<Path>,
+}
+
+/// What is known of a step when it is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown {
+    pub(super) before: Sequence,
+    pub(super) only: Option<Sequence>,
+    pub(super) records: bool,
+    pub(super) exposed: bool,
+}
+
+impl Fold {
+    /// A step is shown.
+    fn begin(step: Arc<Step>, shown: Shown) -> Self {
+        let Shown { before, only, records, exposed } = shown;
+        let step = Some(step);
+        Fold { step, before, only, records, exposed, ..Fold::default() }
+    }
+
+    /// Whether something is still to be taken over.
+    pub(super) fn is_open(&self) -> bool {
+        self.step.is_some()
+    }
+
+    /// Where the state was before the last step.
+    pub(super) fn last(&self) -> Sequence {
+        self.before
+    }
+
+    /// Where the state was before the step that is being taken over.
+    pub(super) fn before(&self) -> Option<Sequence> {
+        self.is_open().then_some(self.before)
+    }
+
+    /// What the step says of an object, if that is still to be taken over.
+    pub(super) fn get(&self, path: &Path) -> Option<Option<Object>> {
+        let step = self.step.as_ref()?;
+        let is_taken = self.upto.as_ref().is_some_and(|upto| path <= upto);
+        if is_taken || self.taken.contains(path) {
+            return None;
+        }
+        step.changes.get(path).copied()
+    }
+
+    /// What is still to be taken over, from there on.
+    pub(super) fn range<'a>(
+        &'a self,
+        from: Bound<&[u8]>,
+    ) -> impl Iterator<Item = (&'a Path, &'a Option<Object>)> {
+        let upto = self.upto.as_ref().map(Path::as_bytes);
+        let from = match (from, upto) {
+            (from, None) => from,
+            (Bound::Included(first), Some(upto)) if first > upto => from,
+            (Bound::Excluded(last), Some(upto)) if last >= upto => from,
+            (_, Some(upto)) => Bound::Excluded(upto),
+        };
+        let range = |step: &'a Arc<Step>| step.changes.range::<[u8], _>((from, Bound::Unbounded));
+        let all = self.step.as_ref().map(range);
+        all.into_iter().flatten().filter(|(path, _)| !self.taken.contains(*path))
+    }
+}
+
+impl<P: Clone> Replica<P> {
+    /// An object as the state has it.
+    pub(super) fn object(&self, path: &Path) -> Option<Object> {
+        let shown = self.fold.get(path);
+        shown.unwrap_or_else(|| self.image.objects.get(path).copied())
+    }
+
+    /// From now on a step is shown.
+    pub(super) fn begin_fold(&mut self, step: &Arc<Step>, shown: Shown) {
+        self.fold = Fold::begin(Arc::clone(step), shown);
+        self.image.position = step.position;
+    }
+
+    /// Takes over the change of an object, if that is still to be done: before an event changes the object.
+    pub(super) fn fold_one(&mut self, now: LocalTime, path: &Path) {
+        if let Some(new) = self.fold.get(path) {
+            self.fold.taken.insert(path.clone());
+            self.take_change(now, path, new);
+        }
+    }
+
+    /// Takes over so many changes; whether all are.
+    pub(super) fn fold_some(&mut self, now: LocalTime, most: usize) -> bool {
+        let Some(step) = self.fold.step.clone() else { return true };
+        let from = self.fold.upto.clone();
+        let from = from.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = step.changes.range::<Path, _>((from, Bound::Unbounded));
+        for (path, new) in rest.by_ref().take(most) {
+            let was_taken = self.fold.taken.remove(path);
+            self.fold.upto = Some(path.clone());
+            if !was_taken {
+                self.take_change(now, path, *new);
+            }
+        }
+        let is_done = rest.next().is_none();
+        // A body may have come while the step without it was written. What was given up for want of room stays
+        // without, or it would be given up again.
+        for path in core::mem::take(&mut self.fold.lacking) {
+            self.take_over(now, &path);
+        }
+        if is_done {
+            self.fold.step = None;
+        }
+        is_done
+    }
+
+    /// An object becomes what the step says.
+    fn take_change(&mut self, now: LocalTime, path: &Path, object: Option<Object>) {
+        let Fold { before, only, records, exposed, .. } = self.fold;
+        // It may have been lost while the step was being written, and be here again: then others refer to it.
+        let lost = self.writing.as_ref().map(|writing| &writing.lost);
+        let is_lost = |object: &Object| {
+            let digest = &object.version.content.digest;
+            let is_lost =
+                |lost: &BTreeSet<_>| lost.contains(digest) || !self.shelf.is_stored(digest);
+            lost.is_some_and(|lost| !lost.is_empty() && is_lost(lost))
+        };
+        let new =
+            object.map(|object| Object { valid: object.valid && !is_lost(&object), ..object });
+        let old = match new {
+            Some(new) => self.image.objects.insert(path.clone(), new),
+            None => self.image.objects.remove(path),
+        };
+        if let Some(old) = &old {
+            self.stock.remove(old);
+            self.bodiless.remove(path, old);
+        }
+        if self.config.quota.is_some() {
+            self.replaced.change(path);
+        }
+        let is_same = |old: &Object| new.is_some_and(|new| new.version == old.version);
+        let is_given_up = old.is_some_and(|old| old.valid && is_same(&old) && !exposed);
+        if let Some(new) = &new {
+            self.stock.add(new);
+            self.bodiless.add(path, new);
+            if !new.valid && !is_given_up {
+                self.fold.lacking.push(path.clone());
+            }
+            if new.valid && new.version.sequence <= before {
+                // It came late, and what was kept for it is the object's now.
+                self.give_back(&(new.version.sequence, path.clone()));
+            }
+        }
+        match new {
+            Some(Object { valid: true, .. }) => self.touch(path),
+            _ => self.forget_use(path),
+        }
+        if !self.lost.is_empty() {
+            self.forget_lost(path);
+        }
+        if exposed {
+            return;
+        }
+        let is_of_commit = |only| new.is_none_or(|new| new.version.sequence == only);
+        if records && only.is_none_or(is_of_commit) {
+            self.history.add(path, old.map(|old| old.version));
+        }
+        if let Some(old) = old {
+            self.replace(now, path, &old, is_same(&old));
+        }
+    }
+}
