@@ -1,5 +1,7 @@
 //! Steps that are made and taken over in slices.
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// Names that commits change.
@@ -10,7 +12,23 @@ fn sliced(step_slice: usize) -> Bench {
 }
 
 impl Bench {
-    /// What reads find of names and folders, and what folders were in the state at `at`.
+    /// What reads find: each object, each folder, and these in the state at `at`.
+    fn all(&mut self, at: u64) -> Vec<String> {
+        let mut all: Vec<_> = NAMES.iter().map(|name| self.read(name)).collect();
+        let folders = [None, Some(path("d")), Some(path("d/e"))];
+        all.extend(NAMES.iter().map(|name| self.ask(What::Entry(path(name)), 0)));
+        all.extend(folders.iter().map(|folder| self.ask(What::Names(folder.clone()), 0)));
+        all.push(self.ask(What::Folder(None), 0));
+        let past = self.replica.states().any(|(state, _)| state == Sequence(at));
+        all.push(past.to_string());
+        let was = folders.iter().map(|one| self.replica.names_at(Sequence(at), one.as_ref()));
+        all.extend(was.map(|names| format!("{names:?}")));
+        let was = NAMES.iter().map(|name| self.replica.entry_at(Sequence(at), &path(name)));
+        all.extend(was.map(|entry| format!("{entry:?}")));
+        all
+    }
+
+    /// The same without the reads that take over all of a step.
     fn some(&mut self, at: u64) -> Vec<String> {
         let folders = [None, Some(path("d")), Some(path("d/e"))];
         let mut all: Vec<_> =
@@ -74,4 +92,92 @@ fn large_step_is_shown_at_once() {
     assert!(calls > 2, "{calls}");
     bench.settle();
     assert_eq!(bench.replica.buffer.bytes(), Bytes(0));
+}
+
+/// What happens to a replica.
+#[derive(Clone, Debug)]
+enum Act {
+    /// A commit, and which of its bodies have come.
+    Commit(Vec<(usize, u8)>, u8),
+    /// The bodies of the last commit come.
+    Bring,
+    /// A body is found damaged.
+    Miss(u8),
+    Wait(i64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let changes = prop::collection::btree_map(0..NAMES.len(), 0..8_u8, 1..6);
+    prop_oneof![
+        6 => (changes, any::<u8>()).prop_map(|(all, come)| Act::Commit(all.into_iter().collect(), come)),
+        3 => Just(Act::Bring),
+        1 => (1..8_u8).prop_map(Act::Miss),
+        2 => prop_oneof![Just(100_i64), Just(11_000)].prop_map(Act::Wait),
+    ]
+}
+
+fn text(changes: &[(usize, u8)]) -> Vec<String> {
+    let body = |body: &u8| if *body == 0 { "-".to_owned() } else { body.to_string() };
+    changes.iter().map(|(name, number)| format!("{}{}", NAMES[*name], body(number))).collect()
+}
+
+proptest! {
+    /// In slices of one or two changes, with reads between, comes to the same as all at once.
+    #[test]
+    fn slices_come_to_the_same_as_one_call(
+        acts in prop::collection::vec(act(), 1..25),
+        slice in 1..3_usize,
+    ) {
+        let (mut whole, mut parts) = (sliced(256), sliced(slice));
+        let (mut last, mut commits) = (Vec::new(), 0);
+        for act in acts {
+            for bench in [&mut whole, &mut parts] {
+                match &act {
+                    Act::Commit(changes, come) => {
+                        let text = text(changes);
+                        bench.commit(commits + 1, &text.join(" "));
+                        for (at, one) in text.iter().enumerate() {
+                            if come & (1 << at) != 0 && !one.ends_with('-') {
+                                bench.body(commits + 1, one, false);
+                            }
+                        }
+                    }
+                    Act::Bring => bench.bring_all(commits, &last.join(" ")),
+                    Act::Miss(body) => {
+                        let digest = content(*body).digest;
+                        bench.replica.handle_missing(reading(bench.ms), &digest);
+                    }
+                    Act::Wait(ms) => bench.wait(*ms),
+                }
+            }
+            if let Act::Commit(changes, _) = &act {
+                (last, commits) = (text(changes), commits + 1);
+            }
+            for bench in [&mut whole, &mut parts] {
+                bench.heartbeat(commits);
+            }
+            whole.settle();
+            let before = parts.replica.position().0;
+            for _ in 0..1_000 {
+                parts.disk();
+                if parts.replica.position() == whole.replica.position() {
+                    prop_assert_eq!(parts.some(before), whole.some(before));
+                }
+                let now = reading(parts.ms).local;
+                if parts.replica.poll_timeout().is_none_or(|at| at > now) {
+                    break;
+                }
+                parts.wait(0);
+            }
+            parts.settle();
+            prop_assert_eq!(parts.all(before), whole.all(before));
+            prop_assert_eq!(&parts.replica.image, &whole.replica.image);
+            prop_assert_eq!(parts.replica.stock, whole.replica.stock);
+            prop_assert_eq!(&parts.replica.bodiless, &whole.replica.bodiless);
+            for bench in [&mut whole, &mut parts] {
+                bench.answers();
+                bench.sent();
+            }
+        }
+    }
 }
