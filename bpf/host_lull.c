@@ -108,5 +108,5 @@ static void host_answer(const struct lull_path *path, const struct lull_member *
 	answer[8] = lull_cwnd(member, event->in_flight);
 	answer[9] = rate;
 	answer[10] = rate ? lull_spacing(member) : 0;
-	answer[11] = rate ? (member->is_using ? 1 : LULL_PAIR) : 0;
+	answer[11] = rate ? lull_burst(member) : 0;
 }

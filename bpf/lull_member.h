@@ -51,8 +51,16 @@ static LULL_INLINE void lull_leave(struct lull_path *p, struct lull_member *m)
 
 static LULL_INLINE void lull_clear_round(struct lull_member *m)
 {
+	m->high_before = m->high;
+	m->high = 0;
 	m->low = 0;
 	m->unlimited = 0;
+}
+
+/* The round-trip time when packets were lost. */
+static LULL_INLINE u32 lull_rtt_at_loss(const struct lull_member *m)
+{
+	return lull_max(lull_max(m->high, m->high_before), m->last_rtt);
 }
 
 static LULL_INLINE void lull_restart_round(struct lull_member *m, u32 delivered)
@@ -136,6 +144,7 @@ static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 	bool is_maybe_delayed = lull_is_maybe_delayed(m, a, rtt);
 
 	m->last_rtt = rtt;
+	m->high = lull_max(m->high, rtt);
 	rtt = lull_delay_adjust(&p->delay, rtt, a->is_small);
 	if (!lull_path_min_rtt(p)) {
 		m->low = 0;
@@ -190,7 +199,7 @@ static LULL_INLINE void lull_on_ack(struct lull_path *p, struct lull_member *m,
 	m->unlimited |= a->acked && !a->app_limited;
 	lull_capacity_deliver(&p->capacity, a->acked);
 	if (a->lost && lull_is_new_loss(m, a->prior_delivered)) {
-		lull_path_on_loss(p, now_us, m->last_rtt);
+		lull_path_on_loss(p, now_us, lull_rtt_at_loss(m));
 		lull_restart_round(m, a->delivered);
 	}
 	lull_end_round(p, m, a, now_us, leads);
@@ -203,7 +212,7 @@ static LULL_INLINE void lull_on_loss(struct lull_path *p, struct lull_member *m,
 {
 	now_us = lull_path_advance(p, now_us);
 	if (lull_is_new_loss(m, delivered)) {
-		lull_path_on_loss(p, now_us, m->last_rtt);
+		lull_path_on_loss(p, now_us, lull_rtt_at_loss(m));
 		lull_restart_round(m, delivered);
 	}
 	lull_update(p, m, now_us, m->in_flight, true);
@@ -260,6 +269,12 @@ static LULL_INLINE u64 lull_pacing_rate(const struct lull_member *m, u32 srtt_us
 	rate = ((m->window * mss) >> LULL_SHIFT) * 1000000 /
 	       lull_min(srtt_us, lull_max(m->last_rtt, 1));
 	return lull_max(rate + rate / 16, mss * 1000000ULL / LULL_LARGEST_SPACING_US);
+}
+
+/* Packets of a burst. Before the first pair, what is in flight has to arrive. */
+static LULL_INLINE u32 lull_burst(const struct lull_member *m)
+{
+	return m->is_using || !m->pause ? 1 : LULL_PAIR;
 }
 
 /* From the first packet of a pair to the second, in microseconds; 0 where it sends no pairs. */

@@ -156,6 +156,8 @@ struct lull_member {
 	u32 is_using;	/* it carries a part of the path's window; otherwise it sends pairs */
 	u32 in_flight;	/* packets in flight, or allowed to be */
 	u32 last_rtt;	/* 0: none */
+	u32 high;	/* the highest of this round, and of the one before: a loss is found a round after it */
+	u32 high_before;
 	u32 round_end;
 	u32 loss_end;
 	u32 started;	/* round_end and loss_end count */

@@ -40,6 +40,9 @@ pub struct Member {
     in_flight: u32,
     /// The last round-trip time in microseconds; 0 before the first.
     last_rtt: u32,
+    /// The highest round-trip times of this round and of the one before: a loss is found a round after it.
+    high: u32,
+    high_before: u32,
     rounds: Rounds,
     /// The lowest round-trip time of the round; 0 without one.
     low: u32,
@@ -79,6 +82,8 @@ impl Member {
             pause: 0,
             in_flight: 0,
             last_rtt: 0,
+            high: 0,
+            high_before: 0,
             rounds: Rounds::default(),
             low: 0,
             low_is_small: false,
@@ -111,9 +116,20 @@ impl Member {
     /// Begins a round and forgets what the last one has counted.
     fn restart_round(&mut self, delivered: u32) {
         self.rounds.settle(delivered);
-        self.low = 0;
         self.quarter_samples = 0;
+        self.clear_round();
+    }
+
+    fn clear_round(&mut self) {
+        self.high_before = self.high;
+        self.high = 0;
+        self.low = 0;
         self.unlimited = false;
+    }
+
+    /// The round-trip time when packets were lost.
+    fn rtt_at_loss(&self) -> u32 {
+        self.high.max(self.high_before).max(self.last_rtt)
     }
 
     fn take_lead(&mut self, path: &mut Path, now: u64, delivered: u32) {
@@ -130,6 +146,7 @@ impl Member {
     fn handle_rtt(&mut self, path: &mut Path, ack: &Ack, now: u64, rtt: u32) {
         let is_maybe_delayed = self.is_maybe_delayed(ack, rtt);
         self.last_rtt = rtt;
+        self.high = self.high.max(rtt);
         let rtt = path.delay.adjust(rtt, ack.is_small);
         if path.delay.min_rtt() == 0 {
             self.low = 0;
@@ -192,7 +209,7 @@ impl Member {
         self.unlimited |= ack.acked > 0 && !ack.app_limited;
         path.capacity.deliver(ack.acked);
         if ack.lost > 0 && self.rounds.is_new_loss(ack.prior_delivered) {
-            path.handle_loss(now, self.last_rtt);
+            path.handle_loss(now, self.rtt_at_loss());
             self.restart_round(ack.delivered);
         }
         if ack.acked > 0 && self.rounds.pass(ack.delivered, ack.prior_delivered) {
@@ -200,8 +217,7 @@ impl Member {
             if leads && self.low > 0 && is_valid {
                 path.end_round(now, self.low, self.unlimited);
             }
-            self.low = 0;
-            self.unlimited = false;
+            self.clear_round();
         }
         self.update(path, now, left, !ack.app_limited);
     }
@@ -210,7 +226,7 @@ impl Member {
     pub fn handle_loss(&mut self, path: &mut Path, now: Timestamp, delivered: u32) {
         let now = path.advance(now);
         if self.rounds.is_new_loss(delivered) {
-            path.handle_loss(now, self.last_rtt);
+            path.handle_loss(now, self.rtt_at_loss());
             self.restart_round(delivered);
         }
         self.update(path, now, self.in_flight, true);
@@ -294,7 +310,8 @@ impl Member {
             let spacing = (self.last_rtt / 4).max(SMALLEST_SPACING_MICROS).min(self.last_rtt / 2);
             return Some(Pacing {
                 rate: Rate::from_bytes_per_second(rate.max(1)),
-                burst: PAIR,
+                // Before the first pair, what is in flight has to arrive: no packet is the second of a pair.
+                burst: if self.pause == 0 { 1 } else { PAIR },
                 spacing_micros: spacing.min(LARGEST_SPACING_MICROS),
             });
         }

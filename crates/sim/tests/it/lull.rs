@@ -337,6 +337,26 @@ fn link_of_varying_capacity_is_used_by_shared_window() {
     assert!(used / part > 0.8, "{used} of {part}");
 }
 
+/// The queue of its slow start is gone when its loss is found: it must not be taken for a shallow buffer.
+#[test]
+fn loss_on_idle_link_with_jitter_does_not_end_its_use() {
+    let mut test = Test::on((20, 30), 1, 200);
+    let trace = Trace::pausing(mbit(20), 16, 60, seed());
+    test.path.simulation.follow_trace(test.path.forward, trace);
+    let (used, _) = test.shares(20, 60);
+    println!("{:.3}", used / 2.0);
+    assert!(used / 2.0 > 0.8, "{used}");
+}
+
+#[test]
+fn background_leaves_a_slow_link_to_a_lasting_foreground() {
+    let mut test = Test::on((2, 60), 1, 10);
+    test.add_foreground(10, 200);
+    let (background, foreground) = test.shares(30, 180);
+    println!("{background:.3} {foreground:.3}");
+    assert!(background < 0.1 * foreground, "{background} beside {foreground}");
+}
+
 #[test]
 fn persistent_foreground_leaves_minimum_progress() {
     let mut test = Test::new(8, 8 * BDP_PACKETS);
