@@ -81,8 +81,9 @@ impl Pages {
 
 /// A model of visitors who all went from a to one or the other.
 fn model_of(next: [&str; 2]) -> Model {
-    let mut model =
-        Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
+    // More than the 64 prefetches that one page may ask for.
+    let parameters = PpmParameters { followers_per_context: 100, ..PpmParameters::shipped() };
+    let mut model = Model::new(ClientHasher::new([7; 16]), Limits::default(), parameters);
     for client in 0..60u64 {
         for (step, page) in (0..).zip(["/a", next[client as usize % 2]]) {
             let at = Timestamp::from_nanos((1_000_000 + 100 * client + step) * 1_000_000_000);
