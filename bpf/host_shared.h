@@ -139,7 +139,7 @@ static void host_step(const struct host_event *event)
 	}
 }
 
-/* Words of what nobody is on are zero. */
+/* The words of an unused path or connection are zero. */
 static void host_tell(const struct host_event *event, u64 *answer)
 {
 	struct host_connection *c = &host_connections[event->connection];

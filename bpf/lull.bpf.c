@@ -56,7 +56,7 @@ static LULL_INLINE void begin(struct sock *sk, struct lull_socket *s)
 {
 	struct nice *n;
 
-	/* An active open is told of the ACK of its SYN before `init`, and has joined then. */
+	/* The kernel calls `cong_control` for the ACK of a SYN before `init`: the socket has joined then. */
 	leave_path(s);
 	s->bytes_acked = tcp_of(sk)->bytes_acked;
 	join_path(sk, s);

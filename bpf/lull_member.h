@@ -33,7 +33,7 @@ static LULL_INLINE void lull_join(struct lull_path *p, struct lull_member *m, u3
 	__builtin_memset(m, 0, sizeof(*m));
 	p->members++;
 	p->last_number++;
-	/* Zero is nobody. */
+	/* Zero stands for no member. */
 	p->last_number += !p->last_number;
 	m->number = p->last_number;
 	m->weight = lull_min(lull_max(weight, 1), LULL_MOST_WEIGHT);

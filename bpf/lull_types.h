@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * What `lull` keeps for each path and for each of its connections, and what it is told. lull.h is
+ * The state of `lull` for each path and connection, and its events. lull.h is
  * the algorithm. The includer provides u32 and u64.
  */
 #ifndef LULL_LULL_TYPES_H

@@ -47,7 +47,7 @@ impl From<&Protocol> for Constants {
 
 impl Constants {
     /// What the programs are given: the fields of `struct nice_params` or `struct background_params`,
-    /// in their order; nothing for Lull. So whoever compares the algorithms compares with the codes of the kernel, too.
+    /// in their order; nothing for Lull. Constants are compared by these words, which have the codes of the kernel.
     pub fn words(&self) -> Vec<u64> {
         match self {
             Constants::Nice(parameters) => {

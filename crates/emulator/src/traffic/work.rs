@@ -38,7 +38,7 @@ pub enum Work {
 
 /// A client and a server that take one action after another, at random times (Nice §5.1).
 ///
-/// They go through all actions in an order drawn anew for each round: what the network does over
+/// They go through all actions in a random order for each round: what the network does over
 /// time meets all of them alike, and each has as many transfers as there are rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probes {

@@ -62,7 +62,7 @@ pub enum Isolation {
     Threads,
 }
 
-/// What happens during a run, for whoever shows it.
+/// Events of a run, for progress displays.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// So many cells were in the record already, and so many are to be run, which will take about

@@ -126,7 +126,7 @@ pub(crate) fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
     usage(try_list(&args))
 }
 
-/// What is wrong with a plan or a selection is told on one line, with an exit code of its own.
+/// An invalid plan or selection is reported on one line, with an exit code of its own.
 pub(crate) fn usage(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     match result {
         Err(error)
@@ -170,13 +170,13 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         data: args.data.clone(),
         program: crate::program(),
     };
-    // What makes no sense is told before anything runs.
+    // Contradictory options are reported before anything runs.
     let outlooks = outlooks(&plans, &runner)?;
     let mut left: Duration = outlooks.iter().map(|outlook| outlook.time).sum();
     if plans.len() > 1 {
         let cells: usize = outlooks.iter().map(|outlook| outlook.cells).sum();
         let text = format!("{} plans: {}, about {}", plans.len(), count(cells), duration(left));
-        // Where nobody reads it, the run goes on all the same.
+        // The run continues if the output is closed.
         let _ = writeln!(io::stderr(), "{text}");
     }
     let mut code = ExitCode::SUCCESS;
@@ -283,7 +283,7 @@ fn outlooks(plans: &[Plan], runner: &Runner) -> Result<Vec<Outlook>, PlanError> 
         let outlook = match runner.outlook(plan) {
             Ok(outlook) => outlook,
             Err(RunError::Plan(error)) => return Err(error),
-            // That is told when its turn comes.
+            // It is reported when its turn comes.
             Err(_) => Outlook::default(),
         };
         // Of two plans that show the same cells, the first runs them.
@@ -395,7 +395,7 @@ fn try_list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What several plans cost together, each cell counted once, whoever shows it.
+/// The total cost of several plans. A cell that several plans have counts once.
 #[derive(Default)]
 struct Totals {
     plans: usize,
@@ -476,7 +476,7 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// Runs one cell that is told on the standard input, and writes its record to the standard
+/// Runs the cell that it reads from standard input, and writes its record to the standard
 /// output: what [`Isolation::Processes`] starts.
 pub(crate) fn cell() -> anyhow::Result<ExitCode> {
     let mut text = String::new();

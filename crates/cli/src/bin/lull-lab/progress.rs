@@ -47,7 +47,7 @@ impl Progress {
     }
 
     fn say(&self, text: &str) {
-        // Where nobody reads it, the run goes on all the same.
+        // The run continues if the output is closed.
         if is_watched() {
             self.bar.suspend(|| drop(writeln!(io::stderr(), "{text}")));
         } else {
