@@ -4,13 +4,16 @@
 //! has tests of its own, on small made-up trees, that prove that it can fail.
 #![forbid(unsafe_code)]
 
+mod circles;
 mod docs;
+mod functions;
 mod layers;
 mod links;
 mod manifest;
 mod markdown;
 mod prose;
 mod purity;
+mod ratchet;
 mod rust;
 mod test_names;
 mod text;
@@ -53,8 +56,9 @@ impl fmt::Display for Finding {
 
 /// Everything in `tree` that is against a rule, by file and line.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 17] = [
-        text::long_files,
+    let rules: [fn(&Tree) -> Vec<Finding>; 18] = [
+        functions::long_functions,
+        circles::circles,
         text::machine_paths,
         text::markers,
         text::settings,

@@ -14,6 +14,32 @@ enum Token {
     Literal,
 }
 
+/// A function with a body.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Function {
+    /// Its name, without that of a type.
+    pub(crate) name: String,
+    /// The line of `fn`, from 1.
+    pub(crate) line: usize,
+    /// From there to the closing brace, both included.
+    pub(crate) lines: usize,
+}
+
+/// The names that a module has.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scope {
+    /// What it declares itself, modules included.
+    pub(crate) items: Vec<String>,
+    /// What it imports or exports again: the name here, and the path that it stands for.
+    pub(crate) names: Vec<(String, String)>,
+    /// Modules of which it imports everything.
+    pub(crate) globs: Vec<String>,
+}
+
+/// Words before the name of an item.
+const DECLARES: &[&str] =
+    &["const", "enum", "fn", "macro_rules", "mod", "static", "struct", "trait", "type", "union"];
+
 /// The tokens of a file, each with its line.
 pub(crate) struct Source {
     tokens: Vec<(Token, usize)>,
@@ -142,6 +168,96 @@ impl Source {
         next
     }
 
+    /// All functions with a body, also those inside of others.
+    pub(crate) fn functions(&self) -> Vec<Function> {
+        let is_fn = |at: usize| self.ident(at) == Some("fn");
+        (0..self.tokens.len()).filter(|&at| is_fn(at)).filter_map(|at| self.function(at)).collect()
+    }
+
+    fn function(&self, at: usize) -> Option<Function> {
+        let name = self.ident(at + 1)?.to_owned();
+        let mut next = at + 2;
+        loop {
+            match self.token(next)? {
+                Token::Open(Delimiter::Brace) => break,
+                Token::Open(_) => next = self.closing(next)?,
+                // A declaration, as in a trait, has no body.
+                Token::Punct(';') | Token::Close(_) => return None,
+                _ => next += 1,
+            }
+        }
+        let (line, last) = (self.tokens[at].1, self.tokens[self.closing(next)? - 1].1);
+        Some(Function { name, line, lines: last - line + 1 })
+    }
+
+    /// What the file as a module declares and imports, outside of functions.
+    pub(crate) fn scope(&self) -> Scope {
+        let mut scope = Scope::default();
+        let mut at = 0;
+        while at < self.tokens.len() {
+            match self.token(at) {
+                Some(Token::Open(_)) => at = self.closing(at).unwrap_or(self.tokens.len()),
+                Some(Token::Ident(word)) if word == "use" => {
+                    at = self.use_tree(at + 1, "", &mut scope);
+                }
+                Some(Token::Ident(word)) if DECLARES.contains(&word.as_str()) => {
+                    scope.items.extend(self.ident(at + 1).map(str::to_owned));
+                    at += 2;
+                }
+                _ => at += 1,
+            }
+        }
+        scope
+    }
+
+    /// Reads one branch of a `use` at `at`; returns where it ends.
+    fn use_tree(&self, mut at: usize, prefix: &str, scope: &mut Scope) -> usize {
+        let mut path = prefix.to_owned();
+        loop {
+            match self.token(at) {
+                Some(Token::Ident(word)) if word == "as" => {
+                    let name = self.ident(at + 1).unwrap_or("_").to_owned();
+                    scope.names.push((name, path));
+                    return at + 2;
+                }
+                Some(Token::Ident(word)) => {
+                    if !path.is_empty() {
+                        path.push_str("::");
+                    }
+                    path.push_str(word);
+                    at += 1;
+                }
+                Some(Token::Punct(':')) => at += 1,
+                Some(Token::Punct('*')) => {
+                    scope.globs.push(path);
+                    return at + 1;
+                }
+                Some(Token::Open(Delimiter::Brace)) => {
+                    let end = self.closing(at).unwrap_or(self.tokens.len());
+                    let mut inner = at + 1;
+                    while inner + 1 < end {
+                        inner = self.use_tree(inner, &path, scope).max(inner + 1);
+                    }
+                    return end;
+                }
+                _ => break,
+            }
+        }
+        if path == prefix {
+            return at;
+        }
+        if let Some((_, name)) = path.rsplit_once("::") {
+            if name == "self" {
+                let path = path.trim_end_matches("::self");
+                let name = path.rsplit("::").next().unwrap_or(path);
+                scope.names.push((name.to_owned(), path.to_owned()));
+            } else {
+                scope.names.push((name.to_owned(), path.clone()));
+            }
+        }
+        at
+    }
+
     fn token(&self, at: usize) -> Option<&Token> {
         self.tokens.get(at).map(|(token, _)| token)
     }
@@ -209,6 +325,26 @@ mod tests {
         assert!(!source.has("fs"));
         assert!(source.has("fn f()"));
         assert!(Source::parse("#[cfg(test)] use std::fs;").unwrap().without_tests().has("fs"));
+    }
+
+    #[test]
+    fn functions_have_lines_from_fn_to_brace() {
+        let text = "trait T { fn declared(&self); fn given(&self) {} }\n\
+                    #[inline]\npub fn f<T>(a: [u8; 2])\nwhere\n    T: Fn(),\n{\n    fn inner() {}\n}\n";
+        let found = Source::parse(text).unwrap().functions();
+        let found: Vec<_> = found.iter().map(|f| (f.name.as_str(), f.line, f.lines)).collect();
+        assert_eq!(found, [("given", 1, 1), ("f", 3, 6), ("inner", 7, 1)]);
+    }
+
+    #[test]
+    fn scope_has_items_and_imports_outside_of_functions() {
+        let text = "use a::{self, b as c, d::*, e::{F, G}}; pub mod m; struct S; \
+                    fn f() -> impl Iterator + use<> { use x::y; struct Local; }";
+        let scope = Source::parse(text).unwrap().scope();
+        assert_eq!(scope.items, ["m", "S", "f"]);
+        let names: Vec<_> = scope.names.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+        assert_eq!(names, [("a", "a"), ("c", "a::b"), ("F", "a::e::F"), ("G", "a::e::G")]);
+        assert_eq!(scope.globs, ["a::d"]);
     }
 
     #[test]

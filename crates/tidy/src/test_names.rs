@@ -9,7 +9,7 @@ use crate::{Finding, Tree};
 /// The longest name of a test.
 const LONGEST: usize = 60;
 /// How many longer names each crate may have.
-const RATCHET: &str = "crates/tidy/ratchet.toml";
+use crate::ratchet::PATH as RATCHET;
 /// The number of a crate is lowered when it has so many longer names fewer. With no room at all, two changes
 /// that shorten names could never be merged.
 const ROOM: usize = 5;

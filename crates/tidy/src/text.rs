@@ -2,41 +2,10 @@
 
 use crate::{Finding, Tree};
 
-/// A file over so many lines is a sign that it holds two things.
-const LONG: usize = 600;
-/// How a long file says why; what follows is the reason.
-const LONG_BECAUSE: &str = "tidy: long because ";
-/// The reason stands within so many lines of the top.
-const TOP: usize = 20;
-/// Endings of the files that people read as programs.
-const PROGRAMS: &[&str] = &[".rs", ".c", ".h", ".js", ".sh", ".py"];
-
 /// Texts that came from elsewhere, or that a tool wrote.
 fn is_verbatim(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.starts_with("LICENSE") || name == "Cargo.lock"
-}
-
-/// Programs and scripts of more than [`LONG`] lines that do not say why.
-pub(crate) fn long_files(tree: &Tree) -> Vec<Finding> {
-    tree.files()
-        .filter(|(path, text)| {
-            PROGRAMS.iter().any(|ending| path.ends_with(ending)) || text.starts_with("#!/")
-        })
-        .filter_map(|(path, text)| {
-            let lines = text.lines().count();
-            let says_why = text.lines().take(TOP).any(|line| {
-                line.split_once(LONG_BECAUSE).is_some_and(|(_, why)| !why.trim().is_empty())
-            });
-            (lines > LONG && !says_why).then(|| {
-                let what = format!(
-                    "{lines} lines: split it, or say why in its first {TOP} lines: \
-                     `{LONG_BECAUSE}…`"
-                );
-                Finding::in_file(path, what)
-            })
-        })
-        .collect()
 }
 
 /// Settings that cannot be read: a tool that is not at hand everywhere, such as cargo-deny, would be
@@ -102,35 +71,6 @@ pub(crate) fn markers(tree: &Tree) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::tree::made_up;
-
-    fn lines(first: &str, count: usize) -> String {
-        format!("{first}\n{}", "x\n".repeat(count - 1))
-    }
-
-    #[test]
-    fn a_long_file_says_why() {
-        let bare = lines("x", LONG + 1);
-        let reason = lines("/* tidy: long because the kernel's types are generated */", 9_000);
-        let empty = lines("// tidy: long because ", LONG + 1);
-        let tree = made_up(&[
-            ("a.rs", &bare),
-            ("b.js", &empty),
-            ("run", &lines("#!/bin/sh", LONG + 1)),
-            ("vmlinux.h", &reason),
-            ("short.rs", &lines("x", LONG)),
-            ("data.csv", &bare),
-        ]);
-        let findings = long_files(&tree);
-        let paths: Vec<_> = findings.iter().map(|finding| finding.path.as_str()).collect();
-        assert_eq!(paths, ["a.rs", "b.js", "run"]);
-        assert!(findings[0].what.starts_with("601 lines"), "{}", findings[0]);
-    }
-
-    #[test]
-    fn the_reason_stands_at_the_top() {
-        let late = format!("{}// tidy: long because late\n", "x\n".repeat(LONG));
-        assert_eq!(long_files(&made_up(&[("a.rs", &late)])).len(), 1);
-    }
 
     #[test]
     fn settings_can_be_read() {
