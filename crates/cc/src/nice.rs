@@ -21,7 +21,6 @@
 use crate::controller::{Ack, Controller, Pacing};
 use crate::noise_floor::NoiseFloor;
 use crate::rtt::{Rounds, RttHistory};
-use crate::vegas;
 use crate::{Rate, Timestamp, Window, minimum_progress};
 
 mod parameters;
@@ -98,6 +97,14 @@ pub struct Nice {
     noise: NoiseFloor,
     /// Connections of this host that share the minimum progress.
     connections: u32,
+}
+
+/// Vegas' Diff = (W/min − W/observed) · min: packets of this flow in the queue, with 16 fractional bits.
+fn diff(window: u64, min_rtt: u32, observed: u32) -> u64 {
+    match observed.checked_sub(min_rtt) {
+        None | Some(0) => 0,
+        Some(queueing) => window * u64::from(queueing) / u64::from(observed),
+    }
 }
 
 impl Nice {
@@ -378,7 +385,7 @@ impl Nice {
         // Queueing below the floor is jitter, and no packet of ours.
         let quiet = self.quiet_rtt();
         let empty = quiet + delay_floor_micros;
-        let diff = if seen < empty { 0 } else { vegas::diff(self.window, quiet, seen) };
+        let diff = if seen < empty { 0 } else { diff(self.window, quiet, seen) };
         if in_slow_start {
             // The slow start itself is per ACK; it ends when the queue begins.
             if base == Base::Vegas && diff > u64::from(alpha) {

@@ -4,14 +4,6 @@ use crate::controller::{Ack, Controller, Pacing};
 use crate::nice::{Nice, NiceParameters};
 use crate::{Timestamp, Window};
 
-/// Diff = (W/min − W/observed) · min: packets of this flow in the queue, with 16 fractional bits.
-pub(crate) fn diff(window: u64, min_rtt: u32, observed: u32) -> u64 {
-    match observed.checked_sub(min_rtt) {
-        None | Some(0) => 0,
-        Some(queueing) => window * u64::from(queueing) / u64::from(observed),
-    }
-}
-
 /// Vegas(α, β): Nice without its detector and without windows below two packets.
 ///
 /// Its `observedRTT` is the mean of the round, and its slow start adds half a packet for each

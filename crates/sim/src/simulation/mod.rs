@@ -33,10 +33,10 @@ mod sources;
 
 use connection::{Connection, Connections, TimerKind};
 pub use record::{
-    Conservation, DatagramDelays, LinkSample, Sample, SourceCounters, SourceSample, Transfer,
+    Conservation, DatagramDelays, LinkSample, Sample, SourceCounters, SourceId, SourceSample,
+    Transfer,
 };
 use sources::Source;
-pub use sources::SourceId;
 
 /// What can happen. With its time it is half a cache line: to move events is a good part of all work.
 #[derive(Clone, Copy, Debug)]

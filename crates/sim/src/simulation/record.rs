@@ -5,10 +5,13 @@ use core::ops::AddAssign;
 use hdrhistogram::Histogram;
 use lull_cc::{Timestamp, Window};
 
-use super::SourceId;
 use crate::link::LinkCounters;
 use crate::tcp::{ReceiverCounters, SenderCounters};
 use crate::topology::LinkId;
+
+/// A source of traffic of a simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(pub(super) u32);
 
 /// Counts of a source of traffic since the beginning of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use core::time::Duration;
 use lull_cc::{Timestamp, Window};
 
 use super::connection::{Connection, Connections, Selective};
-use super::record::{DatagramDelays, SourceCounters, SourceSample};
+use super::record::{DatagramDelays, SourceCounters, SourceId, SourceSample};
 use super::{Event, Simulation};
 use crate::memory::bytes_of;
 use crate::packet::{Body, Ecn, Owner, Packet, TrafficClass};
@@ -18,10 +18,6 @@ use crate::topology::NoRouteError;
 use crate::traffic::datagrams::{Due, Schedule};
 use crate::traffic::documents::Requests;
 use crate::traffic::{self, Datagrams, Demand, Documents, Flow, Tcp};
-
-/// A source of traffic of a simulation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SourceId(pub(super) u32);
 
 /// There and back, as beginnings of routes.
 type Way = (u32, u32);
