@@ -12,7 +12,7 @@ use lull_cc::{NiceParameters, Timestamp};
 
 use crate::error::{Error, Result};
 use crate::info::{Phase, TcpInfo};
-use crate::options::set_rate;
+use crate::socket_options::set_rate;
 use crate::user_space::UserSpaceNice;
 
 /// A socket under control. The thread holds it weakly: it goes with the last guard.

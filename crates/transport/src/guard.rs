@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use lull_cc::NiceParameters;
 
-use crate::Carrier;
+use crate::carrier::Carrier;
 use crate::class::TrafficClass;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::info::TcpInfo;
-use crate::options::{congestion_control, set_congestion_control, set_rate};
+use crate::socket_options::{congestion_control, set_congestion_control, set_rate};
 use crate::user_space::UserSpaceNice;
 
 /// What a socket was before.

@@ -29,6 +29,7 @@
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod background;
+mod carrier;
 mod class;
 mod control;
 mod descriptors;
@@ -36,21 +37,25 @@ mod disk;
 mod error;
 mod guard;
 mod info;
+mod listener;
 mod options;
 mod recover;
+mod socket_options;
 mod sys;
 mod user_space;
 
 use std::os::fd::AsFd;
 
-pub use background::{Background, BackgroundListener};
+pub use background::Background;
+pub use carrier::Carrier;
 pub use control::controlled_sockets;
 pub use descriptors::{descriptors, raise_descriptors};
 pub use disk::set_low_disk_priority;
 pub use error::{Error, Result};
 pub use guard::Guard;
 pub use info::{Phase, TcpInfo};
-pub use options::{Carrier, Dscp, Options, Prepared};
+pub use listener::BackgroundListener;
+pub use options::{Dscp, Options, Prepared};
 pub use recover::mean_rtt_micros;
 pub use user_space::UserSpaceNice;
 

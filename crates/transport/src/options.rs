@@ -1,48 +1,26 @@
 //! What makes a socket a background one.
 
-use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use lull_cc::NiceParameters;
 use nix::errno::Errno;
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, setsockopt, socket,
-    sockopt,
-};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket};
 
+use crate::background::Background;
+use crate::carrier::Carrier;
 use crate::class::TrafficClass;
 use crate::error::{Error, Result, is_unknown_option};
 use crate::guard::{Before, Guard};
-use crate::sys;
+use crate::socket_options::{congestion_control, set_congestion_control, set_rate};
 use crate::user_space::UserSpaceNice;
-use crate::{Background, BackgroundListener};
 
 /// The congestion control under the user-space carrier: it answers losses, and every user may
 /// choose it.
 const UNDERLYING: &str = "reno";
 /// The longest name of a congestion control: the kernel's TCP_CA_NAME_MAX less the final zero.
 const LONGEST_NAME: usize = 15;
-
-/// What carries a background connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Carrier {
-    /// The kernel's `nice`, which judges each acknowledgement. Only where the socket says that it
-    /// runs it: under `lull exec`, what the cgroup has been given runs instead, whatever is set.
-    Kernel,
-    /// The same controller in a thread of this process, a few times a round-trip time.
-    UserSpace,
-}
-
-impl std::fmt::Display for Carrier {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Carrier::Kernel => "kernel",
-            Carrier::UserSpace => "user space",
-        })
-    }
-}
 
 /// The class that packets ask the network for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -185,16 +163,6 @@ impl Options {
         Ok(Background::new(stream, guard))
     }
 
-    /// Makes a listener a background one: what it accepts is in the background from its first
-    /// packet.
-    ///
-    /// # Errors
-    /// Those of [`prepare`](Self::prepare).
-    pub fn listener<L: AsFd>(&self, listener: L) -> Result<BackgroundListener<L>> {
-        let prepared = self.prepare(&listener)?;
-        Ok(BackgroundListener::new(listener, prepared))
-    }
-
     /// Connects to `address` in the background, from the handshake on.
     ///
     /// # Errors
@@ -295,16 +263,4 @@ impl Prepared {
 /// What sockets that are not TCP's answer to an option of TCP, and what is no socket at all.
 fn is_not_tcp(errno: Errno) -> bool {
     is_unknown_option(errno) || errno == Errno::ENOTSOCK
-}
-
-pub(crate) fn congestion_control(socket: BorrowedFd<'_>) -> nix::Result<OsString> {
-    getsockopt(&socket, sockopt::TcpCongestion)
-}
-
-pub(crate) fn set_congestion_control(socket: BorrowedFd<'_>, name: &str) -> nix::Result<()> {
-    setsockopt(&socket, sockopt::TcpCongestion, &OsString::from(name))
-}
-
-pub(crate) fn set_rate(socket: BorrowedFd<'_>, bytes_per_second: u64) -> Result<()> {
-    sys::set_max_pacing_rate(socket, bytes_per_second).map_err(Error::pacing)
 }

@@ -1,0 +1,73 @@
+//! Listeners whose connections are background connections.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Deref;
+use std::os::fd::AsFd;
+
+use crate::background::Background;
+use crate::carrier::Carrier;
+use crate::error::Result;
+use crate::options::{Options, Prepared};
+
+impl Options {
+    /// Makes a listener a background one: what it accepts is in the background from its first
+    /// packet.
+    ///
+    /// # Errors
+    /// Those of [`prepare`](Self::prepare).
+    pub fn listener<L: AsFd>(&self, listener: L) -> Result<BackgroundListener<L>> {
+        let prepared = self.prepare(&listener)?;
+        Ok(BackgroundListener::new(listener, prepared))
+    }
+}
+
+/// A listener whose connections are background connections.
+///
+/// With the kernel's carrier they are so however they are accepted. With the user-space carrier
+/// they start at a pace of two packets in 100 ms, and [`accept`](Self::accept) puts them under
+/// control; what is accepted from the listener itself stays at that pace.
+#[derive(Debug)]
+pub struct BackgroundListener<L> {
+    listener: L,
+    prepared: Prepared,
+}
+
+impl<L> BackgroundListener<L> {
+    pub(crate) fn new(listener: L, prepared: Prepared) -> Self {
+        BackgroundListener { listener, prepared }
+    }
+
+    /// What carries the connections.
+    pub fn carrier(&self) -> Carrier {
+        self.prepared.carrier()
+    }
+
+    /// Puts a stream that was accepted from this listener by other means under control.
+    ///
+    /// # Errors
+    /// Those of [`Options::guard`](crate::Options::guard).
+    pub fn accepted<S: AsFd>(&self, stream: S) -> Result<Background<S>> {
+        self.prepared.stream(stream)
+    }
+}
+
+impl BackgroundListener<TcpListener> {
+    /// Waits for a connection, and returns it with the address of its other end.
+    ///
+    /// # Errors
+    /// Those of [`TcpListener::accept`], and as an [`io::Error`] those of
+    /// [`Options::guard`](crate::Options::guard).
+    pub fn accept(&self) -> io::Result<(Background<TcpStream>, SocketAddr)> {
+        let (stream, address) = self.listener.accept()?;
+        Ok((self.accepted(stream)?, address))
+    }
+}
+
+impl<L> Deref for BackgroundListener<L> {
+    type Target = L;
+
+    fn deref(&self) -> &L {
+        &self.listener
+    }
+}
