@@ -46,7 +46,7 @@ pub enum Dscp {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    congestion_control: String,
+    congestion_control: Option<String>,
     carrier: Option<Carrier>,
     dscp: Dscp,
     parameters: NiceParameters,
@@ -55,7 +55,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            congestion_control: "nice".to_owned(),
+            congestion_control: None,
             carrier: None,
             dscp: Dscp::Le,
             parameters: NiceParameters::refined(),
@@ -64,15 +64,16 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The kernel's `nice` if it is there, else control from user space; packets marked as lower
+    /// The kernel's `lull` if it is there, then its `nice`, then Nice from user space; packets marked as lower
     /// effort.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The name under which `lull kernel load` has registered Nice; `nice` by default.
+    /// The name of the kernel's congestion control, as `lull kernel load` has registered it. Without a name,
+    /// `lull` is tried, and then `nice`.
     pub fn congestion_control(mut self, name: impl Into<String>) -> Self {
-        self.congestion_control = name.into();
+        self.congestion_control = Some(name.into());
         self
     }
 
@@ -187,29 +188,28 @@ impl Options {
         }
     }
 
+    /// Names of the kernel's congestion controls, the best one first.
+    fn names(&self) -> Vec<&str> {
+        self.congestion_control.as_deref().map_or_else(|| vec!["lull", "nice"], |name| vec![name])
+    }
+
     /// Chooses the carrier and sets the congestion control that belongs to it.
     fn choose(&self, socket: BorrowedFd<'_>) -> Result<Carrier> {
-        let name = &self.congestion_control;
-        if name.is_empty() || name.len() > LONGEST_NAME {
-            return Err(Error::BadName { name: name.clone() });
+        let names = self.names();
+        if let Some(name) = names.iter().find(|name| name.is_empty() || name.len() > LONGEST_NAME) {
+            return Err(Error::BadName { name: (*name).to_owned() });
         }
         if self.carrier != Some(Carrier::UserSpace) {
-            match set_congestion_control(socket, name).and_then(|()| congestion_control(socket)) {
-                Ok(runs) if runs == name.as_str() => return Ok(Carrier::Kernel),
-                // The hooks of `lull exec` let the call succeed and set what the cgroup has been
-                // given. That may yield or not; a pace above it does.
-                Ok(runs) if self.carrier.is_some() => {
-                    let runs = runs.to_string_lossy().into_owned();
-                    return Err(Error::Overruled { name: name.clone(), runs });
+            let mut failed = None;
+            for name in names {
+                match give_kernel_control(socket, name) {
+                    Ok(()) => return Ok(Carrier::Kernel),
+                    Err(Error::NotTcp) => return Err(Error::NotTcp),
+                    Err(error) => failed = failed.or(Some(error)),
                 }
-                Ok(_) => {}
-                Err(errno) if is_not_tcp(errno) => return Err(Error::NotTcp),
-                // Not registered, or only for processes with CAP_NET_ADMIN.
-                Err(errno) if self.carrier.is_some() => {
-                    let source = io::Error::from(errno);
-                    return Err(Error::NoKernelCarrier { name: name.clone(), source });
-                }
-                Err(_) => {}
+            }
+            if let (Some(error), true) = (failed, self.carrier.is_some()) {
+                return Err(error);
             }
         }
         match set_congestion_control(socket, UNDERLYING) {
@@ -257,6 +257,24 @@ impl Prepared {
     pub fn stream<S: AsFd>(&self, stream: S) -> Result<Background<S>> {
         let guard = self.guard(&stream)?;
         Ok(Background::new(stream, guard))
+    }
+}
+
+/// Gives a congestion control of the kernel to a socket.
+fn give_kernel_control(socket: BorrowedFd<'_>, name: &str) -> Result<()> {
+    match set_congestion_control(socket, name).and_then(|()| congestion_control(socket)) {
+        Ok(runs) if runs == name => Ok(()),
+        // The hooks of `lull exec` let the call succeed and set what the cgroup has been
+        // given. That may yield or not; a pace above it does.
+        Ok(runs) => {
+            let runs = runs.to_string_lossy().into_owned();
+            Err(Error::Overruled { name: name.to_owned(), runs })
+        }
+        Err(errno) if is_not_tcp(errno) => Err(Error::NotTcp),
+        // Not registered, or only for processes with CAP_NET_ADMIN.
+        Err(errno) => {
+            Err(Error::NoKernelCarrier { name: name.to_owned(), source: io::Error::from(errno) })
+        }
     }
 }
 
