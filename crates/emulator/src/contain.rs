@@ -28,6 +28,8 @@ use super::{Emulator, Error, sys};
 /// `CAP_NET_ADMIN` and `CAP_SYS_ADMIN` of capabilities(7).
 const NETWORK_CAPABILITIES: u64 = 1 << 12 | 1 << 21;
 
+/// The exit code if the emulator itself fails; `env`, `timeout` and `nohup` use the same.
+pub(super) const FAILED: u8 = 125;
 /// What a shell reports of a program that a signal ended: 128 and the signal's number.
 const SIGNALLED: i32 = 128;
 
@@ -89,7 +91,7 @@ pub fn contain(signals: Signals, body: impl FnOnce(&Container) -> u8) -> Result<
                 Ok(()) => body(&Container { _private: () }),
                 Err(error) => {
                     eprintln!("lull: {}", chain(&error));
-                    super::session::FAILED
+                    FAILED
                 }
             });
             // A panic has been printed; 101 is what it makes of an ordinary process.

@@ -11,13 +11,11 @@ use lull_cc::{Bytes, Rate};
 use nix::unistd::Pid;
 use serde::Serialize;
 
-use super::contain::{Container, Signals, Supervisor, chain};
+use super::contain::{Container, FAILED, Signals, Supervisor, chain};
 use super::statistics::{Counts, DirectionStatistics, LinkDescription, Record, Spread};
 use super::{Emulator, Error, Host, Topology, contain};
 use crate::provenance::{Origin, Program};
 
-/// The exit code if the emulator itself fails; `env`, `timeout` and `nohup` use the same.
-pub(super) const FAILED: u8 = 125;
 /// The exit code if the program is there and cannot be run, as shells have it.
 const NOT_EXECUTABLE: u8 = 126;
 /// The exit code if there is no such program, as shells have it.
