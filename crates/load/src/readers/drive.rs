@@ -1,7 +1,6 @@
 //! Threads that read when a read is due.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-
+use super::mount::{Mount, STEP, system};
 use super::write::begin_to_write;
 use super::{File, History, Load, Progress, Read, ReadersError, Seen, Source};
 use crate::mounted::Root;
@@ -19,19 +17,11 @@ use crate::numbered::{self, NOBODYS};
 
 /// How long mounts may take to be there, and to answer.
 const GATHERING: Duration = Duration::from_secs(60);
-/// How often is looked whether something has happened.
-pub(super) const STEP: Duration = Duration::from_millis(20);
 /// Threads that are there at the beginning: one that has to be made takes some time of its read's.
 const AT_ONCE: usize = 8;
-/// How often a file is opened that is written faster than it comes.
-const TRIES: usize = 8;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(super) fn system(what: &'static str) -> impl Fn(io::Error) -> ReadersError {
-    move |source| ReadersError::System { what, source }
 }
 
 /// Mounts, or a folder, that answer.
@@ -40,71 +30,6 @@ pub struct Readers {
     mounts: Vec<Mount>,
     /// Whether all files were there: then one that is not is something that was seen.
     all_there: bool,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Mount {
-    folder: PathBuf,
-    root: Arc<Root>,
-}
-
-impl Mount {
-    /// Whatever is in a folder now.
-    pub(super) fn hold(folder: &Path) -> Result<Self, ReadersError> {
-        let root = Root::hold(folder);
-        let folder = folder.to_owned();
-        match root {
-            Ok(root) => Ok(Mount { folder, root: Arc::new(root) }),
-            Err(source) => Err(ReadersError::Folder { folder, source }),
-        }
-    }
-
-    /// Reads a file, but waits no longer than until then: a replica that has not heard of its origin lets
-    /// reads wait.
-    pub(super) fn look(&self, name: &str, until: Instant) -> Result<Vec<u8>, ReadersError> {
-        let (told, answered) = channel();
-        let (reader, name) = (self.clone(), name.to_owned());
-        let look = move || drop(told.send(reader.read(&name)));
-        thread::Builder::new().spawn(look).map_err(system("starting a thread"))?;
-        match answered.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(read) => read,
-            Err(_) => Err(ReadersError::Silent(self.folder.clone())),
-        }
-    }
-
-    /// Looks whether the first version of a file is there.
-    fn has_first(&self, load: &Load, number: usize, until: Instant) -> Result<(), ReadersError> {
-        let File { name, bytes } = &load.files[number];
-        let read = self.look(name, until)?;
-        match numbered::number_of(&read, |_| *bytes) == Some(load.first_body(number)) {
-            true => Ok(()),
-            false => {
-                let (name, folder) = (name.clone(), self.folder.clone());
-                Err(ReadersError::Version { name, folder })
-            }
-        }
-    }
-
-    /// Reads a whole file as any program does.
-    fn read(&self, name: &str) -> Result<Vec<u8>, ReadersError> {
-        let path = self.root.path(name);
-        let mut read = fs::read(&path);
-        for _ in 1..TRIES {
-            // It was overwritten before its body had come: there is a newer one.
-            let stale = read.as_ref().is_err_and(|error| {
-                error.raw_os_error().map(Errno::from_raw) == Some(Errno::ESTALE)
-            });
-            if !stale {
-                break;
-            }
-            read = fs::read(&path);
-        }
-        read.map_err(|source| ReadersError::Read {
-            mount: self.folder.clone(),
-            name: name.to_owned(),
-            source,
-        })
-    }
 }
 
 impl Readers {
@@ -147,7 +72,7 @@ impl Readers {
     fn mounted(folder: &Path, until: Instant) -> Result<Mount, ReadersError> {
         loop {
             match Root::open(folder) {
-                Ok(root) => return Ok(Mount { folder: folder.to_owned(), root: Arc::new(root) }),
+                Ok(root) => return Ok(Mount::new(folder, root)),
                 Err(_) if Instant::now() < until => thread::sleep(STEP),
                 Err(_) => return Err(ReadersError::NotMounted(folder.to_owned())),
             }
@@ -312,6 +237,8 @@ impl Desk {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

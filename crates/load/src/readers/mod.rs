@@ -13,6 +13,7 @@
 mod arrivals;
 mod drive;
 mod edits;
+mod mount;
 mod tally;
 mod write;
 

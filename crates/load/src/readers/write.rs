@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::drive::{Mount, STEP, system};
+use super::mount::{Mount, STEP, system};
 use super::{File, Load, Origin, ReadersError, Source, Written};
 use crate::asking::{Asked, Client, block_on};
 use crate::numbered::{self, SHORTEST};

@@ -53,14 +53,26 @@ impl std::fmt::Display for Server {
     }
 }
 
-impl std::str::FromStr for Server {
-    type Err = String;
+/// A text that is no server to replay against.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// It is no URL of a server.
+    #[error("'{0}' is no server: write http://HOST or http://HOST:PORT")]
+    Form(String),
+    /// It needs TLS.
+    #[error("'{0}': only http:// is replayed; name the port behind TLS")]
+    Tls(String),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is no server: write http://HOST or http://HOST:PORT");
+impl std::str::FromStr for Server {
+    type Err = ServerError;
+
+    fn from_str(text: &str) -> Result<Self, ServerError> {
+        let wrong = || ServerError::Form(text.to_owned());
         let uri: http::Uri = text.parse().map_err(|_| wrong())?;
         if uri.scheme_str() == Some("https") {
-            return Err(format!("'{text}': only http:// is replayed; name the port behind TLS"));
+            return Err(ServerError::Tls(text.to_owned()));
         }
         let is_bare = uri.path() == "/" && uri.query().is_none();
         match (uri.scheme_str(), uri.host()) {
@@ -207,7 +219,7 @@ mod tests {
             ("site", None),
             ("", None),
         ] {
-            let server: Result<Server, String> = text.parse();
+            let server: Result<Server, ServerError> = text.parse();
             let found = server.as_ref().ok().map(Server::authority);
             assert_eq!(found.as_deref(), authority, "{text}: {server:?}");
         }

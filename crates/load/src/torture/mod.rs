@@ -182,8 +182,12 @@ pub trait Watch {
     /// What the history shows, by the log in the store of the origin, which does not run any more.
     ///
     /// # Errors
-    /// If there is no log to judge by, in words.
-    fn judge(&mut self, history: &History, store: &Path) -> Result<Judgement, String>;
+    /// If there is no log to judge by.
+    fn judge(
+        &mut self,
+        history: &History,
+        store: &Path,
+    ) -> Result<Judgement, Box<dyn std::error::Error + Send + Sync>>;
 
     /// The results.
     ///
@@ -223,7 +227,7 @@ impl Torture {
         let mut history = site.torture(self, |progress| watch.progress(progress))?;
         let judged = watch.judge(&history, &site.recovered_store()?);
         let judgement = judged.unwrap_or_else(|why| {
-            history.failures.push(why);
+            history.failures.push(chain(&*why));
             Judgement::default()
         });
         // One that was cut short has said why.

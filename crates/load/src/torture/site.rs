@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::thread::{self, ScopedJoinHandle};
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use lull_cc::Rate;
@@ -12,7 +12,7 @@ use nix::mount::{MsFlags, mount};
 use super::clients::{self, Shared};
 use super::daemon::{Clock, Daemon, Program};
 use super::disk::LabDisk;
-use super::history::{Bounds, Fault, Happened, History, Read, SINGLES, TOGETHER, Write};
+use super::history::{Bounds, Fault, Happened, History, Read, SINGLES, Skews, TOGETHER, Write};
 use super::schedule::{Planned, Rounds, Schedule};
 use super::{Progress, Sabotage, Torture, TortureError};
 use crate::asking::{Client, block_on};
@@ -149,6 +149,92 @@ fn topology() -> Topology {
     Topology { right: REPLICAS.len(), urgent: false, ..Topology::symmetric(link) }
 }
 
+/// Waits until the time is over, or until something has ended the run.
+fn run_for(shared: &Shared, from: Duration, length: Duration, mut tell: impl FnMut(Progress)) {
+    while !shared.has_ended() {
+        let elapsed = shared.now() - from;
+        let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
+        let (reads, writes) = (count(&shared.reads), count(&shared.writes));
+        tell(Progress { elapsed, reads, writes, faults: count(&shared.faults) });
+        if elapsed >= length {
+            shared.end();
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// What clients work with. The first host is the origin's.
+#[derive(Clone, Copy)]
+struct Clients<'a> {
+    shared: &'a Shared,
+    program: &'a Program,
+    hosts: &'a [Host],
+    mounts: &'a [PathBuf],
+    publish: &'a Path,
+    store: &'a Path,
+}
+
+/// What a thread of a client comes to.
+type Work<'scope, T> = ScopedJoinHandle<'scope, std::io::Result<T>>;
+
+/// Clients that run.
+struct Running<'scope> {
+    writing: Vec<Work<'scope, Vec<Write>>>,
+    publishing: Work<'scope, Vec<Write>>,
+    reading: Vec<Work<'scope, Vec<Read>>>,
+    looking: Vec<ScopedJoinHandle<'scope, Vec<Read>>>,
+    asking: Work<'scope, Skews>,
+}
+
+impl<'scope> Clients<'scope> {
+    fn start(self, scope: &'scope Scope<'scope, '_>) -> Running<'scope> {
+        let Clients { shared, program, hosts, mounts, publish, store } = self;
+        let (origin, replicas) = (&hosts[0], &hosts[1..]);
+        let writing = (0..WRITERS).map(|client| {
+            let work = clients::write(shared, origin, WRITES, TOKEN, client);
+            scope.spawn(move || block_on(work))
+        });
+        let reading = (0..SESSIONS).map(|session| {
+            let work = clients::read(shared, replicas, READS, 10 + session);
+            scope.spawn(move || block_on(work))
+        });
+        let looking = (0..LOOKERS * mounts.len() as u64).map(|client| {
+            let replica = client % mounts.len() as u64;
+            let folder = &mounts[replica as usize];
+            let session = MOUNTS + replica as u32;
+            scope.spawn(move || clients::look(shared, folder, session, replica as u8, 100 + client))
+        });
+        Running {
+            writing: writing.collect(),
+            publishing: scope.spawn(move || {
+                let store = store.to_string_lossy();
+                clients::publish(shared, program, origin, publish, &store, 50)
+            }),
+            reading: reading.collect(),
+            looking: looking.collect(),
+            asking: scope
+                .spawn(move || block_on(clients::ask_for_skews(shared, replicas, READS, MAX_SKEW))),
+        }
+    }
+}
+
+impl Running<'_> {
+    fn join(self, history: &mut History) -> Result<(), TortureError> {
+        let client = system("running a client");
+        for one in self.writing.into_iter().chain([self.publishing]) {
+            history.writes.extend(joined(one).map_err(&client)?);
+        }
+        for one in self.reading {
+            history.reads.extend(joined(one).map_err(&client)?);
+        }
+        for one in self.looking {
+            history.reads.extend(joined(one));
+        }
+        history.skews = joined(self.asking).map_err(&client)?;
+        Ok(())
+    }
+}
+
 impl Site {
     /// Builds everything, and starts it when it is on the disks.
     pub(super) fn build(place: &Place, torture: &Torture) -> Result<Self, TortureError> {
@@ -218,82 +304,34 @@ impl Site {
     pub(super) fn torture(
         &mut self,
         torture: &Torture,
-        mut tell: impl FnMut(Progress),
+        tell: impl FnMut(Progress),
     ) -> Result<History, TortureError> {
         let mut history = History {
             bounds: REPLICAS.iter().map(|kind| kind.bounds).collect(),
             ..History::default()
         };
         let hosts: Vec<Host> = self.emulator.hosts().to_vec();
-        let (origin, replicas) = (&hosts[0], &hosts[1..]);
-        let (shared, program, emulator) = (&self.shared, &self.program, &self.emulator);
-        let (publish, store) = (&self.publish, self.store.to_string_lossy());
-        let store = &*store;
-        let from = shared.now();
+        let Site { machines, emulator, program, shared, mounts, publish, store } = self;
         let rounds = Rounds::of(torture.length);
+        let from = shared.now();
         thread::scope(|scope| {
-            let keeping: Vec<_> = self
-                .machines
+            let (shared, program, emulator) = (&*shared, &*program, &*emulator);
+            let keeping: Vec<_> = machines
                 .iter_mut()
                 .map(|machine| {
                     let schedule = Schedule::new(shared.seed, machine.number);
                     scope.spawn(move || keep(machine, schedule, rounds, shared, program, emulator))
                 })
                 .collect();
-            let writing: Vec<_> = (0..WRITERS)
-                .map(|client| {
-                    let work = clients::write(shared, origin, WRITES, TOKEN, client);
-                    scope.spawn(move || block_on(work))
-                })
-                .collect();
-            let publishing =
-                scope.spawn(move || clients::publish(shared, program, origin, publish, store, 50));
-            let reading: Vec<_> = (0..SESSIONS)
-                .map(|session| {
-                    let work = clients::read(shared, replicas, READS, 10 + session);
-                    scope.spawn(move || block_on(work))
-                })
-                .collect();
-            let looking: Vec<_> = (0..LOOKERS * self.mounts.len() as u64)
-                .map(|client| {
-                    let replica = client % self.mounts.len() as u64;
-                    let folder = &self.mounts[replica as usize];
-                    let session = MOUNTS + replica as u32;
-                    scope.spawn(move || {
-                        clients::look(shared, folder, session, replica as u8, 100 + client)
-                    })
-                })
-                .collect();
-            let asking = scope
-                .spawn(move || block_on(clients::ask_for_skews(shared, replicas, READS, MAX_SKEW)));
-            while !shared.has_ended() {
-                let elapsed = shared.now() - from;
-                let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
-                let (reads, writes) = (count(&shared.reads), count(&shared.writes));
-                tell(Progress { elapsed, reads, writes, faults: count(&shared.faults) });
-                if elapsed >= torture.length {
-                    shared.end();
-                }
-                thread::sleep(Duration::from_millis(200));
-            }
+            let clients = Clients { shared, program, hosts: &hosts, mounts, publish, store };
+            let clients = clients.start(scope);
+            run_for(shared, from, torture.length, tell);
             for one in keeping {
                 let (faults, failure) = joined(one);
                 history.faults.extend(faults);
                 history.failures.extend(failure.map(|error| lull_emulator::chain(&error)));
             }
-            let client = system("running a client");
-            for one in writing {
-                history.writes.extend(joined(one).map_err(&client)?);
-            }
-            history.writes.extend(joined(publishing).map_err(&client)?);
-            for one in reading {
-                history.reads.extend(joined(one).map_err(&client)?);
-            }
-            for one in looking {
-                history.reads.extend(joined(one));
-            }
-            history.skews = joined(asking).map_err(&client)?;
-            Ok::<_, TortureError>(())
+            clients.join(&mut history)
         })?;
         history.last_reads = history.reads.len();
         if history.failures.is_empty() {

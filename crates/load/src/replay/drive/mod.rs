@@ -504,30 +504,14 @@ impl<'a> Replay<'a> {
             }
             Ended::Fetch(serial) => {
                 // What was stopped may have come all the same.
-                if !seat.ends(serial) {
-                    self.effects = effects;
-                    return Ok(());
+                if seat.ends(serial) {
+                    seat.ahead.end(connection);
+                    self.take_fetched(client, now, good, &mut effects);
                 }
-                seat.ahead.end(connection);
-                // A refusal to fetch ahead (204) is no copy.
-                let bytes = good.filter(|answer| answer.status == 200).map(|answer| answer.bytes);
-                let ahead = &mut self.tally.report.ahead;
-                *(if bytes.is_some() { &mut ahead.fetched } else { &mut ahead.failed }) += 1;
-                seat.client.fetched(now, bytes, &mut effects);
             }
             Ended::Hints(number) => {
                 seat.demand.end(connection);
-                let read = good
-                    .and_then(|answer| hints::advice(&answer.body, &mut self.trace.documents, now));
-                if let Some((advice, mark)) = read {
-                    seat.mark = Some(mark);
-                    self.tally.report.ahead.lists += u64::from(!advice.list.is_empty());
-                    seat.client.advise(now, number, advice, &mut effects);
-                } else if let Some(status) = status {
-                    let server = self.settings.to.to_string();
-                    let why = format!("{} is answered with {status}", hints::PATH);
-                    return Err(ReplayError::NoHints { server, why });
-                }
+                self.take_hints(client, now, number, answer.as_ref(), &mut effects)?;
             }
             Ended::Look(serial) => {
                 if seat.ends(serial) {
@@ -541,6 +525,46 @@ impl<'a> Replay<'a> {
             Ended::Probe { .. } => {}
         }
         self.carry_out(client, effects);
+        Ok(())
+    }
+
+    /// Takes what a fetch ahead came to.
+    fn take_fetched(
+        &mut self,
+        client: u32,
+        now: Duration,
+        good: Option<&Answer>,
+        effects: &mut Vec<Effect>,
+    ) {
+        // A refusal to fetch ahead (204) is no copy.
+        let bytes = good.filter(|answer| answer.status == 200).map(|answer| answer.bytes);
+        let ahead = &mut self.tally.report.ahead;
+        *(if bytes.is_some() { &mut ahead.fetched } else { &mut ahead.failed }) += 1;
+        self.seats[client as usize].client.fetched(now, bytes, effects);
+    }
+
+    /// Takes a list of hints. A server that answers with something else has none.
+    fn take_hints(
+        &mut self,
+        client: u32,
+        now: Duration,
+        number: u64,
+        answer: Option<&Answer>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), ReplayError> {
+        let Some(answer) = answer else { return Ok(()) };
+        let is_good = answer.status < FAILED;
+        let read =
+            is_good.then(|| hints::advice(&answer.body, &mut self.trace.documents, now)).flatten();
+        let Some((advice, mark)) = read else {
+            let server = self.settings.to.to_string();
+            let why = format!("{} is answered with {}", hints::PATH, answer.status);
+            return Err(ReplayError::NoHints { server, why });
+        };
+        let seat = &mut self.seats[client as usize];
+        seat.mark = Some(mark);
+        self.tally.report.ahead.lists += u64::from(!advice.list.is_empty());
+        seat.client.advise(now, number, advice, effects);
         Ok(())
     }
 

@@ -1,0 +1,97 @@
+//! A mount of a replica, or a folder, in which files are read.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use super::{File, Load, ReadersError};
+use crate::mounted::Root;
+use crate::numbered;
+
+/// How often is looked whether something has happened.
+pub(super) const STEP: Duration = Duration::from_millis(20);
+/// How often a file is opened that is written faster than it comes.
+const TRIES: usize = 8;
+
+pub(super) fn system(what: &'static str) -> impl Fn(io::Error) -> ReadersError {
+    move |source| ReadersError::System { what, source }
+}
+
+/// A mount, or a folder, that answers.
+#[derive(Clone, Debug)]
+pub(super) struct Mount {
+    folder: PathBuf,
+    root: Arc<Root>,
+}
+
+impl Mount {
+    pub(super) fn new(folder: &Path, root: Root) -> Self {
+        Mount { folder: folder.to_owned(), root: Arc::new(root) }
+    }
+
+    /// Whatever is in a folder now.
+    pub(super) fn hold(folder: &Path) -> Result<Self, ReadersError> {
+        match Root::hold(folder) {
+            Ok(root) => Ok(Mount::new(folder, root)),
+            Err(source) => Err(ReadersError::Folder { folder: folder.to_owned(), source }),
+        }
+    }
+
+    /// Reads a file, but waits no longer than until then: a replica that has not heard of its origin lets
+    /// reads wait.
+    pub(super) fn look(&self, name: &str, until: Instant) -> Result<Vec<u8>, ReadersError> {
+        let (told, answered) = channel();
+        let (reader, name) = (self.clone(), name.to_owned());
+        let look = move || drop(told.send(reader.read(&name)));
+        thread::Builder::new().spawn(look).map_err(system("starting a thread"))?;
+        match answered.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(read) => read,
+            Err(_) => Err(ReadersError::Silent(self.folder.clone())),
+        }
+    }
+
+    /// Looks whether the first version of a file is there.
+    pub(super) fn has_first(
+        &self,
+        load: &Load,
+        number: usize,
+        until: Instant,
+    ) -> Result<(), ReadersError> {
+        let File { name, bytes } = &load.files[number];
+        let read = self.look(name, until)?;
+        match numbered::number_of(&read, |_| *bytes) == Some(load.first_body(number)) {
+            true => Ok(()),
+            false => {
+                let (name, folder) = (name.clone(), self.folder.clone());
+                Err(ReadersError::Version { name, folder })
+            }
+        }
+    }
+
+    /// Reads a whole file as any program does.
+    pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, ReadersError> {
+        let path = self.root.path(name);
+        let mut read = fs::read(&path);
+        for _ in 1..TRIES {
+            // It was overwritten before its body had come: there is a newer one.
+            let stale = read.as_ref().is_err_and(|error| {
+                error.raw_os_error().map(Errno::from_raw) == Some(Errno::ESTALE)
+            });
+            if !stale {
+                break;
+            }
+            read = fs::read(&path);
+        }
+        read.map_err(|source| ReadersError::Read {
+            mount: self.folder.clone(),
+            name: name.to_owned(),
+            source,
+        })
+    }
+}
