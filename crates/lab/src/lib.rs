@@ -11,5 +11,6 @@ pub mod report;
 pub mod run;
 pub mod score;
 mod simulate;
+mod statistics;
 
 pub use simulate::SimulateError;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use lull_lab::plan::{Plan, Selection};
-use lull_lab::record::{CellRecord, GroupRecord, Header, Line, PhaseRecord, Program, Recorder};
+use lull_lab::record::{CellRecord, GroupRecord, Line, PhaseRecord, Program, Recorder};
 use lull_lab::run::record_path;
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ impl Bench {
         let plan = Plan::parse("mini.toml", PLAN, false).unwrap();
         let path = record_path(&bench.path("report"), &plan);
         let mut recorder = Recorder::open(&path).unwrap();
-        let header = Header::new(&Program::default(), 1, &plan);
+        let header = plan.header(&Program::default(), 1);
         recorder.write(&Line::Header(header)).unwrap();
         for (cell, goodput) in plan.cells(&Selection::default(), 1).unwrap().iter().zip(goodputs) {
             let group = GroupRecord { goodput_mbit: *goodput, ..GroupRecord::default() };

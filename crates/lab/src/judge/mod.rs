@@ -1,19 +1,21 @@
 //! Verdicts: what the cells of a plan show, held against what the plan demands.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::plan::{Axis, Check, Expression, Of, Plan};
+use crate::plan::{Axis, Expression, ExpressionError, Plan};
 use crate::record::{CellRecord, combination};
+use crate::statistics::{mean, median};
 
 mod interval;
 mod table;
+mod verdict;
 
 pub(crate) use interval::half_width;
-use interval::slope;
 pub use table::{Column, Table, TableRow, number};
+use verdict::verdict;
 
 /// What a plan's cells show.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -196,8 +198,8 @@ impl Row {
 }
 
 /// Whether a cell is among those that an expression selects.
-fn is_selected(only: Option<&Expression>, quantities: &Value) -> Result<bool, String> {
-    only.map_or(Ok(true), |only| only.holds(quantities).map_err(|error| error.to_string()))
+fn is_selected(only: Option<&Expression>, quantities: &Value) -> Result<bool, ExpressionError> {
+    only.map_or(Ok(true), |only| only.holds(quantities))
 }
 
 /// Each cell's quantities with the plan's metrics among them.
@@ -258,7 +260,7 @@ fn quantify<'a>(
                         quantities["metric"][&metric.name] = value.into();
                         found = true;
                     }
-                    Err(error) => why = Some(error.to_string()),
+                    Err(error) => why = Some(error),
                 },
                 Err(error) => why = Some(error),
             }
@@ -306,265 +308,6 @@ fn rows(plan: &Plan, cells: &[Quantified<'_>]) -> Vec<Row> {
             row
         })
         .collect()
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-/// The middle value, or the mean of the two in the middle.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(sorted[middle]),
-        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
-    }
-}
-
-/// What a cell contributes to a check.
-struct Part {
-    value: f64,
-    per: f64,
-    bound: f64,
-    limit: Option<f64>,
-    /// Its value of the axis that a slope is over.
-    place: Option<f64>,
-}
-
-/// The means over the repetitions of each combination; `parts` are the values and what they are
-/// divided by.
-fn averaged(
-    all: &[Judged],
-    parts: &[(f64, f64)],
-    judged: impl Fn(&str, f64, f64) -> Judged,
-) -> Vec<Judged> {
-    let mut combinations: BTreeMap<&str, [Vec<f64>; 3]> = BTreeMap::new();
-    for (one, (value, per)) in all.iter().zip(parts) {
-        let sums = combinations.entry(combination(&one.key)).or_default();
-        for (sums, value) in sums.iter_mut().zip([*value, *per, one.bound]) {
-            sums.push(value);
-        }
-    }
-    let averaged = combinations.iter().filter_map(|(key, [values, pers, bounds])| {
-        Some(judged(key, mean(values)? / mean(pers)?, mean(bounds)?))
-    });
-    averaged.collect()
-}
-
-/// What a slope over an axis is of: a cell's key without its repetition and its value of the axis.
-fn over(axis: &str, key: &str) -> String {
-    let of_axis = |word: &&str| word.split_once('=').is_some_and(|(name, _)| name == axis);
-    let others = combination(key).split(' ').filter(|word| !of_axis(word) && !word.is_empty());
-    ["over", axis].into_iter().chain(others).collect::<Vec<_>>().join(" ")
-}
-
-/// How much the value rises each time that an axis doubles; `places` are the cells' values of it.
-fn slopes(
-    all: &[Judged],
-    axis: &str,
-    places: &[f64],
-    judged: impl Fn(&str, f64, f64) -> Judged,
-) -> Vec<Judged> {
-    let mut combinations: BTreeMap<String, Vec<(f64, &Judged)>> = BTreeMap::new();
-    for (one, place) in all.iter().zip(places) {
-        combinations.entry(over(axis, &one.key)).or_default().push((place.log2(), one));
-    }
-    let slopes = combinations.iter().filter_map(|(key, cells)| {
-        let points: Vec<_> = cells.iter().map(|(place, one)| (*place, one.value)).collect();
-        let bounds: Vec<_> = cells.iter().map(|(_, one)| one.bound).collect();
-        let (slope, half) = slope(&points)?;
-        let one = judged(key, slope, mean(&bounds)?);
-        Some(Judged { half_width: Some(half), margin: one.margin + half, ..one })
-    });
-    slopes.collect()
-}
-
-/// The mean of each combination, held against the bound by the harsher end of its interval; and the
-/// combinations that have none, as they have one value only.
-fn sure(all: &[Judged], judged: impl Fn(&str, f64, f64) -> Judged) -> (Vec<Judged>, Vec<String>) {
-    let mut combinations: BTreeMap<&str, [Vec<f64>; 2]> = BTreeMap::new();
-    for one in all {
-        let [values, bounds] = combinations.entry(combination(&one.key)).or_default();
-        values.push(one.value);
-        bounds.push(one.bound);
-    }
-    let (mut means, mut unsure) = (Vec::new(), Vec::new());
-    for (key, [values, bounds]) in combinations {
-        match half_width(&values).zip(mean(&values)).zip(mean(&bounds)) {
-            Some(((half, mean), bound)) => {
-                let one = judged(key, mean, bound);
-                means.push(Judged { half_width: Some(half), margin: one.margin - half, ..one });
-            }
-            None => unsure.push(key.to_owned()),
-        }
-    }
-    (means, unsure)
-}
-
-/// The check's verdict, and the keys of the cells that miss what is demanded.
-fn verdict(
-    check: &Check,
-    cells: &[Quantified<'_>],
-    without_value: &mut Vec<String>,
-) -> (Verdict, BTreeSet<String>) {
-    let (demand, is_least) = match (&check.at_least, &check.at_most) {
-        (Some(demand), _) => (demand, true),
-        (None, Some(demand)) => (demand, false),
-        (None, None) => unreachable!("plans are checked when they are read"),
-    };
-    let limit = if is_least { &check.never_below } else { &check.never_above };
-    let judged = |key: &str, value: f64, bound: f64| {
-        let margin = if is_least { value - bound } else { bound - value };
-        Judged { key: key.to_owned(), value, half_width: None, bound, margin }
-    };
-    let mut judgements = Vec::new();
-    let mut parts = Vec::new();
-    let mut places = Vec::new();
-    let mut beyond = Vec::new();
-    let mut lacking = Vec::new();
-    let mut why_not = None;
-    let mut unsure = Vec::new();
-    for Quantified { cell, quantities } in cells {
-        let evaluate = || -> Result<Vec<Part>, String> {
-            if !is_selected(check.only.as_ref(), quantities)? {
-                return Ok(Vec::new());
-            }
-            let number =
-                |expression: &Expression| expression.number(quantities).map_err(|e| e.to_string());
-            let limit = limit.as_ref().map(number).transpose()?;
-            let per = check.per.as_ref().map_or(Ok(1.0), number)?;
-            let values = match check.of {
-                Of::Sure => check.value.numbers(quantities).map_err(|e| e.to_string())?,
-                _ => vec![number(&check.value)?],
-            };
-            let bound = number(demand)?;
-            let place = check.over.as_ref().and_then(|axis| cell.values.get(axis)?.as_f64());
-            if let Some(place) = place.filter(|place| *place <= 0.0) {
-                return Err(format!("{place} cannot be doubled"));
-            }
-            let part = |value: f64| match (value / per).is_finite() {
-                true => Ok(Part { value, per, bound, limit, place }),
-                false => Err(format!("{value} cannot be divided by {per}")),
-            };
-            values.into_iter().map(part).collect()
-        };
-        match evaluate() {
-            Ok(found) => {
-                for Part { value, per, bound, limit, place } in found {
-                    parts.push((value, per));
-                    places.extend(place);
-                    let value = value / per;
-                    judgements.push(judged(&cell.key, value, bound));
-                    let limit = limit.map(|limit| judged(&cell.key, value, limit));
-                    beyond.extend(limit.filter(|limit| limit.margin < 0.0));
-                }
-            }
-            Err(error) => {
-                lacking.push(cell.key.as_str());
-                why_not = Some(error);
-            }
-        }
-    }
-    if let (true, Some(why)) = (judgements.is_empty(), &why_not) {
-        without_value.push(format!("check '{}': {why}", check.name));
-    }
-    let summary = match check.of {
-        Of::Each => None,
-        Of::Combination => {
-            judgements = averaged(&judgements, &parts, judged);
-            None
-        }
-        Of::Slope => {
-            let axis = check.over.as_deref().expect("plans are checked when they are read");
-            judgements = slopes(&judgements, axis, &places, judged);
-            None
-        }
-        Of::Sure => {
-            (judgements, unsure) = sure(&judgements, judged);
-            None
-        }
-        Of::Mean => Some(("mean", mean as fn(&[f64]) -> Option<f64>)),
-        Of::Median => Some(("median", median as fn(&[f64]) -> Option<f64>)),
-    };
-    if let Some((name, summarise)) = summary {
-        let (values, pers): (Vec<f64>, Vec<f64>) = parts.into_iter().unzip();
-        let bounds: Vec<f64> = judgements.iter().map(|one| one.bound).collect();
-        let key = format!("{name} of {}", values.len());
-        let value = summarise(&values).zip(summarise(&pers)).map(|(value, per)| value / per);
-        let one = value.zip(mean(&bounds));
-        judgements = one.map(|(value, bound)| judged(&key, value, bound)).into_iter().collect();
-    }
-    judgements.sort_by(|a, b| a.margin.total_cmp(&b.margin));
-    beyond.sort_by(|a, b| a.margin.total_cmp(&b.margin));
-    let misses: BTreeSet<String> =
-        judgements.iter().filter(|one| one.margin < 0.0).map(|one| one.key.clone()).collect();
-    let met = judgements.len() - misses.len();
-    // Rounded so that 0.8 of 5 cells are 4, whatever 0.8 is in binary.
-    let needed = (check.share * judgements.len() as f64 - 1e-9).ceil() as usize;
-    let is_missed = met < needed || !beyond.is_empty();
-    // What was not observed might be what is demanded, or the worst of all.
-    let is_partial = !lacking.is_empty() || !unsure.is_empty();
-    let is_open = judgements.is_empty() || (!is_missed && is_partial);
-    let is_met = (!is_open).then_some(!is_missed);
-    let mut why = explain(&judgements, &beyond, met, needed, check.share);
-    if let (false, Some(first)) = (judgements.is_empty(), lacking.first()) {
-        why = format!("{why}; {} without a value, such as {first}", lacking.len());
-    }
-    if let (false, Some(first)) = (judgements.is_empty(), unsure.first()) {
-        why = format!("{why}; {} without an interval, such as {first}", unsure.len());
-    }
-    let values: Vec<f64> = judgements.iter().map(|one| one.value).collect();
-    let verdict = Verdict {
-        name: check.name.clone(),
-        source: check.source.clone(),
-        is_met,
-        why,
-        explanation: check.why.clone(),
-        range: Range::of(&values),
-        judged: judgements.len(),
-        met,
-        share: check.share,
-        worst: judgements.iter().take(10).cloned().collect(),
-        beyond,
-        lacking: lacking.len(),
-    };
-    (verdict, misses)
-}
-
-fn explain(
-    judgements: &[Judged],
-    beyond: &[Judged],
-    met: usize,
-    needed: usize,
-    share: f64,
-) -> String {
-    let Some(worst) = judgements.first() else { return "nothing to judge".to_owned() };
-    let at = |one: &Judged| {
-        let side = if one.margin < 0.0 { "misses" } else { "meets" };
-        let [bound, margin] = [one.bound, one.margin.abs()].map(|n| number(n, 4));
-        format!("{} {side} {bound} by {margin} ({})", one.told(), one.key)
-    };
-    let mut text = if judgements.len() == 1 {
-        at(worst)
-    } else {
-        format!("{met} of {} cells, worst: {}", judgements.len(), at(worst))
-    };
-    if share < 1.0 {
-        text = format!("{text}; needed {needed}");
-    }
-    if let Some(worst) = beyond.first() {
-        text = format!(
-            "{text}; {} beyond the bound for all, worst {} against {} ({})",
-            beyond.len(),
-            number(worst.value, 4),
-            number(worst.bound, 4),
-            worst.key
-        );
-    }
-    text
 }
 
 #[cfg(test)]

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::link::View;
 use super::tally;
 use crate::plan::Group;
-use crate::record::{CpuRecord, GroupRecord, LinkRecord, PhaseRecord, rounded};
+use crate::record::{CpuRecord, GroupRecord, PhaseRecord, rounded};
 use lull_emulator::traffic::Tally;
 use lull_emulator::{Record, Window};
 
@@ -92,20 +91,4 @@ impl Observed {
         record.report = completed.and_then(|_| after.1.report.clone());
         record
     }
-}
-
-/// The link, where one was emulated, and the phases' records.
-pub(crate) fn measure(observed: &Observed) -> (Option<LinkRecord>, Vec<PhaseRecord>) {
-    if let Some(record) = &observed.record {
-        let view = View::new(observed, record);
-        let phases = observed.phases.iter().filter_map(|phase| view.phase(phase)).collect();
-        return (Some(view.link), phases);
-    }
-    let phase = |phase: &ObservedPhase| {
-        let groups = phase.active.iter().map(|&number| {
-            (observed.groups[number].name.clone(), observed.bare_group(number, phase))
-        });
-        PhaseRecord { groups: groups.collect(), ..observed.bare_phase(phase) }
-    };
-    (None, observed.phases.iter().map(phase).collect())
 }

@@ -7,8 +7,8 @@ use lull_sim::queue::Limit;
 use super::cell::{Observed, ObservedPhase};
 use super::owners::{Owners, ends_of};
 use super::series;
-use crate::plan::Kind;
 use crate::record::{GroupRecord, LinkRecord, PhaseRecord, SeriesRecord, rounded};
+use lull_emulator::traffic::Work;
 use lull_emulator::{
     Counts, DirectionStatistics, FlowKey, FlowStatistics, Record, Sample, Series, Spread, Window,
 };
@@ -186,7 +186,7 @@ impl<'a> View<'a> {
         record.rtt_ms = data.mean_delay_ms().map(|delay| {
             rounded(self.link.rtt_ms + delay + acknowledgements.mean_delay_ms().unwrap_or(0.0))
         });
-        if let Kind::Command { .. } = self.observed.groups[number].kind {
+        if let Some(Work::Command { .. }) = self.observed.groups[number].kind.work() {
             // What a program reads of it is not seen; what passed the link can be read.
             record.goodput_mbit = megabits(data.goodput_bytes);
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::plan::{Group, Kind};
-use lull_emulator::traffic::{Ends, Tally};
+use crate::plan::Group;
+use lull_emulator::traffic::{Ends, Tally, Work};
 use lull_emulator::{FlowKey, Window};
 
 /// Both ends of a flow, the source first.
@@ -28,7 +28,7 @@ pub(crate) struct Owners {
 
 impl Owners {
     pub(crate) fn new(groups: &[Group], hosts: &[(IpAddr, IpAddr)]) -> Self {
-        let is_program = |group: &Group| matches!(group.kind, Kind::Command { .. });
+        let is_program = |group: &Group| matches!(group.kind.work(), Some(Work::Command { .. }));
         Owners {
             hosts: hosts.to_vec(),
             is_program: groups.iter().map(is_program).collect(),

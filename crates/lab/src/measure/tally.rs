@@ -2,11 +2,9 @@
 
 use std::time::Instant;
 
-use lull_emulator::traffic::Probes;
-
-use crate::plan::{Group, Kind};
+use crate::plan::Group;
 use crate::record::{ActionRecord, GroupRecord, Latency, Transfers, megabits, rounded};
-use lull_emulator::traffic::{Tally, Transfer};
+use lull_emulator::traffic::{Probes, Tally, Transfer, Work};
 
 /// Fills in what a group did between two tallies.
 pub(super) fn fill(
@@ -25,13 +23,11 @@ pub(super) fn fill(
         let windows = after.window_sum - before.window_sum;
         record.window = Some(rounded(windows as f64 / samples as f64));
     }
-    match &group.kind {
-        Kind::Bulk { .. } => {
-            record.divide(flows(before, after, group.count), seconds);
-        }
-        Kind::Requests { .. } => record.latency = latency(before, after, from, to),
-        Kind::Probes(probes) => record.transfers = Some(transfers(probes, after, from)),
-        Kind::Command { .. } | Kind::Documents(_) | Kind::Datagrams(_) | Kind::Flows(_) => {}
+    match group.kind.work() {
+        Some(Work::Bulk { .. }) => record.divide(flows(before, after, group.count), seconds),
+        Some(Work::Requests { .. }) => record.latency = latency(before, after, from, to),
+        Some(Work::Probes(probes)) => record.transfers = Some(transfers(probes, after, from)),
+        Some(Work::Command { .. }) | None => {}
     }
 }
 

@@ -7,6 +7,8 @@ use lull_cc::filler::{PROTOCOLS, Protocol};
 use lull_cc::{Base, NiceParameters, Reaction, Refinements, Window};
 use serde::Deserialize;
 
+use super::invalid::Invalid;
+
 /// Which algorithm of ours a control is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
@@ -47,23 +49,23 @@ const NAMES: [(&str, Algorithm); 9] = [
 ];
 
 impl FromStr for Algorithm {
-    type Err = String;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Invalid> {
         let own = NAMES.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm);
         own.or_else(|| Protocol::by_name(text).map(Algorithm::Filler)).ok_or_else(|| {
             let names = NAMES.iter().map(|(name, _)| *name);
             let all: Vec<&str> =
                 names.chain(PROTOCOLS.iter().map(|protocol| protocol.name)).collect();
-            format!("there is no algorithm '{text}': there are {}", all.join(", "))
+            Invalid::Unknown { what: "algorithm", name: text.to_owned(), known: all.join(", ") }
         })
     }
 }
 
 impl TryFrom<String> for Algorithm {
-    type Error = String;
+    type Error = Invalid;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, Invalid> {
         text.parse()
     }
 }
@@ -185,7 +187,7 @@ impl Control {
     ///
     /// # Errors
     /// What there is, in one line, if it is neither.
-    pub fn named(name: &str, controls: &BTreeMap<String, Control>) -> Result<Self, String> {
+    pub fn named(name: &str, controls: &BTreeMap<String, Control>) -> Result<Self, Invalid> {
         match controls.get(name) {
             Some(control) => Ok(control.clone()),
             None => name.parse().map(Control::plain),
@@ -193,17 +195,19 @@ impl Control {
     }
 
     /// Whether the kernel can run it.
-    pub(super) fn check_kernel_s(&self) -> Result<(), String> {
+    pub(super) fn check_for_kernel(&self) -> Result<(), Invalid> {
+        const SIMULATED: &str = "this value belongs to kind = 'simulator'";
         if !self.algorithm.is_nice_s() && self.algorithm != Algorithm::Lull {
-            let text = "the kernel has no such control of ours: it has 'nice', 'vegas' and 'lull'";
-            return Err(text.to_owned());
+            return Err(Invalid::Rule(
+                "the kernel has no such control of ours: it has 'nice', 'vegas' and 'lull'",
+            ));
         }
         match (self.initial_window, self.min_window.as_deref()) {
-            (Some(_), _) => Err("initial_window belongs to kind = 'simulator'".to_owned()),
-            (_, Some("2")) => Err("min_window = 2 belongs to kind = 'simulator'".to_owned()),
+            (Some(window), _) => Err(Invalid::value("initial_window", window, SIMULATED)),
+            (_, Some("2")) => Err(Invalid::value("min_window", 2, SIMULATED)),
             // Figure 5 begins there; the kernel's ends above it.
             _ if self.threshold == Some(0.0) => {
-                Err("threshold = 0 belongs to kind = 'simulator': it is above 0 here".to_owned())
+                Err(Invalid::value("threshold", 0, format!("{SIMULATED}; it is above 0 here")))
             }
             _ => Ok(()),
         }
@@ -243,85 +247,123 @@ impl Control {
     /// The controller's constants, of Nice and Vegas.
     ///
     /// # Errors
-    /// What is outside its range, in one line.
-    pub fn parameters(&self) -> Result<NiceParameters, String> {
-        let usual = match self.algorithm {
+    /// The first key whose value is outside its range, or that this algorithm does not have.
+    pub fn parameters(&self) -> Result<NiceParameters, Invalid> {
+        let default = match self.algorithm {
             Algorithm::Nice => {
                 NiceParameters { refinements: Refinements::RECORDED, ..NiceParameters::refined() }
             }
             _ => NiceParameters::vegas(1, 3),
         };
-        if let (false, Some(key)) = (self.algorithm.is_nice_s(), self.nice_key()) {
-            return Err(format!("{key} belongs to the algorithms 'nice' and 'vegas'"));
-        }
-        if let Some(window) = self.initial_window.filter(|window| !(1..=1000).contains(window)) {
-            return Err(format!("initial_window = {window}: it is 1 to 1000 packets"));
-        }
-        if self.initial_window.is_some() && !self.algorithm.has_initial_window() {
-            return Err("initial_window is fixed: this algorithm has one of its own".to_owned());
-        }
-        let fixed = |name: &str, value: Option<f64>, usual: u32| match value {
-            None => Ok(usual),
-            // Neither may round to 0 where it is above.
-            Some(value) if value > 0.0 && value <= 1.0 => {
-                Ok(((value * 65_536.0).round() as u32).max(1))
-            }
-            Some(value) => Err(format!("{name} = {value}: it is above 0, and 1 at most")),
-        };
+        self.check_keys()?;
         let threshold = match self.threshold {
             // Any delay above the floor is congestion (Nice §4.2 experiment 3).
             Some(0.0) => 0,
-            threshold => fixed("threshold", threshold, usual.threshold)?,
+            threshold => fraction("threshold", threshold, default.threshold)?,
         };
-        let packets = |name: &str, value: Option<u32>, usual: u32| match value {
-            None => Ok(usual),
-            Some(value) if value <= 1000 => Ok(value << Window::SHIFT),
-            Some(value) => Err(format!("{name} = {value}: it is 1000 packets at most")),
-        };
-        let min_window = match self.min_window.as_deref() {
-            None => usual.min_window,
-            // No window for the kernel's command line, where it ends at 1; an ablation.
-            Some("2") => Window::TWO,
-            Some(text) => {
-                text.parse::<lull_kernel::MinWindow>().map_err(|error| error.to_string())?.window()
-            }
-        };
-        let refinements = self.refinements.as_ref().map_or(usual.refinements, |names| {
-            let has = |name| names.contains(&name);
-            Refinements {
-                headroom: has(RefinementName::Headroom),
-                gentle: has(RefinementName::Gentle),
-                probation: has(RefinementName::Probation),
-                spaced: has(RefinementName::Spaced),
-                recall: has(RefinementName::Recall),
-                least: has(RefinementName::Least),
-                full: has(RefinementName::Full),
-                noise: has(RefinementName::Noise),
-                progress: has(RefinementName::Progress),
-            }
-        });
-        if self.carrier == Carrier::UserSpace && self.algorithm != Algorithm::Nice {
-            return Err("carrier = 'user-space' has the algorithm 'nice' only".to_owned());
-        }
-        Ok(NiceParameters {
-            min_window,
+        let refinements = self.refinements.as_deref().map_or(default.refinements, refinements);
+        let parameters = NiceParameters {
+            min_window: self.min_window()?.unwrap_or(default.min_window),
             threshold,
-            fraction: fixed("fraction", self.fraction, usual.fraction)?,
-            alpha: packets("alpha", self.alpha, usual.alpha)?,
-            beta: packets("beta", self.beta, usual.beta)?,
-            base: match self.base {
-                None => usual.base,
-                Some(BaseName::Vegas) => Base::Vegas,
-                Some(BaseName::Reno) => Base::Reno,
-            },
-            detector: self.detector.unwrap_or(usual.detector),
-            reaction: match self.decrease {
-                None => usual.reaction,
-                Some(DecreaseName::Half) => Reaction::Half,
-                Some(DecreaseName::Packet) => Reaction::Packet,
-            },
+            fraction: fraction("fraction", self.fraction, default.fraction)?,
+            alpha: packets("alpha", self.alpha, default.alpha)?,
+            beta: packets("beta", self.beta, default.beta)?,
+            base: self.base.map_or(default.base, Base::from),
+            detector: self.detector.unwrap_or(default.detector),
+            reaction: self.decrease.map_or(default.reaction, Reaction::from),
             refinements,
-            ..usual
-        })
+            ..default
+        };
+        if self.carrier == Carrier::UserSpace && self.algorithm != Algorithm::Nice {
+            let only = "only the algorithm 'nice' has it";
+            return Err(Invalid::value("carrier", "'user-space'", only));
+        }
+        Ok(parameters)
+    }
+
+    /// Keys that the algorithm does not have, and the window that it begins with.
+    fn check_keys(&self) -> Result<(), Invalid> {
+        if let (false, Some(key)) = (self.algorithm.is_nice_s(), self.nice_key()) {
+            return Err(Invalid::Foreign { key, owner: "the algorithms 'nice' and 'vegas'" });
+        }
+        let Some(window) = self.initial_window else { return Ok(()) };
+        if !(1..=1000).contains(&window) {
+            return Err(Invalid::value("initial_window", window, "it is 1 to 1000 packets"));
+        }
+        if !self.algorithm.has_initial_window() {
+            let fixed = "this algorithm has an initial window of its own";
+            return Err(Invalid::value("initial_window", window, fixed));
+        }
+        Ok(())
+    }
+
+    fn min_window(&self) -> Result<Option<Window>, Invalid> {
+        match self.min_window.as_deref() {
+            None => Ok(None),
+            // No window for the kernel's command line, where it ends at 1; an ablation.
+            Some("2") => Ok(Some(Window::TWO)),
+            Some(text) => match text.parse::<lull_kernel::MinWindow>() {
+                Ok(window) => Ok(Some(window.window())),
+                Err(_) => Err(Invalid::value(
+                    "min_window",
+                    format!("'{text}'"),
+                    "it is a fraction from 1/48 to 1, or 2",
+                )),
+            },
+        }
+    }
+}
+
+/// A part of one, with 16 fractional bits.
+fn fraction(key: &'static str, value: Option<f64>, default: u32) -> Result<u32, Invalid> {
+    match value {
+        None => Ok(default),
+        // It may not round to 0 where it is above.
+        Some(value) if value > 0.0 && value <= 1.0 => {
+            Ok(((value * 65_536.0).round() as u32).max(1))
+        }
+        Some(value) => Err(Invalid::value(key, value, "it is above 0, and 1 at most")),
+    }
+}
+
+/// A number of packets, with 16 fractional bits.
+fn packets(key: &'static str, value: Option<u32>, default: u32) -> Result<u32, Invalid> {
+    match value {
+        None => Ok(default),
+        Some(value) if value <= 1000 => Ok(value << Window::SHIFT),
+        Some(value) => Err(Invalid::value(key, value, "it is 1000 packets at most")),
+    }
+}
+
+fn refinements(names: &[RefinementName]) -> Refinements {
+    let has = |name| names.contains(&name);
+    Refinements {
+        headroom: has(RefinementName::Headroom),
+        gentle: has(RefinementName::Gentle),
+        probation: has(RefinementName::Probation),
+        spaced: has(RefinementName::Spaced),
+        recall: has(RefinementName::Recall),
+        least: has(RefinementName::Least),
+        full: has(RefinementName::Full),
+        noise: has(RefinementName::Noise),
+        progress: has(RefinementName::Progress),
+    }
+}
+
+impl From<BaseName> for Base {
+    fn from(name: BaseName) -> Self {
+        match name {
+            BaseName::Vegas => Base::Vegas,
+            BaseName::Reno => Base::Reno,
+        }
+    }
+}
+
+impl From<DecreaseName> for Reaction {
+    fn from(name: DecreaseName) -> Self {
+        match name {
+            DecreaseName::Half => Reaction::Half,
+            DecreaseName::Packet => Reaction::Packet,
+        }
     }
 }

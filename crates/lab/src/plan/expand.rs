@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::locate::Fault;
+use super::invalid::Invalid;
+use super::locate::{Fault, fault};
 use super::scenario::Scenario;
 use super::{Axis, Plan, PlanError, hash};
 
@@ -177,7 +178,7 @@ impl Plan {
             written["controls"] = self.file.controls.clone();
         }
         substitute(&mut written, &values, &mut Vec::new())
-            .map_err(|(path, text)| self.error_at(&path, &text))?;
+            .map_err(|fault| self.error_at(&fault.path, &fault.to_string()))?;
         let mut scenario: Scenario =
             serde_path_to_error::deserialize(&written).map_err(|error| {
                 let path: Vec<String> = error
@@ -190,7 +191,7 @@ impl Plan {
         scenario
             .validate()
             .and_then(|()| scenario.prune(&Value::Object(values.clone())))
-            .map_err(|(path, text)| self.error(&as_strs(&path), text))?;
+            .map_err(|fault| self.error(&as_strs(&fault.path), fault.to_string()))?;
         let seed = seed.wrapping_add(u64::from(repetition) - 1);
         // The choices' values are in what is written, or are only held against results.
         let mut decides = json!({ "scenario": written, "values": axes, "seed": seed });
@@ -251,7 +252,8 @@ fn substitute(
 ) -> Result<(), Fault> {
     match value {
         Value::String(text) => {
-            if let Some(replaced) = fill(text, values).map_err(|error| (path.clone(), error))? {
+            let replaced = fill(text, values).map_err(|error| fault(&as_strs(path), error))?;
+            if let Some(replaced) = replaced {
                 *value = replaced;
             }
         }
@@ -274,7 +276,7 @@ fn substitute(
     Ok(())
 }
 
-fn fill(text: &str, values: &Map<String, Value>) -> Result<Option<Value>, String> {
+fn fill(text: &str, values: &Map<String, Value>) -> Result<Option<Value>, Invalid> {
     let mut filled = String::new();
     let mut rest = text;
     let mut changed = false;
@@ -295,7 +297,8 @@ fn fill(text: &str, values: &Map<String, Value>) -> Result<Option<Value>, String
         }
         let Some(value) = values.get(name) else {
             let known: Vec<_> = values.keys().map(|name| format!("${name}")).collect();
-            return Err(format!("there is no ${name}: there are {}", known.join(", ")));
+            let (name, known) = (format!("${name}"), known.join(", "));
+            return Err(Invalid::Unknown { what: "value", name, known });
         };
         if at == 0 && after.is_empty() && !changed {
             return Ok(Some(value.clone()));

@@ -39,10 +39,10 @@ fn environment() -> &'static Environment<'static> {
         environment.add_function("max", move |values: Rest<f64>| fold(values, f64::max));
         environment.add_function("abs", f64::abs);
         environment.add_function("median", |values: Vec<f64>| {
-            crate::judge::median(&values).map_or(Value::UNDEFINED, Value::from)
+            crate::statistics::median(&values).map_or(Value::UNDEFINED, Value::from)
         });
         environment.add_function("sharing_of", |lists: Rest<Vec<f64>>| {
-            crate::record::sharing(&lists.concat()).map_or(Value::UNDEFINED, Value::from)
+            crate::statistics::sharing(&lists.concat()).map_or(Value::UNDEFINED, Value::from)
         });
         environment.add_function("differences", differences);
         environment.add_function("theorem1", theorem1);

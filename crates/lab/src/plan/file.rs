@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::expression::Expression;
+use super::invalid::Invalid;
 
 /// The place of the paper, and what to hold against it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -125,26 +126,25 @@ fn all() -> f64 {
 
 impl Check {
     /// What cannot be, in one line.
-    pub(super) fn check(&self, axes: &[Axis]) -> Result<(), String> {
+    pub(super) fn check(&self, axes: &[Axis]) -> Result<(), Invalid> {
         if self.at_least.is_some() == self.at_most.is_some() {
-            return Err("needs either at_least or at_most".to_owned());
+            return Err(Invalid::Rule("needs either at_least or at_most"));
         }
-        let stray = match (&self.never_below, &self.never_above) {
-            (Some(_), _) if self.at_least.is_none() => Some(("never_below", "at_least")),
-            (_, Some(_)) if self.at_most.is_none() => Some(("never_above", "at_most")),
-            _ => None,
-        };
-        if let Some((limit, demand)) = stray {
-            return Err(format!("has {limit}, which goes with {demand}"));
+        if self.never_below.is_some() && self.at_least.is_none() {
+            return Err(Invalid::Rule("has never_below, which goes with at_least"));
+        }
+        if self.never_above.is_some() && self.at_most.is_none() {
+            return Err(Invalid::Rule("has never_above, which goes with at_most"));
         }
         if (self.of == Of::Slope) != self.over.is_some() {
-            return Err("has 'over' with of = 'slope', and only then".to_owned());
+            return Err(Invalid::Rule("has 'over' with of = 'slope', and only then"));
         }
         let Some(over) = &self.over else { return Ok(()) };
+        let wrong = |why| Invalid::Name { name: over.clone(), why }.within("over");
         match axes.iter().find(|axis| axis.name == *over) {
-            None => Err(format!("is over '{over}', which is no axis")),
+            None => Err(wrong("is no axis")),
             Some(axis) if axis.values.iter().any(|value| value.as_f64().is_none()) => {
-                Err(format!("is over '{over}', whose values are no numbers"))
+                Err(wrong("has other values than numbers"))
             }
             Some(_) => Ok(()),
         }
@@ -248,9 +248,9 @@ impl Plot {
     }
 
     /// What cannot be, in one line.
-    pub(super) fn check(&self, axes: &[Axis]) -> Result<(), String> {
+    pub(super) fn check(&self, axes: &[Axis]) -> Result<(), Invalid> {
         if self.kind != PlotKind::Lines && (self.spacing != Spacing::Even || self.levels) {
-            return Err("draws no lines: leave out 'spacing' and 'levels'".to_owned());
+            return Err(Invalid::Rule("draws no lines: leave out 'spacing' and 'levels'"));
         }
         let fits = |value: &Value| match self.spacing {
             Spacing::Even => true,
@@ -259,30 +259,32 @@ impl Plot {
         };
         let x = axes.iter().find(|axis| axis.name == self.x);
         if x.is_some_and(|axis| !axis.values.iter().all(fits)) {
-            let x = &self.x;
-            return Err(match self.spacing {
-                Spacing::Log => format!("has 'spacing' by logarithms: '{x}' is not above 0"),
-                _ => format!("has 'spacing' by numbers: '{x}' has other values"),
-            });
+            let why = match self.spacing {
+                Spacing::Log => "is not above 0, which 'spacing' by logarithms needs",
+                _ => "has other values than numbers, which 'spacing' needs",
+            };
+            return Err(Invalid::Name { name: self.x.clone(), why });
         }
         if self.y.is_some() != self.entries.is_empty() {
-            return Err("needs either 'y' or 'entries'".to_owned());
+            return Err(Invalid::Rule("needs either 'y' or 'entries'"));
         }
         if !self.entries.is_empty() && self.series.is_some() {
-            return Err("has a series for each of its entries: leave out 'series'".to_owned());
+            return Err(Invalid::Rule("has a series for each of its entries: leave out 'series'"));
         }
         let is_points = self.kind == PlotKind::Points;
         let is_for_points =
             self.alone.is_some() || self.alone_title.is_some() || self.x_title.is_some();
         if !is_points && is_for_points {
             let text = "is no plot of points: leave out 'x_title', 'alone' and 'alone_title'";
-            return Err(text.to_owned());
+            return Err(Invalid::Rule(text));
         }
         if is_points && (self.y.is_none() || self.panels.is_some() || self.level.is_some()) {
-            return Err("draws points: it needs 'y', and has neither panels nor a level".to_owned());
+            return Err(Invalid::Rule(
+                "draws points: it needs 'y', and has neither panels nor a level",
+            ));
         }
         if is_points {
-            Expression::new(&*self.x).map_err(|error| format!("draws {error}"))?;
+            Expression::new(&*self.x)?;
         }
         Ok(())
     }

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use lull_cc::{Bytes, Rate};
+use lull_cc::Rate;
 use serde::Deserialize;
 
 use lull_sim::tcp::Recovery;
 
 use super::expression::Expression;
+use super::invalid::Invalid;
 use super::probes;
 use super::simulated::TcpOptions;
 use super::sources::{Arrivals, Datagrams, Documents, Flows, PatternName, SourceText};
-use super::spelled::{Spelled, Time};
+use super::spelled::{Size, Spelled, Time};
 use lull_emulator::Buffer;
 use lull_emulator::traffic::{Action, Probes, Work};
 
@@ -48,35 +49,17 @@ pub struct Group {
 /// What a group of traffic does.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// Each connection sends as fast as it may, until it is ended.
-    Bulk {
-        /// `SO_MAX_PACING_RATE` of each connection.
+    /// Traffic of the kernel's sockets and programs. Bulk transfers and requests can be simulated as well.
+    Work(Work),
+    /// Connections that send messages at an interval; simulated only.
+    Messages {
+        /// The rate at which a connection sends at most, in bytes per second.
         pace: Option<u64>,
-        /// What it sends again and again instead: so many bytes each so often.
-        messages: Option<(u64, Duration)>,
-    },
-    /// Clients that fetch objects one after another.
-    Requests {
-        /// The size of an object in bytes.
+        /// The size of a message in bytes.
         bytes: u64,
-        /// Mean of the exponential pause between an object and the next request.
-        think: Duration,
-        /// Whether a client keeps its connection.
-        persistent: bool,
+        /// From the beginning of one message to that of the next.
+        every: Duration,
     },
-    /// Programs; they run on the sending host.
-    Command {
-        /// The program and its arguments. It may end before its phases do, if it ends well.
-        program: Vec<String>,
-        /// A program on the receiving host, there from the first phase to the last.
-        server: Vec<String>,
-        /// Whether `lull exec` runs the program, with the group's control if it has one.
-        background: bool,
-        /// Whether what it prints is a JSON object, whose members are quantities.
-        report: bool,
-    },
-    /// Transfers whose time is taken, alone and beside others.
-    Probes(Probes),
     /// Clients that ask for documents as a log says; simulated only.
     Documents(Documents),
     /// Datagrams; simulated only.
@@ -86,21 +69,20 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The controls that it names besides its group's.
+    pub fn controls(&self) -> impl Iterator<Item = &str> {
+        let actions =
+            if let Kind::Work(Work::Probes(probes)) = self { &probes.actions[..] } else { &[] };
+        actions.iter().flat_map(Action::controls)
+    }
+
     /// What a group of this kind does on the kernel's sockets; none if it is only simulated.
-    pub fn work(&self) -> Option<Work> {
-        match self.clone() {
-            Kind::Bulk { messages: Some(_), .. }
-            | Kind::Documents(_)
-            | Kind::Datagrams(_)
-            | Kind::Flows(_) => None,
-            Kind::Bulk { pace, messages: None } => Some(Work::Bulk { pace }),
-            Kind::Requests { bytes, think, persistent } => {
-                Some(Work::Requests { bytes, think, persistent })
+    pub fn work(&self) -> Option<&Work> {
+        match self {
+            Kind::Work(work) => Some(work),
+            Kind::Messages { .. } | Kind::Documents(_) | Kind::Datagrams(_) | Kind::Flows(_) => {
+                None
             }
-            Kind::Command { program, server, background, report } => {
-                Some(Work::Command { program, server, background, report })
-            }
-            Kind::Probes(probes) => Some(Work::Probes(probes)),
         }
     }
 }
@@ -178,26 +160,11 @@ enum Connections {
     Persistent,
 }
 
-/// An amount of data, spelled `100kB`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Size(pub(super) Bytes);
-
-impl std::str::FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse::<Buffer>() {
-            Ok(Buffer::Bytes(bytes)) if bytes.0 > 0 => Ok(Size(bytes)),
-            _ => Err(format!("'{text}' is not a size: write 500B, 100kB or 1MB, for example")),
-        }
-    }
-}
-
 impl GroupText {
     /// A key that is there and does nothing for its kind, if there is one.
     fn stranger(&self) -> Option<&'static str> {
         use KindName::{Bulk, Command, Datagrams, Documents, Flows, Probes, Requests};
-        let own: [(&str, bool, &[KindName]); 32] = [
+        let own: [(&'static str, bool, &[KindName]); 32] = [
             ("pace", self.pace.is_some(), &[Bulk]),
             ("message", self.message.is_some(), &[Bulk]),
             ("every", self.every.is_some(), &[Bulk, Datagrams]),
@@ -237,87 +204,20 @@ impl GroupText {
 }
 
 impl TryFrom<GroupText> for Group {
-    type Error = String;
+    type Error = Invalid;
 
-    fn try_from(text: GroupText) -> Result<Self, String> {
+    fn try_from(mut text: GroupText) -> Result<Self, Invalid> {
         let name = text.name.clone();
         if !super::is_name(&name) {
-            return Err(format!(
-                "the group's name '{name}' must consist of small letters, digits and '_'"
-            ));
+            let why = "is no name of a group: it must consist of small letters, digits and '_'";
+            return Err(Invalid::Name { name, why });
         }
+        let wrong = |error: Invalid| error.within(format!("the group '{name}'"));
         if let Some(key) = text.stranger() {
-            return Err(format!("the group '{name}': '{key}' belongs to another kind of group"));
+            return Err(wrong(Invalid::Foreign { key, owner: "another kind of group" }));
         }
-        let need = |key: &str| format!("the group '{name}': its kind needs the key '{key}'");
-        let wrong = |error: String| format!("the group '{name}': {error}");
-        let source = SourceText {
-            log: text.log,
-            begin: text.begin,
-            length: text.length,
-            speed: text.speed,
-            scale: text.scale,
-            rate: text.rate,
-            size: text.size,
-            on: text.on,
-            off: text.off,
-            shape: text.shape,
-            burst: text.burst,
-            every: text.every.clone(),
-            file: text.file,
-        };
-        let kind = match text.kind {
-            KindName::Bulk => Kind::Bulk {
-                pace: text.pace.map(|rate| rate.value.bytes_per_second()),
-                messages: match (text.message, text.every) {
-                    (None, None) => None,
-                    (Some(bytes), Some(every)) if !every.value.0.is_zero() => {
-                        Some((bytes.value.0.0, every.value.0))
-                    }
-                    _ => return Err(wrong("a 'message' is sent 'every' so often".to_owned())),
-                },
-            },
-            KindName::Documents => Kind::Documents(Documents {
-                section: source.section().map_err(wrong)?,
-                arrivals: text.arrivals.unwrap_or_default(),
-                persistent: text.connections == Some(Connections::Persistent),
-            }),
-            KindName::Datagrams => Kind::Datagrams(source.datagrams(text.pattern).map_err(wrong)?),
-            KindName::Flows => {
-                let sizes = text.sizes.ok_or_else(|| need("sizes"))?;
-                Kind::Flows(Flows::new(&sizes, text.load, text.per_second).map_err(wrong)?)
-            }
-            KindName::Requests => Kind::Requests {
-                bytes: text.object.ok_or_else(|| need("object"))?.value.0.0,
-                think: text.think.ok_or_else(|| need("think"))?.value.0,
-                persistent: text.connections == Some(Connections::Persistent),
-            },
-            KindName::Command => Kind::Command {
-                program: text
-                    .program
-                    .filter(|program| !program.is_empty())
-                    .ok_or_else(|| need("program"))?,
-                server: text.server.unwrap_or_default(),
-                background: text.background.unwrap_or(false),
-                report: text.report.unwrap_or(false),
-            },
-            KindName::Probes => Kind::Probes(Probes {
-                bytes: text.object.ok_or_else(|| need("object"))?.value.0.0,
-                rest: text.rest.map_or(Duration::ZERO, |rest| rest.value.0),
-                think: text.think.ok_or_else(|| need("think"))?.value.0,
-                rounds: text.rounds.ok_or_else(|| need("rounds"))?,
-                actions: text.actions.ok_or_else(|| need("actions"))?,
-            }),
-        };
-        if let Kind::Probes(probes) = &kind {
-            probes::check(probes).map_err(|error| format!("the group '{name}': {error}"))?;
-        }
-        let control = match (text.control, text.kind) {
-            (Some(control), _) => control,
-            // Each action of probes has its own; datagrams need none.
-            (None, KindName::Command | KindName::Probes | KindName::Datagrams) => String::new(),
-            (None, _) => return Err(need("control")),
-        };
+        let control = text.take_control().map_err(wrong)?;
+        let kind = text.take_kind().map_err(wrong)?;
         Ok(Group {
             title: text.title,
             control,
@@ -340,5 +240,94 @@ impl TryFrom<GroupText> for Group {
             kind,
             name,
         })
+    }
+}
+
+impl GroupText {
+    fn take_control(&mut self) -> Result<String, Invalid> {
+        match (self.control.take(), self.kind) {
+            (Some(control), _) => Ok(control),
+            // Each action of probes has its own; datagrams need none.
+            (None, KindName::Command | KindName::Probes | KindName::Datagrams) => Ok(String::new()),
+            (None, _) => Err(Invalid::Missing("control")),
+        }
+    }
+
+    fn take_kind(&mut self) -> Result<Kind, Invalid> {
+        match self.kind {
+            KindName::Bulk => self.take_bulk(),
+            KindName::Requests => Ok(Kind::Work(Work::Requests {
+                bytes: self.take_object()?,
+                think: self.take_think()?,
+                persistent: self.connections == Some(Connections::Persistent),
+            })),
+            KindName::Command => {
+                let program = self.program.take().filter(|program| !program.is_empty());
+                Ok(Kind::Work(Work::Command {
+                    program: program.ok_or(Invalid::Missing("program"))?,
+                    server: self.server.take().unwrap_or_default(),
+                    background: self.background.unwrap_or(false),
+                    report: self.report.unwrap_or(false),
+                }))
+            }
+            KindName::Probes => {
+                let probes = Probes {
+                    bytes: self.take_object()?,
+                    rest: self.rest.take().map_or(Duration::ZERO, |rest| rest.value.0),
+                    think: self.take_think()?,
+                    rounds: self.rounds.ok_or(Invalid::Missing("rounds"))?,
+                    actions: self.actions.take().ok_or(Invalid::Missing("actions"))?,
+                };
+                probes::check(&probes)?;
+                Ok(Kind::Work(Work::Probes(probes)))
+            }
+            KindName::Documents => Ok(Kind::Documents(Documents {
+                section: self.take_source().section()?,
+                arrivals: self.arrivals.unwrap_or_default(),
+                persistent: self.connections == Some(Connections::Persistent),
+            })),
+            KindName::Datagrams => Ok(Kind::Datagrams(self.take_source().datagrams(self.pattern)?)),
+            KindName::Flows => {
+                let sizes = self.sizes.take().ok_or(Invalid::Missing("sizes"))?;
+                Ok(Kind::Flows(Flows::new(&sizes, self.load, self.per_second)?))
+            }
+        }
+    }
+
+    fn take_bulk(&mut self) -> Result<Kind, Invalid> {
+        let pace = self.pace.take().map(|rate| rate.value.bytes_per_second());
+        match (self.message.take(), self.every.take()) {
+            (None, None) => Ok(Kind::Work(Work::Bulk { pace })),
+            (Some(bytes), Some(every)) if !every.value.0.is_zero() => {
+                Ok(Kind::Messages { pace, bytes: bytes.value.0.0, every: every.value.0 })
+            }
+            _ => Err(Invalid::Rule("a 'message' is sent 'every' so often")),
+        }
+    }
+
+    fn take_object(&mut self) -> Result<u64, Invalid> {
+        Ok(self.object.take().ok_or(Invalid::Missing("object"))?.value.0.0)
+    }
+
+    fn take_think(&mut self) -> Result<Duration, Invalid> {
+        Ok(self.think.take().ok_or(Invalid::Missing("think"))?.value.0)
+    }
+
+    fn take_source(&mut self) -> SourceText {
+        SourceText {
+            log: self.log.take(),
+            begin: self.begin.take(),
+            length: self.length.take(),
+            speed: self.speed,
+            scale: self.scale,
+            rate: self.rate.take(),
+            size: self.size.take(),
+            on: self.on.take(),
+            off: self.off.take(),
+            shape: self.shape,
+            burst: self.burst.take(),
+            every: self.every.take(),
+            file: self.file.take(),
+        }
     }
 }

@@ -2,12 +2,20 @@
 
 use toml::de::{DeTable, DeValue};
 
-/// What cannot be: the path to the key that is wrong, and why, in one line.
-pub(super) type Fault = (Vec<String>, String);
+/// What is wrong in a plan, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Fault {
+    /// The way to the key that is wrong. Elements of lists are named by their number, from 0.
+    pub(super) path: Vec<String>,
+    /// One line: the key, what is wrong with its value, and what may be written instead.
+    text: String,
+}
 
 /// A fault at the end of a path.
-pub(super) fn fault(path: &[&str], text: impl Into<String>) -> Fault {
-    (path.iter().map(|name| (*name).to_owned()).collect(), text.into())
+pub(super) fn fault(path: &[&str], text: impl ToString) -> Fault {
+    let path = path.iter().map(|name| (*name).to_owned()).collect();
+    Fault { path, text: text.to_string() }
 }
 
 /// The line, counted from 1, of the byte at `offset`.

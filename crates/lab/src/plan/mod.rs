@@ -10,9 +10,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use lull_emulator::provenance::Origin;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+
+use crate::record::{Header, Program};
 
 mod control;
 mod error;
@@ -20,10 +23,12 @@ mod expand;
 mod expression;
 mod file;
 mod group;
+mod invalid;
 mod library;
 mod locate;
 mod names;
 mod network;
+mod network_text;
 mod patterns;
 mod probes;
 mod scenario;
@@ -39,9 +44,10 @@ pub use expression::{Expression, ExpressionError};
 pub use file::{Axis, Check, Entry, Metric, Of, Paper, Plot, PlotKind, Spacing};
 use file::{PlanFile, ViewFile};
 pub use group::{Group, Kind};
+pub use invalid::Invalid;
 pub use library::Library;
 pub use network::{Emulated, Network};
-pub use scenario::{Phase, Scenario};
+pub use scenario::{Phase, Scenario, ScenarioError};
 pub use simulated::{Capacity, Simulated, TcpOptions};
 pub use sources::{Arrivals, Datagrams, Documents, Flows, Intensity, Section, Sizes};
 pub use spelled::{Spelled, Time};
@@ -263,13 +269,13 @@ impl Plan {
             }
         }
         for (at, check) in self.checks.iter().enumerate() {
-            check.check(&self.axes).map_err(|text| {
-                self.error(&["checks", &at.to_string()], format!("checks: '{}' {text}", check.name))
+            check.check(&self.axes).map_err(|why| {
+                self.error(&["checks", &at.to_string()], format!("checks: '{}': {why}", check.name))
             })?;
         }
         for (at, plot) in self.plots.iter().enumerate() {
-            plot.check(&self.axes).map_err(|text| {
-                self.error(&["plots", &at.to_string()], format!("plots: '{}' {text}", plot.name))
+            plot.check(&self.axes).map_err(|why| {
+                self.error(&["plots", &at.to_string()], format!("plots: '{}': {why}", plot.name))
             })?;
             for axis in plot.axes() {
                 if !self.axes.iter().any(|other| other.name == *axis) {
@@ -293,8 +299,8 @@ impl Plan {
         let names = names::Names::of(self);
         let look = |list: &str, at: usize, name: &str, all: &[Option<&Expression>]| {
             all.iter().flatten().try_for_each(|expression| {
-                names.check(expression).map_err(|text| {
-                    self.error(&[list, &at.to_string()], format!("{list}: '{name}': {text}"))
+                names.check(expression).map_err(|why| {
+                    self.error(&[list, &at.to_string()], format!("{list}: '{name}': {why}"))
                 })
             })
         };
@@ -326,6 +332,23 @@ impl Plan {
     pub fn is_simulated(&self) -> Result<bool, PlanError> {
         let cells = self.cells(&Selection::default(), 1)?;
         Ok(cells.iter().all(|cell| cell.scenario.is_simulated()))
+    }
+
+    /// The header of a record for a run that begins now, on this machine.
+    pub fn header(&self, program: &Program, seed: u64) -> Header {
+        let Origin { command, seed, commit, version, kernel, cores, started_unix_s } =
+            Origin::new(program, seed);
+        Header {
+            command,
+            seed,
+            plan: self.summary(),
+            plan_hash: self.hash.clone(),
+            commit,
+            version,
+            kernel,
+            cores,
+            started_unix_s,
+        }
     }
 
     /// What the plan is, for `lull lab list --json` and the headers of records.

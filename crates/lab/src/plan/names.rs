@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::expression::Expression;
+use super::invalid::Invalid;
 use super::{Plan, RESERVED};
 use crate::record::QUANTITIES_BY_GROUP;
 
@@ -29,16 +30,16 @@ impl<'a> Names<'a> {
     }
 
     /// What it names that is not there, in one line.
-    pub(super) fn check(&self, expression: &Expression) -> Result<(), String> {
+    pub(super) fn check(&self, expression: &Expression) -> Result<(), Invalid> {
         for name in expression.names() {
             let path: Vec<&str> = name.split('.').collect();
             let text = || expression.text().split_whitespace().collect::<Vec<_>>().join(" ");
-            self.look(&path).map_err(|why| format!("'{}': {why}", text()))?;
+            self.look(&path).map_err(|why| why.within(format!("'{}'", text())))?;
         }
         Ok(())
     }
 
-    fn look(&self, path: &[&str]) -> Result<(), String> {
+    fn look(&self, path: &[&str]) -> Result<(), Invalid> {
         let Some((&first, rest)) = path.split_first() else { return Ok(()) };
         let is_value = self.plan.axes.iter().any(|axis| axis.name == first)
             || self.plan.file.choices.contains_key(first);
@@ -56,7 +57,10 @@ impl<'a> Names<'a> {
                 one_of("phase", rest.get(1..).unwrap_or_default(), self.phases.iter().copied())
             }
             _ if RESERVED.contains(&first) => Ok(()),
-            _ => Err(format!("'{first}' is no axis, choice or quantity")),
+            _ => {
+                let why = "is no axis, choice or quantity";
+                Err(Invalid::Name { name: first.to_owned(), why })
+            }
         }
     }
 }
@@ -69,15 +73,16 @@ fn names(tables: &Value) -> Vec<&str> {
 
 /// Whether a path begins with one of these; one that ends before, as with `goodput[group]`, may.
 fn one_of<'b>(
-    what: &str,
+    what: &'static str,
     path: &[&str],
     names: impl Iterator<Item = &'b str>,
-) -> Result<(), String> {
+) -> Result<(), Invalid> {
     let Some(wanted) = path.first() else { return Ok(()) };
     let known: Vec<&str> = names.collect();
     // What follows from an axis is there in some cells.
     if known.iter().any(|name| name == wanted || name.contains('$')) {
         return Ok(());
     }
-    Err(format!("there is no {what} '{wanted}', only {}", known.join(", ")))
+    let name = (*wanted).to_owned();
+    Err(Invalid::Unknown { what, name, known: known.join(", ") })
 }

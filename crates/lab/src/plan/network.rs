@@ -5,7 +5,8 @@ use std::time::Duration;
 use lull_cc::Rate;
 use serde::Deserialize;
 
-use super::group::Size;
+use super::invalid::Invalid;
+use super::network_text::{NetworkKind, NetworkText, numbered};
 use super::simulated::Simulated;
 use super::spelled::{Spelled, Time};
 use lull_emulator::{Buffer, Discipline, Link, LinkRate, Topology};
@@ -53,81 +54,26 @@ pub struct Emulated {
     pub processors: f64,
 }
 
-/// A network as it is written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NetworkText {
-    kind: Option<NetworkKind>,
-    pub(super) rate: Option<Spelled<Rate>>,
-    pub(super) rtt: Option<Spelled<Time>>,
-    pub(super) buffer: Option<Spelled<Buffer>>,
-    pub(super) queue: Option<Spelled<Discipline>>,
-    pub(super) reverse_rate: Option<Spelled<Rate>>,
-    pub(super) reverse_buffer: Option<Spelled<Buffer>>,
-    control: Option<String>,
-    processors: Option<f64>,
-    pub(super) left: Option<usize>,
-    pub(super) right: Option<usize>,
-    pub(super) bottlenecks: Option<usize>,
-    pub(super) demand_of: Option<String>,
-    pub(super) spare: Option<f64>,
-    pub(super) access_rate: Option<Spelled<Rate>>,
-    pub(super) access_delay: Option<Spelled<Time>>,
-    pub(super) packet: Option<Spelled<Size>>,
-    pub(super) header: Option<Spelled<Size>>,
-}
-
-impl NetworkText {
-    /// A key of the simulator's that is there, if one is.
-    fn simulated_key(&self) -> Option<&'static str> {
-        [
-            ("bottlenecks", self.bottlenecks.is_some()),
-            ("demand_of", self.demand_of.is_some()),
-            ("spare", self.spare.is_some()),
-            ("access_rate", self.access_rate.is_some()),
-            ("access_delay", self.access_delay.is_some()),
-            ("packet", self.packet.is_some()),
-            ("header", self.header.is_some()),
-        ]
-        .into_iter()
-        .find_map(|(key, is)| is.then_some(key))
-    }
-
-    /// A key of what runs on emulated hosts that is there, if one is.
-    fn key_of_programs(&self) -> Option<&'static str> {
-        [("control", self.control.is_some()), ("processors", self.processors.is_some())]
-            .into_iter()
-            .find_map(|(key, is)| is.then_some(key))
-    }
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum NetworkKind {
-    #[default]
-    Emulator,
-    Simulator,
-    Wire,
-    None,
-}
-
 impl TryFrom<NetworkText> for Network {
-    type Error = String;
+    type Error = Invalid;
 
-    fn try_from(text: NetworkText) -> Result<Self, String> {
+    fn try_from(text: NetworkText) -> Result<Self, Invalid> {
         let of_programs = text.key_of_programs();
         if text.kind == Some(NetworkKind::Simulator) {
             if let Some(key) = of_programs {
-                return Err(format!("'{key}' belongs to an emulated link: it is that of programs"));
+                return Err(Invalid::Foreign {
+                    key,
+                    owner: "an emulated link: it is that of programs",
+                });
             }
             return Simulated::new(text).map(|network| Network::Simulated(Box::new(network)));
         }
         if let Some(key) = text.simulated_key() {
-            return Err(format!("'{key}' belongs to kind = 'simulator'"));
+            return Err(Invalid::Foreign { key, owner: "kind = 'simulator'" });
         }
         let NetworkText { kind, rate, rtt, buffer, queue, left, right, processors, .. } = text;
         if let Some(number) = processors.filter(|number| !(0.0..=1000.0).contains(number)) {
-            return Err(format!("processors = {number}: write a number from 0 on"));
+            return Err(Invalid::value("processors", number, "write a number from 0 to 1000"));
         }
         let (reverse_rate, reverse_buffer) = (text.reverse_rate, text.reverse_buffer);
         let control = text.control;
@@ -138,18 +84,16 @@ impl TryFrom<NetworkText> for Network {
             let is_linkless = is_bare && is_even && left.is_none() && right.is_none();
             return match kind {
                 NetworkKind::None if is_linkless => Ok(Network::None { processors }),
-                NetworkKind::None => {
-                    Err("where there is no link there is no other key than 'kind' and 'processors'"
-                        .to_owned())
-                }
+                NetworkKind::None => Err(Invalid::Rule(
+                    "where there is no link there is no other key than 'kind' and 'processors'",
+                )),
                 _ if is_linkless && processors.is_none() => Ok(Network::Wire),
-                _ => Err("on a wire there is no other key than 'kind'".to_owned()),
+                _ => Err(Invalid::Rule("on a wire there is no other key than 'kind'")),
             };
         }
-        let need = |key| format!("an emulated link needs the key '{key}'");
         Ok(Network::Emulated(Box::new(Emulated {
-            rate: rate.ok_or_else(|| need("rate"))?,
-            rtt: rtt.ok_or_else(|| need("rtt"))?,
+            rate: rate.ok_or(Invalid::Missing("rate"))?,
+            rtt: rtt.ok_or(Invalid::Missing("rtt"))?,
             buffer: buffer.unwrap_or_else(|| "1bdp".parse().expect("a buffer")),
             queue: queue.unwrap_or_else(|| "droptail".parse().expect("a queue discipline")),
             reverse_rate,
@@ -173,11 +117,6 @@ impl Network {
         let is = |side, hosts| numbered(host, side).is_some_and(|at| (1..=hosts).contains(&at));
         if is("left", left) { Some(0) } else { is("right", right).then_some(1) }
     }
-}
-
-/// The number of a host that is called `word` and a number.
-pub(super) fn numbered(host: &str, word: &str) -> Option<usize> {
-    host.strip_prefix(word)?.parse().ok()
 }
 
 impl Emulated {

@@ -1,38 +1,26 @@
 //! Probes: transfers whose time is taken, alone and beside others.
 
-use lull_emulator::traffic::{Action, Probes};
+use lull_emulator::traffic::Probes;
 
-use super::Kind;
+use super::invalid::Invalid;
 
-impl Kind {
-    /// The controls that it names besides its group's.
-    pub fn controls(&self) -> impl Iterator<Item = &str> {
-        let actions = if let Kind::Probes(probes) = self { &probes.actions[..] } else { &[] };
-        actions.iter().flat_map(Action::controls)
-    }
-}
-
-/// Checks the keys of a group of probes. The error is one line.
-pub(super) fn check(probes: &Probes) -> Result<(), String> {
+/// Checks the keys of a group of probes.
+pub(super) fn check(probes: &Probes) -> Result<(), Invalid> {
     if !(1..=10_000).contains(&probes.rounds) {
-        return Err("'rounds' may be 1 to 10000".to_owned());
+        return Err(Invalid::value("rounds", probes.rounds, "there may be 1 to 10000"));
     }
     if probes.actions.is_empty() {
-        return Err("'actions' must name at least one".to_owned());
+        return Err(Invalid::Rule("'actions' must name at least one"));
     }
     for (at, action) in probes.actions.iter().enumerate() {
-        let name = &action.name;
-        if !super::is_name(name) || probes.actions[..at].iter().any(|one| one.name == *name) {
-            return Err(format!(
-                "the action '{name}' must have a name of its own, of small letters, digits \
-                 and '_'"
-            ));
+        let wrong = |why| Invalid::Rule(why).within(format!("the action '{}'", action.name));
+        let is_taken = || probes.actions[..at].iter().any(|one| one.name == action.name);
+        if !super::is_name(&action.name) || is_taken() {
+            return Err(wrong("it must have a name of its own, of small letters, digits and '_'"));
         }
         let is_idle = action.secondary.is_none() && action.count.is_some();
         if is_idle || !(1..=1000).contains(&action.count.unwrap_or(1)) {
-            return Err(format!(
-                "the action '{name}': 'count' is that of the secondary transfers, 1 to 1000"
-            ));
+            return Err(wrong("'count' is that of the secondary transfers, 1 to 1000"));
         }
     }
     Ok(())
@@ -40,6 +28,8 @@ pub(super) fn check(probes: &Probes) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use lull_emulator::traffic::Work;
+
     use crate::plan::{Plan, Selection};
 
     const PROBES: &str = "
@@ -92,7 +82,7 @@ until = ['probe']
         let plan = Plan::parse("plan.toml", PROBES, false).unwrap();
         let cells = plan.cells(&Selection::default(), 1).unwrap();
         let group = cells[0].scenario.group("probe").unwrap();
-        let super::Kind::Probes(probes) = &group.kind else { panic!("{group:?}") };
+        let Some(Work::Probes(probes)) = group.kind.work() else { panic!("{group:?}") };
         let secondaries: Vec<u32> = probes.actions.iter().map(|one| one.secondaries()).collect();
         assert_eq!(secondaries, [0, 8]);
         assert_eq!(group.kind.controls().collect::<Vec<_>>(), ["reno", "reno", "cubic"]);
@@ -108,7 +98,7 @@ until = ['probe']
             ("secondary = 'cubic', count", "count", &["'reno_cubic8'", "secondary"]),
             ("secondary = 'cubic'", "second = 'cubic'", &["second"]),
             ("secondary = 'cubic'", "secondary = 'ours'", &["'ours'", "kernel only"]),
-            ("rounds = 3", "rounds = 0", &["'rounds'"]),
+            ("rounds = 3", "rounds = 0", &["rounds = 0"]),
             ("rounds = 3\n", "", &["'rounds'"]),
             ("object = '1MB'\n", "", &["'object'"]),
             ("rest = '1s'", "pace = '1mbit'", &["'pace'"]),

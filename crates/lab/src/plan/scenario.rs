@@ -6,9 +6,10 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::expression::Expression;
+use super::invalid::Invalid;
 use super::locate::{Fault, fault};
 use super::spelled::{Spelled, Time};
-use lull_emulator::traffic::Action;
+use lull_emulator::traffic::Work;
 
 use super::{Algorithm, Capacity, Carrier, Control, Group, Kind, Network};
 
@@ -26,6 +27,23 @@ pub struct Scenario {
     pub groups: Vec<Group>,
     /// What happens, in order.
     pub phases: Vec<Phase>,
+}
+
+/// Why what is written is no scenario.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// Its form is wrong.
+    #[error(transparent)]
+    Form(#[from] serde_json::Error),
+    /// Its parts do not go together.
+    #[error("{0}")]
+    Parts(String),
+}
+
+impl From<Fault> for ScenarioError {
+    fn from(fault: Fault) -> Self {
+        ScenarioError::Parts(fault.to_string())
+    }
 }
 
 /// A stretch of time in which the same groups are there.
@@ -60,10 +78,10 @@ impl Scenario {
     pub(crate) fn of(
         written: &serde_json::Value,
         values: &serde_json::Map<String, serde_json::Value>,
-    ) -> Result<Self, String> {
-        let mut scenario = Scenario::deserialize(written).map_err(|error| error.to_string())?;
+    ) -> Result<Self, ScenarioError> {
+        let mut scenario = Scenario::deserialize(written)?;
         let values = serde_json::Value::Object(values.clone());
-        scenario.prune(&values).map_err(|(_, text)| text)?;
+        scenario.prune(&values)?;
         Ok(scenario)
     }
 
@@ -115,8 +133,8 @@ impl Scenario {
                 |error| fault(&["groups", &at.to_string(), "when"], format!("groups: {error}"));
             if holds.map_err(wrong)? && !group.phases.is_empty() {
                 // Not before: a cell may leave out what its network cannot carry.
-                self.check_carrier(&group).map_err(|(key, text)| {
-                    let text = format!("groups: '{}': {text}", group.name);
+                self.check_carrier(&group).map_err(|(key, why)| {
+                    let text = format!("groups: '{}': {why}", group.name);
                     fault(&["groups", &at.to_string(), key], text)
                 })?;
                 kept.push(group);
@@ -146,136 +164,147 @@ impl Scenario {
         Ok(())
     }
 
-    /// What cannot be. Nothing has been left out yet, so that places are those of the file.
+    /// Checks all parts. Nothing has been left out yet, so that places are those of the file.
     pub(super) fn validate(&self) -> Result<(), Fault> {
-        if let Network::Emulated(emulated) = &self.topology {
-            let topology = emulated.topology(Duration::from_millis(100), 1);
-            let wrong = |error| fault(&["topology"], format!("topology: {error}"));
-            topology.validate().map_err(wrong)?;
-        }
-        if let Network::Simulated(simulated) = &self.topology {
-            simulated
-                .validate()
-                .map_err(|error| fault(&["topology"], format!("topology: {error}")))?;
-            if let Capacity::Demand { group: name, .. } = &simulated.capacity {
-                let own = self.groups.iter().find(|group| group.name == *name);
-                if !own.is_some_and(|group| matches!(group.kind, Kind::Documents(_))) {
-                    let text = format!("topology: no group of documents is called '{name}'");
-                    return Err(fault(&["topology", "demand_of"], text));
-                }
-            }
-        }
+        self.validate_network()?;
         let mut names: Vec<&str> = Vec::new();
         for (at, phase) in self.phases.iter().enumerate() {
-            let at = at.to_string();
-            if !super::is_name(&phase.name) || names.contains(&phase.name.as_str()) {
-                let text = format!(
-                    "phases: the name '{}' must be the only one of its kind, of small letters, \
-                     digits and '_'",
-                    phase.name
-                );
-                return Err(fault(&["phases", &at, "name"], text));
-            }
+            self.validate_phase(&at.to_string(), phase, &names)?;
             names.push(&phase.name);
-            if phase.measure.value.0.is_zero() || phase.duration() > Duration::from_secs(3600) {
-                let text = format!(
-                    "phases: '{}' must measure something, and last an hour at most",
-                    phase.name
-                );
-                return Err(fault(&["phases", &at, "measure"], text));
-            }
-            if !phase.until.is_empty() && !phase.settle.value.0.is_zero() {
-                let text = format!(
-                    "phases: '{}' waits for groups that begin with it: settle must be 0s, and what \
-                     is to settle needs a phase before it",
-                    phase.name
-                );
-                return Err(fault(&["phases", &at, "settle"], text));
-            }
-            for name in &phase.until {
-                let is_finite = |group: &Group| {
-                    matches!(group.kind, Kind::Command { .. } | Kind::Probes(_))
-                        && group.name == *name
-                        && group.phases.contains(&phase.name)
-                };
-                if !self.groups.iter().any(is_finite) {
-                    let text = format!(
-                        "phases: '{}' cannot wait for '{name}': it can for groups of kind \
-                         'command' or 'probes' that it has",
-                        phase.name
-                    );
-                    return Err(fault(&["phases", &at, "until"], text));
-                }
-            }
         }
         for (at, group) in self.groups.iter().enumerate() {
-            let name = &group.name;
-            let at = at.to_string();
-            let error = |key: &str, text: String| {
-                Err(fault(&["groups", &at, key], format!("groups: '{name}': {text}")))
-            };
-            if let Some(phase) = group.phases.iter().find(|phase| !names.contains(&&***phase)) {
-                let names = names.join(", ");
-                return error("phases", format!("there is no phase '{phase}': there are {names}"));
-            }
-            for (key, host) in [("from", &group.from), ("to", &group.to)] {
-                if self.topology.router(host).is_none() {
-                    let text = match self.topology {
-                        Network::Simulated(_) => "left1, right1, router1 and so on",
-                        Network::Emulated(_) | Network::Wire | Network::None { .. } => {
-                            "left1, right1 and so on"
-                        }
-                    };
-                    return error(
-                        key,
-                        format!("there is no host '{host}': they are called {text}"),
-                    );
-                }
-            }
-            if group.from == group.to {
-                return error("to", "it must run between two hosts".to_owned());
-            }
-            if self.is_simulated()
-                && self.topology.router(&group.from) == self.topology.router(&group.to)
-            {
-                let text = "it must run over a bottleneck: both ends are at the same router";
-                return error("to", text.to_owned());
-            }
-            if group.dscp > 63 {
-                return error("dscp", "a DSCP is 0 to 63".to_owned());
-            }
-            let most = if self.is_simulated() { 100_000 } else { 4096 };
-            if !(1..=most).contains(&group.count) {
-                return error("count", format!("count may be 1 to {most}"));
-            }
-            if let Kind::Probes(probes) = &group.kind {
-                let mut names = probes.actions.iter().flat_map(Action::controls);
-                let is_ours = |name: &str| {
-                    let control = self.controls.get(name);
-                    control.is_some_and(|control| control.carrier == Carrier::UserSpace)
-                };
-                if let Some(name) = names.find(|name| is_ours(name)) {
-                    let text = format!("probes take controls of the kernel only, and not '{name}'");
-                    return error("actions", text);
-                }
-            }
+            self.validate_group(group, &names).map_err(|(key, why)| {
+                let text = format!("groups: '{}': {why}", group.name);
+                fault(&["groups", &at.to_string(), key], text)
+            })?;
         }
         if self.groups.len() > 255 {
             return Err(fault(&["groups"], "groups: there may be 255"));
         }
-        for (name, control) in &self.controls {
-            control.parameters().map_err(|text| {
-                // It begins with the key; where it does not, the control is found.
-                let key = text.split(' ').next().unwrap_or_default().to_owned();
-                fault(&["controls", name, &key], format!("controls.{name}: {text}"))
-            })?;
-            if !self.is_simulated()
-                && let Err(text) = control.check_kernel_s()
-            {
-                return Err(fault(&["controls", name], format!("controls.{name}: {text}")));
+        self.controls.iter().try_for_each(|(name, control)| self.validate_control(name, control))
+    }
+
+    fn validate_network(&self) -> Result<(), Fault> {
+        match &self.topology {
+            Network::Emulated(emulated) => {
+                let topology = emulated.topology(Duration::from_millis(100), 1);
+                let wrong = |error| fault(&["topology"], format!("topology: {error}"));
+                topology.validate().map_err(wrong)
+            }
+            Network::Simulated(simulated) => {
+                simulated
+                    .validate()
+                    .map_err(|error| fault(&["topology"], format!("topology: {error}")))?;
+                let Capacity::Demand { group: name, .. } = &simulated.capacity else {
+                    return Ok(());
+                };
+                let own = self.groups.iter().find(|group| group.name == *name);
+                if own.is_some_and(|group| matches!(group.kind, Kind::Documents(_))) {
+                    return Ok(());
+                }
+                let text = format!("topology: no group of documents is called '{name}'");
+                Err(fault(&["topology", "demand_of"], text))
+            }
+            Network::Wire | Network::None { .. } => Ok(()),
+        }
+    }
+
+    /// Checks the phase number `at`; `names` are those of the phases before it.
+    fn validate_phase(&self, at: &str, phase: &Phase, names: &[&str]) -> Result<(), Fault> {
+        let name = &phase.name;
+        let wrong =
+            |key, why: &str| Err(fault(&["phases", at, key], format!("phases: '{name}' {why}")));
+        if !super::is_name(name) || names.contains(&name.as_str()) {
+            let why = "must have a name of its own, of small letters, digits and '_'";
+            return wrong("name", why);
+        }
+        if phase.measure.value.0.is_zero() || phase.duration() > Duration::from_secs(3600) {
+            return wrong("measure", "must measure something, and last an hour at most");
+        }
+        if !phase.until.is_empty() && !phase.settle.value.0.is_zero() {
+            let why = "waits for groups that begin with it: settle must be 0s, and what is to \
+                       settle needs a phase before it";
+            return wrong("settle", why);
+        }
+        for awaited in &phase.until {
+            let is_finite = |group: &Group| {
+                matches!(group.kind.work(), Some(Work::Command { .. } | Work::Probes(_)))
+                    && group.name == *awaited
+                    && group.phases.contains(name)
+            };
+            if !self.groups.iter().any(is_finite) {
+                let why = format!(
+                    "cannot wait for '{awaited}': it can for groups of kind 'command' or 'probes' \
+                     that it has"
+                );
+                return wrong("until", &why);
             }
         }
         Ok(())
+    }
+
+    /// Checks a group in a plan with these phases. The error has the key.
+    fn validate_group(
+        &self,
+        group: &Group,
+        phases: &[&str],
+    ) -> Result<(), (&'static str, Invalid)> {
+        if let Some(name) = group.phases.iter().find(|phase| !phases.contains(&&***phase)) {
+            let (name, known) = (name.clone(), phases.join(", "));
+            return Err(("phases", Invalid::Unknown { what: "phase", name, known }));
+        }
+        for (key, host) in [("from", &group.from), ("to", &group.to)] {
+            if self.topology.router(host).is_none() {
+                let known = match self.topology {
+                    Network::Simulated(_) => "left1, right1, router1 and so on",
+                    Network::Emulated(_) | Network::Wire | Network::None { .. } => {
+                        "left1, right1 and so on"
+                    }
+                };
+                let (name, known) = (host.clone(), known.to_owned());
+                return Err((key, Invalid::Unknown { what: "host", name, known }));
+            }
+        }
+        if group.from == group.to {
+            return Err(("to", Invalid::Rule("it must run between two hosts")));
+        }
+        if self.is_simulated()
+            && self.topology.router(&group.from) == self.topology.router(&group.to)
+        {
+            let text = "it must run over a bottleneck: both ends are at the same router";
+            return Err(("to", Invalid::Rule(text)));
+        }
+        if group.dscp > 63 {
+            return Err(("dscp", Invalid::Rule("a DSCP is 0 to 63")));
+        }
+        let most = if self.is_simulated() { 100_000 } else { 4096 };
+        if !(1..=most).contains(&group.count) {
+            let allowed = format!("it may be 1 to {most}");
+            return Err(("count", Invalid::value("count", group.count, allowed)));
+        }
+        let is_in_user_space = |name: &&str| {
+            let control = self.controls.get(*name);
+            control.is_some_and(|control| control.carrier == Carrier::UserSpace)
+        };
+        if let Some(name) = group.kind.controls().find(is_in_user_space) {
+            let why = "runs in user space, and probes take controls of the kernel only";
+            return Err(("actions", Invalid::Name { name: name.to_owned(), why }));
+        }
+        Ok(())
+    }
+
+    fn validate_control(&self, name: &str, control: &Control) -> Result<(), Fault> {
+        control.parameters().map_err(|error| {
+            let path = [Some("controls"), Some(name), error.key()];
+            let path: Vec<&str> = path.into_iter().flatten().collect();
+            fault(&path, format!("controls.{name}: {error}"))
+        })?;
+        if self.is_simulated() {
+            return Ok(());
+        }
+        control
+            .check_for_kernel()
+            .map_err(|error| fault(&["controls", name], format!("controls.{name}: {error}")))
     }
 
     /// Whether it takes no kernel.
@@ -284,10 +313,11 @@ impl Scenario {
     }
 
     /// What the network, simulated or not, cannot carry: the key, and why.
-    fn check_carrier(&self, group: &Group) -> Result<(), (&'static str, String)> {
+    fn check_carrier(&self, group: &Group) -> Result<(), (&'static str, Invalid)> {
+        const SIMULATOR: &str = "kind = 'simulator'";
         if let Network::None { .. } = self.topology {
-            return match &group.kind {
-                Kind::Command { server, background: false, report: true, .. }
+            return match group.kind.work() {
+                Some(Work::Command { server, background: false, report: true, .. })
                     if server.is_empty() && group.control.is_empty() && group.count == 1 =>
                 {
                     Ok(())
@@ -296,33 +326,40 @@ impl Scenario {
                     let text = "where there is no network there are only single programs that \
                                 report (kind = 'command', report = true), without 'server', \
                                 'background' or 'control'";
-                    Err(("kind", text.to_owned()))
+                    Err(("kind", Invalid::Rule(text)))
                 }
             };
         }
         if !self.is_simulated() {
-            let only = "belongs to kind = 'simulator'";
             return match (&group.kind, group.tcp.key()) {
                 (Kind::Documents(_) | Kind::Datagrams(_) | Kind::Flows(_), _) => {
-                    Err(("kind", format!("traffic of this kind {only}")))
+                    let text = "traffic of this kind belongs to kind = 'simulator'";
+                    Err(("kind", Invalid::Rule(text)))
                 }
-                (Kind::Bulk { messages: Some(_), .. }, _) => {
-                    Err(("message", format!("'message' {only}")))
+                (Kind::Messages { .. }, _) => {
+                    let key = "message";
+                    Err((key, Invalid::Foreign { key, owner: SIMULATOR }))
                 }
-                (_, Some(key)) => Err((key, format!("'{key}' {only}"))),
-                (_, None) => Ok(()),
+                (Kind::Work(_), Some(key)) => {
+                    Err((key, Invalid::Foreign { key, owner: SIMULATOR }))
+                }
+                (Kind::Work(_), None) => Ok(()),
             };
         }
-        match group.kind {
-            Kind::Command { .. } => Err(("kind", "programs do not run in the simulator".into())),
-            Kind::Probes(_) => Err(("kind", "probes take the kernel's sockets".to_owned())),
+        match &group.kind {
+            Kind::Work(Work::Command { .. }) => {
+                Err(("kind", Invalid::Rule("programs do not run in the simulator")))
+            }
+            Kind::Work(Work::Probes(_)) => {
+                Err(("kind", Invalid::Rule("probes take the kernel's sockets")))
+            }
             Kind::Datagrams(_) if group.tcp.access_delay.is_none() && group.tcp.key().is_some() => {
-                Err(("kind", "datagrams do not speak TCP".to_owned()))
+                Err(("kind", Invalid::Rule("datagrams do not speak TCP")))
             }
             Kind::Datagrams(_) => Ok(()),
             _ => Control::named(&group.control, &self.controls)
                 .map(drop)
-                .map_err(|text| ("control", text)),
+                .map_err(|error| ("control", error)),
         }
     }
 }

@@ -6,9 +6,9 @@ use lull_cc::Rate;
 use lull_sim::queue::Limit;
 use lull_sim::tcp::{DelayedAck, Parameters, Recovery, RtoParameters};
 
-use super::group::Size;
-use super::network::{NetworkText, numbered};
-use super::spelled::{Spelled, Time};
+use super::invalid::Invalid;
+use super::network_text::{NetworkText, numbered};
+use super::spelled::{Size, Spelled, Time};
 use lull_emulator::{Buffer, Discipline};
 
 /// A bottleneck between two routers, or several in a row, which is called a parking lot. Every
@@ -65,32 +65,34 @@ pub enum Capacity {
 
 impl Simulated {
     /// From what is written; what is left open is as an emulated link has it.
-    pub(super) fn new(text: NetworkText) -> Result<Self, String> {
+    pub(super) fn new(text: NetworkText) -> Result<Self, Invalid> {
         let capacity = match (text.rate, text.demand_of, text.spare) {
             (Some(rate), None, None) => Capacity::Rate(rate),
             (None, Some(group), Some(spare)) => Capacity::Demand { group, spare },
             _ => {
-                return Err("a simulated link needs either the key 'rate', or 'demand_of' and \
-                            'spare': (1 + spare) times the mean demand of a group"
-                    .to_owned());
+                return Err(Invalid::Rule(
+                    "a simulated link needs either the key 'rate', or 'demand_of' and 'spare': \
+                     (1 + spare) times the mean demand of a group",
+                ));
             }
         };
-        let bytes = |key: &str, size: Option<Spelled<Size>>, usual: u16| match size {
+        let bytes = |key: &'static str, size: Option<Spelled<Size>>, usual: u16| match size {
             None => Ok(usual),
             Some(size) => u16::try_from(size.value.0.0)
-                .map_err(|_| format!("{key} = {size}: it is 65535B at most")),
+                .map_err(|_| Invalid::value(key, size, "it is 65535B at most")),
         };
         let usual = Parameters::default();
         let header = bytes("header", text.header, usual.header_bytes)?;
         let packet = bytes("packet", text.packet, usual.header_bytes + usual.segment_bytes)?;
         if packet <= header {
-            return Err(format!("packet = {packet}B has no room behind {header}B of header"));
+            let allowed = format!("it has no room behind {header}B of header");
+            return Err(Invalid::value("packet", format!("{packet}B"), allowed));
         }
         Ok(Simulated {
             bottlenecks: text.bottlenecks.unwrap_or(1),
             capacity,
             reverse_rate: text.reverse_rate.map(|rate| rate.value),
-            rtt: text.rtt.ok_or("a simulated link needs the key 'rtt'")?,
+            rtt: text.rtt.ok_or(Invalid::Missing("rtt"))?,
             buffer: text.buffer.unwrap_or_else(|| "1bdp".parse().expect("a buffer")),
             reverse_buffer: text.reverse_buffer,
             queue: text.queue.unwrap_or_else(|| "droptail".parse().expect("a queue discipline")),
@@ -148,32 +150,35 @@ impl Simulated {
     }
 
     /// What cannot be, in one line.
-    pub(super) fn validate(&self) -> Result<(), String> {
+    pub(super) fn validate(&self) -> Result<(), Invalid> {
         match &self.capacity {
             Capacity::Rate(rate) if rate.value.bits_per_second() < 1000 => {
-                return Err(format!("a rate of {rate}: the least is 1 kbit"));
+                return Err(Invalid::value("rate", rate, "the least is 1 kbit"));
             }
             Capacity::Demand { spare, .. } if !(*spare > -1.0 && *spare <= 1e6) => {
-                return Err(format!("spare = {spare}: the link must have some rate"));
+                return Err(Invalid::value("spare", spare, "the link must have some rate"));
             }
             Capacity::Rate(_) | Capacity::Demand { .. } => {}
         }
         if !(1..=MOST_BOTTLENECKS).contains(&self.bottlenecks) {
-            return Err(format!("bottlenecks: there may be 1 to {MOST_BOTTLENECKS} in a row"));
+            let allowed = format!("there may be 1 to {MOST_BOTTLENECKS} in a row");
+            return Err(Invalid::value("bottlenecks", self.bottlenecks, allowed));
         }
         let is_even = self.reverse_rate.is_none() && self.reverse_buffer.is_none();
         if self.bottlenecks > 1 && !is_even {
-            return Err("bottlenecks in a row are the same both ways: leave out 'reverse_rate' \
-                        and 'reverse_buffer'"
-                .to_owned());
+            return Err(Invalid::Rule(
+                "bottlenecks in a row are the same both ways: leave out 'reverse_rate' and \
+                 'reverse_buffer'",
+            ));
         }
         if let Some(rate) = self.reverse_rate.filter(|rate| rate.bits_per_second() < 1000) {
-            let rate = rate.bits_per_second();
-            return Err(format!("a reverse_rate of {rate} bit/s: the least is 1 kbit"));
+            let rate = format!("{} bit/s", rate.bits_per_second());
+            return Err(Invalid::value("reverse_rate", rate, "the least is 1 kbit"));
         }
         let round_trip = self.rtt.value.0 * self.bottlenecks as u32 + 4 * self.access_delay;
         if round_trip > Duration::from_secs(120) {
-            return Err(format!("a round-trip time of {round_trip:?}: the most is 120 s"));
+            let sum = format!("{round_trip:?}");
+            return Err(Invalid::value("rtt", sum, "all links together have 120 s at most"));
         }
         [Some(&self.buffer), self.reverse_buffer.as_ref()]
             .into_iter()
@@ -181,16 +186,16 @@ impl Simulated {
             .try_for_each(|buffer| self.validate_buffer(buffer))
     }
 
-    fn validate_buffer(&self, buffer: &Spelled<Buffer>) -> Result<(), String> {
+    fn validate_buffer(&self, buffer: &Spelled<Buffer>) -> Result<(), Invalid> {
         match buffer.value {
             Buffer::Bytes(bytes) if bytes.0 < u64::from(self.packet) => {
-                Err(format!("a buffer of {buffer} holds no packet of {} B", self.packet))
+                let packet = format!("it holds no packet of {} B", self.packet);
+                Err(Invalid::value("buffer", buffer, packet))
             }
-            Buffer::Bdp(_) if self.round_trip().is_zero() => {
-                Err("without delay the bandwidth-delay product is 0: give the buffer in packets \
-                     (100p) or bytes (64kB)"
-                    .to_owned())
-            }
+            Buffer::Bdp(_) if self.round_trip().is_zero() => Err(Invalid::Rule(
+                "without delay the bandwidth-delay product is 0: give the buffer in packets \
+                     (100p) or bytes (64kB)",
+            )),
             Buffer::Bytes(_) | Buffer::Packets(_) | Buffer::Bdp(_) => Ok(()),
         }
     }

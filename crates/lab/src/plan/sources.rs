@@ -6,8 +6,8 @@ use lull_cc::Rate;
 use lull_sim::traffic::{FlowSizes, Pattern};
 use serde::Deserialize;
 
-use super::group::Size;
-use super::spelled::{Spelled, Time};
+use super::invalid::Invalid;
+use super::spelled::{Size, Spelled, Time};
 
 /// A stretch of a web server's log, played at a speed.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,19 +102,21 @@ impl Flows {
         sizes: &serde_json::Value,
         load: Option<f64>,
         per_second: Option<f64>,
-    ) -> Result<Self, String> {
-        let within = |key: &str, value: f64, most: f64| match value > 0.0 && value <= most {
+    ) -> Result<Self, Invalid> {
+        let within = |key: &'static str, value: f64, most: f64| match value > 0.0 && value <= most {
             true => Ok(value),
-            false => Err(format!("{key} = {value}: it must be above 0, and {most} at most")),
+            false => {
+                Err(Invalid::value(key, value, format!("it must be above 0, and {most} at most")))
+            }
         };
         // More than ten times what the link carries is a slip.
         let intensity = match (load, per_second) {
             (Some(load), None) => Intensity::Load(within("load", load, 10.0)?),
             (None, Some(rate)) => Intensity::PerSecond(within("per_second", rate, 1e6)?),
             _ => {
-                return Err("flows need either 'load', a part of the link, or 'per_second', how \
-                            many begin"
-                    .to_owned());
+                return Err(Invalid::Rule(
+                    "flows need either 'load', a part of the link, or 'per_second', how many begin",
+                ));
             }
         };
         Ok(Flows { sizes: Sizes::new(sizes)?, intensity })
@@ -122,7 +124,7 @@ impl Flows {
 }
 
 impl Sizes {
-    fn new(written: &serde_json::Value) -> Result<Self, String> {
+    fn new(written: &serde_json::Value) -> Result<Self, Invalid> {
         if let Some(file) = written.as_str() {
             return Ok(Sizes::File(file.to_owned()));
         }
@@ -133,15 +135,15 @@ impl Sizes {
             };
             written.as_array()?.iter().map(row).collect()
         };
-        let rows = rows().ok_or(
+        let rows = rows().ok_or(Invalid::Rule(
             "sizes: write the name of a file, or rows of bytes and the probability of a size up \
              to that: [[1000, 0.5], [50000, 1]]",
-        )?;
-        let sizes = rows.parse::<FlowSizes>().map_err(|error| format!("sizes: {error}"))?;
+        ))?;
+        let sizes = rows.parse::<FlowSizes>().map_err(Invalid::Sizes)?;
         // A mean below one byte has no gap between flows.
         match sizes.mean() >= 1.0 {
             true => Ok(Sizes::Table(sizes)),
-            false => Err("sizes: the mean must be a byte at least".to_owned()),
+            false => Err(Invalid::Rule("sizes: the mean must be a byte at least")),
         }
     }
 }
@@ -176,25 +178,25 @@ pub(super) struct SourceText {
     pub(super) file: Option<String>,
 }
 
-fn need<T>(value: Option<T>, key: &str) -> Result<T, String> {
-    value.ok_or_else(|| format!("its kind needs the key '{key}'"))
+fn need<T>(value: Option<T>, key: &'static str) -> Result<T, Invalid> {
+    value.ok_or(Invalid::Missing(key))
 }
 
-fn nanos(key: &str, time: Option<Spelled<Time>>) -> Result<u64, String> {
+fn nanos(key: &'static str, time: Option<Spelled<Time>>) -> Result<u64, Invalid> {
     let time = need(time, key)?;
     match u64::try_from(time.value.0.as_nanos()) {
         Ok(nanos) if nanos > 0 => Ok(nanos),
-        _ => Err(format!("{key} = {time}: it must be above 0")),
+        _ => Err(Invalid::value(key, time, "it must be above 0")),
     }
 }
 
 impl SourceText {
     /// The section of a log.
-    pub(super) fn section(self) -> Result<Section, String> {
-        let above_zero = |key: &str, value: Option<f64>| match value {
+    pub(super) fn section(self) -> Result<Section, Invalid> {
+        let above_zero = |key: &'static str, value: Option<f64>| match value {
             None => Ok(1.0),
             Some(value) if value > 0.0 && value <= 1e6 => Ok(value),
-            Some(value) => Err(format!("{key} = {value}: it must be above 0")),
+            Some(value) => Err(Invalid::value(key, value, "it must be above 0")),
         };
         let section = Section {
             log: need(self.log, "log")?,
@@ -204,22 +206,22 @@ impl SourceText {
             scale: above_zero("scale", self.scale)?,
         };
         if section.length.is_zero() {
-            return Err("length = 0s: it must be above 0".to_owned());
+            return Err(Invalid::value("length", "0s", "it must be above 0"));
         }
         Ok(section)
     }
 
-    pub(super) fn datagrams(self, pattern: Option<PatternName>) -> Result<Datagrams, String> {
+    pub(super) fn datagrams(self, pattern: Option<PatternName>) -> Result<Datagrams, Invalid> {
         let pattern = need(pattern, "pattern")?;
         self.refuse_strangers(pattern)?;
         let bytes = match &self.size {
             None => 1500,
             Some(size) => u16::try_from(size.value.0.0)
-                .map_err(|_| format!("size = {size}: it is 65535B at most"))?,
+                .map_err(|_| Invalid::value("size", size, "it is 65535B at most"))?,
         };
         let rate = |rate: Option<Spelled<Rate>>| match need(rate, "rate")? {
-            rate if rate.value.bits_per_second() > 0 => Ok::<_, String>(rate.value),
-            rate => Err(format!("rate = {rate}: it must be above 0")),
+            rate if rate.value.bits_per_second() > 0 => Ok::<_, Invalid>(rate.value),
+            rate => Err(Invalid::value("rate", rate, "it must be above 0")),
         };
         let bits_per_second = |text: Option<Spelled<Rate>>| rate(text).map(Rate::bits_per_second);
         let pattern = match pattern {
@@ -239,7 +241,7 @@ impl SourceText {
             PatternName::Pareto => {
                 let shape = need(self.shape, "shape")?;
                 if !(shape > 1.0 && shape <= 100.0) {
-                    return Err(format!("shape = {shape}: only above 1 there is a mean"));
+                    return Err(Invalid::value("shape", shape, "only above 1 there is a mean"));
                 }
                 Pattern::OnOffPareto {
                     bits_per_second: bits_per_second(self.rate)?,
@@ -260,9 +262,9 @@ impl SourceText {
     }
 
     /// A key that another pattern has would do nothing.
-    fn refuse_strangers(&self, pattern: PatternName) -> Result<(), String> {
+    fn refuse_strangers(&self, pattern: PatternName) -> Result<(), Invalid> {
         use PatternName::{Bursts, Constant, Log, Pareto, Poisson, Recorded};
-        let own: [(&str, bool, &[PatternName]); 13] = [
+        let own: [(&'static str, bool, &[PatternName]); 13] = [
             ("log", self.log.is_some(), &[Log]),
             ("begin", self.begin.is_some(), &[Log]),
             ("length", self.length.is_some(), &[Log]),
@@ -278,7 +280,7 @@ impl SourceText {
             ("file", self.file.is_some(), &[Recorded]),
         ];
         match own.iter().find(|(_, is, patterns)| *is && !patterns.contains(&pattern)) {
-            Some((key, ..)) => Err(format!("'{key}' belongs to another pattern of datagrams")),
+            Some((key, ..)) => Err(Invalid::Foreign { key, owner: "another pattern of datagrams" }),
             None => Ok(()),
         }
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use lull_emulator::{ParseError, parse_duration};
+use lull_cc::Bytes;
+use lull_emulator::{Buffer, ParseError, parse_duration};
 
 /// A quantity together with how it was written, so that records show it as the plan does.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,5 +61,25 @@ impl FromStr for Time {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         parse_duration(text).map(Time)
+    }
+}
+
+/// An amount of data, spelled `100kB`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Size(pub(super) Bytes);
+
+/// A text that is not a size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a size: write 500B, 100kB or 1MB, for example")]
+pub(super) struct SizeError(String);
+
+impl FromStr for Size {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Self, SizeError> {
+        match text.parse::<Buffer>() {
+            Ok(Buffer::Bytes(bytes)) if bytes.0 > 0 => Ok(Size(bytes)),
+            _ => Err(SizeError(text.to_owned())),
+        }
     }
 }

@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use super::*;
+use lull_emulator::traffic::Work;
 
 /// A plan of one cell that can be run.
 const SMALL: &str = r#"
@@ -114,7 +115,9 @@ fn values_are_filled_in_with_their_types() {
     let cells = all(&parse(SWEEP));
     let eight = &cells[1].scenario;
     assert_eq!(eight.group("background").unwrap().count, 8);
-    let Kind::Command { program, .. } = &eight.group("others").unwrap().kind else { panic!() };
+    let Some(Work::Command { program, .. }) = eight.group("others").unwrap().kind.work() else {
+        panic!()
+    };
     assert_eq!(program[2], "ping -c 8 $LULL_RIGHT_1");
     let names = |cell: &Cell| -> Vec<String> {
         cell.scenario.phases.iter().map(|phase| phase.name.clone()).collect()

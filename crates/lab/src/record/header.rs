@@ -1,10 +1,7 @@
 //! Where a record comes from.
 
-use lull_emulator::provenance::{Origin, Program};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::plan::Plan;
 
 /// The first line of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,7 +15,7 @@ pub struct Header {
     pub plan: Value,
     /// SHA-256 of the plan.
     pub plan_hash: String,
-    /// The commit that the program was built from; see [`Program::commit`].
+    /// The commit that the program was built from; see [`Program::commit`](super::Program::commit).
     pub commit: Option<String>,
     /// The version of Lull.
     pub version: String,
@@ -28,23 +25,4 @@ pub struct Header {
     pub cores: usize,
     /// Seconds since 1970, UTC.
     pub started_unix_s: u64,
-}
-
-impl Header {
-    /// A header for a run that begins now, on this machine.
-    pub fn new(program: &Program, seed: u64, plan: &Plan) -> Self {
-        let Origin { command, seed, commit, version, kernel, cores, started_unix_s } =
-            Origin::new(program, seed);
-        Header {
-            command,
-            seed,
-            plan: plan.summary(),
-            plan_hash: plan.hash.clone(),
-            commit,
-            version,
-            kernel,
-            cores,
-            started_unix_s,
-        }
-    }
 }

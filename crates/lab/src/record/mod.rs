@@ -19,10 +19,9 @@ pub use header::Header;
 pub use lull_emulator::provenance::Program;
 pub(crate) use lull_emulator::provenance::cores;
 pub(crate) use lull_emulator::rounded;
-pub(crate) use quantities::{QUANTITIES_BY_GROUP, sharing};
+pub(crate) use quantities::QUANTITIES_BY_GROUP;
 pub use transfers::{ActionRecord, Transfers};
 
-use crate::plan::Cell;
 use lull_emulator::{Backend, Spread};
 
 /// A line of a record.
@@ -107,9 +106,10 @@ impl CellRecord {
         self.seed == seed && combination(&self.key) == combination(key)
     }
 
-    /// The same as a cell of a run that begins with another seed, where it is another repetition.
-    pub(crate) fn as_cell(&self, cell: &Cell) -> CellRecord {
-        CellRecord { key: cell.key.clone(), repetition: cell.repetition, ..self.clone() }
+    /// The same as the cell called `key` of a run that begins with another seed, where it is another
+    /// repetition.
+    pub(crate) fn as_cell(&self, key: &str, repetition: u32) -> CellRecord {
+        CellRecord { key: key.to_owned(), repetition, ..self.clone() }
     }
 
     /// How late the emulator delivered one packet in a hundred, in its worst phase, in milliseconds.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::{CellRecord, GroupRecord, Transfers};
+use crate::statistics::sharing;
 
 /// A quantity of a group, by its name in expressions.
 type Quantity = (&'static str, fn(&GroupRecord) -> Value);
@@ -49,15 +50,6 @@ pub(crate) const QUANTITIES_BY_GROUP: [&str; QUANTITIES.len()] = {
     }
     names
 };
-
-/// Filler, equation 1, with the mean below the bar: with the sum, which stands there, nothing above
-/// 0.447 is possible for five flows, and tables 5 and 14 have such values.
-pub(crate) fn sharing(goodputs: &[f64]) -> Option<f64> {
-    let count = goodputs.len() as f64;
-    let mean = goodputs.iter().sum::<f64>() / count;
-    let squares: f64 = goodputs.iter().map(|goodput| (goodput - mean).powi(2)).sum();
-    (goodputs.len() > 1 && mean > 0.0).then(|| (squares / (count - 1.0)).sqrt() / mean)
-}
 
 fn loss(group: &GroupRecord) -> f64 {
     let all = group.packets + group.dropped;

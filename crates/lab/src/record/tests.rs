@@ -17,7 +17,7 @@ fn program() -> Program {
 
 fn header() -> Header {
     let plan = Plan::parse("p.toml", PLAN, false).unwrap();
-    Header::new(&program(), 3, &plan)
+    plan.header(&program(), 3)
 }
 
 fn cell(key: &str, cpu_s: f64) -> CellRecord {

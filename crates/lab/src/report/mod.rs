@@ -242,8 +242,9 @@ impl Entry {
         let mut fitting = BTreeSet::new();
         for seed in seeds {
             let all = plan.cells(&Selection::default(), seed)?;
-            let found =
-                all.iter().filter_map(|cell| Some(recorded.get(cell.hash.as_str())?.as_cell(cell)));
+            let found = all.iter().filter_map(|cell| {
+                Some(recorded.get(cell.hash.as_str())?.as_cell(&cell.key, cell.repetition))
+            });
             let found: Vec<CellRecord> = found.collect();
             fitting.extend(found.iter().map(|cell| cell.hash.clone()));
             if planned.is_empty() || found.len() >= cells.len() {

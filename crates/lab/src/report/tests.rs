@@ -99,7 +99,7 @@ fn record(folder: &Path, plan: &Plan, seed: u64, goodputs: &[f64]) {
         arguments: ["lab", "run", "made-*"].map(str::to_owned).to_vec(),
         commit: Some("c0ffee".to_owned()),
     };
-    let header = Header::new(&program, seed, plan);
+    let header = plan.header(&program, seed);
     recorder.write(&Line::Header(header)).unwrap();
     let cells = plan.cells(&Selection::default(), seed).unwrap();
     for (cell, goodput) in cells.iter().zip(goodputs) {
@@ -218,7 +218,7 @@ fn cells_that_several_programs_measured_are_told_by_program() {
     let mut recorder = Recorder::open(&record_path(folder.path(), &whole)).unwrap();
     let commit = Some("0123456789abcdef-dirty.1a2b3c4d".to_owned());
     let program = Program { arguments: Vec::new(), commit };
-    recorder.write(&Line::Header(Header::new(&program, 1, &whole))).unwrap();
+    recorder.write(&Line::Header(whole.header(&program, 1))).unwrap();
     recorder.write(&measured(&second, 7.0)).unwrap();
     let report = report(PLAN, folder.path());
     let told = "2 programs measured the cells: 1 cell by commit 0123456789ab-dirty.1a2b3c4d, \

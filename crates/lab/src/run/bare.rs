@@ -7,12 +7,11 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::cell::{CellError, Order};
+use super::order::{CellError, Order};
 use super::process::{read, wait};
-use crate::plan::{Group, Kind, Phase, Scenario};
+use crate::plan::{Group, Phase, Scenario};
 use crate::record::{GroupRecord, PhaseRecord};
-use lull_emulator::traffic::TrafficError;
-use lull_emulator::traffic::without_folders;
+use lull_emulator::traffic::{TrafficError, Work, without_folders};
 
 /// Runs the programs of each phase, one after the other.
 pub(super) fn phases(order: &Order, scenario: &Scenario) -> Result<Vec<PhaseRecord>, CellError> {
@@ -41,7 +40,7 @@ pub(super) fn phases(order: &Order, scenario: &Scenario) -> Result<Vec<PhaseReco
 
 /// Runs a program to its end; what it reports.
 fn run(order: &Order, group: &Group, limit: Instant) -> Result<Value, CellError> {
-    let Kind::Command { program, .. } = &group.kind else {
+    let Some(Work::Command { program, .. }) = group.kind.work() else {
         return Err(CellError::Scenario(format!("'{}' is no program", group.name)));
     };
     let (name, arguments) = program.split_first().expect("a group has a program");
@@ -80,7 +79,7 @@ fn run(order: &Order, group: &Group, limit: Instant) -> Result<Value, CellError>
     });
     if let Err(why) = ended {
         let last = errors.lines().rfind(|line| !line.trim().is_empty());
-        return Err(failed(last.map_or(why, str::to_owned)).into());
+        return Err(failed(last.map_or_else(|| why.to_string(), str::to_owned)).into());
     }
     let report = serde_json::from_str(&said).ok().filter(Value::is_object);
     let report = report

@@ -226,7 +226,7 @@ mod tests {
         assert!((cores("").unwrap() - 0.09).abs() < 1e-9);
         assert!((cores("processors = 1.5").unwrap() - 1.59).abs() < 1e-9);
         let error = cores("processors = -1").unwrap_err();
-        assert!(error.contains("write a number from 0 on"), "{error}");
+        assert!(error.contains("write a number from 0 to 1000"), "{error}");
         let error = cores("kind = 'simulator'\nprocessors = 1").unwrap_err();
         assert!(error.contains("belongs to an emulated link"), "{error}");
         let error = cores("kind = 'none'\nprocessors = 1").unwrap_err();

@@ -10,24 +10,29 @@ mod cell;
 mod controls;
 mod cost;
 mod network;
+mod order;
 mod presence;
 mod process;
 mod processor;
 mod schedule;
 mod stage;
+mod watch;
 
 pub use alone::{Surroundings, alone, end_with_runner};
-pub use cell::{CellError, Order, Tick, Watch, conduct};
+pub use cell::conduct;
 use controls::Controls;
 pub use cost::{Budget, cores_of, estimate};
 use cost::{cores_after, time_of};
+pub use order::{CellError, Order};
 use presence::Presence;
 use schedule::{Due, Step};
+pub use watch::{Tick, Watch};
 
 use crate::plan::{Cell, Plan, PlanError, Selection};
 use crate::record::{self, CellRecord, Failed, Header, Line, Program, RecordError};
 use crate::record::{RecordFile, Recorder};
 use crate::simulate::{self, SimulateError};
+use lull_emulator::chain;
 
 /// Why a run could not be made. What keeps single cells from running is in the record instead.
 #[derive(Debug, thiserror::Error)]
@@ -196,7 +201,9 @@ impl Runner {
         let by_hash: BTreeMap<&str, &CellRecord> =
             after.cells.iter().map(|cell| (cell.hash.as_str(), cell)).collect();
         let recorded = |cells: &[Cell]| -> Vec<CellRecord> {
-            let found = |cell: &Cell| Some(by_hash.get(cell.hash.as_str())?.as_cell(cell));
+            let found = |cell: &Cell| {
+                Some(by_hash.get(cell.hash.as_str())?.as_cell(&cell.key, cell.repetition))
+            };
             cells.iter().filter_map(found).collect()
         };
         let mut others = Vec::new();
@@ -348,27 +355,13 @@ impl Pass<'_> {
         }
         let (due, recorded): (Vec<&Cell>, Vec<&Cell>) =
             self.cells.iter().partition(|cell| self.is_due(&before, failed, cell));
-        let budget = Budget::of_this_machine(self.runner.jobs);
-        let header = Header::new(&self.runner.program, self.runner.seed, self.plan);
+        let header = self.plan.header(&self.runner.program, self.runner.seed);
         let presence = (!due.is_empty()).then(Presence::enter);
         if self.is_first || !due.is_empty() {
-            let old = |cell: &&Cell| before.cells.iter().find(|old| old.hash == cell.hash);
-            let older = recorded.iter().filter_map(old).filter(|old| old.commit != header.commit);
-            let older: Vec<&CellRecord> = older.collect();
-            show(Event::Planned {
-                recorded: recorded.len(),
-                cells: due.len(),
-                disturbed: due.iter().filter_map(old).count(),
-                time: self.time(&before, &due),
-                older: older.first().map(|first| {
-                    let commit = first.commit.clone();
-                    (older.len(), commit.unwrap_or_else(|| "unknown".to_owned()))
-                }),
-                others: presence.as_ref().map_or(0, Presence::others),
-            });
+            let others = presence.as_ref().map_or(0, Presence::others);
+            show(self.planned(&before, &due, &recorded, &header, others));
         }
         let Some(mut recorder) = recorder.filter(|_| !due.is_empty()) else { return Ok(false) };
-        let plan = self.plan;
         let (controls, refused) = match self.prepare(&due) {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -382,50 +375,107 @@ impl Pass<'_> {
         if self.runner.fresh && self.is_first {
             self.runner.drop_old(&mut recorder, self.cells)?;
         }
-        let commit = header.commit.clone();
+        let mut writer =
+            Writer { recorder, before: &before, commit: header.commit.clone(), failed };
         if self.is_first {
-            recorder.write(&Line::Header(header))?;
+            writer.recorder.write(&Line::Header(header))?;
         }
         for (cell, error) in &refused {
-            let (key, hash, error) = (cell.key.clone(), cell.hash.clone(), error.clone());
-            let line = Failed { key, hash, error };
-            // One that was run before has a result, if one in doubt.
-            if before.cells.iter().all(|old| old.hash != cell.hash) {
-                recorder.write(&Line::Failed(line.clone()))?;
-            }
-            failed.push(line);
+            writer.refused(cell, error)?;
         }
         let data = self.runner.data.as_deref();
         let can_run = |cell: &&&Cell| refused.iter().all(|(other, _)| other.hash != cell.hash);
         let due = due.iter().filter(can_run).map(|cell| {
-            let order = Order::new(plan, cell, controls.names(cell), data, self.runner.again);
+            let order = Order::new(self.plan, cell, controls.names(cell), data, self.runner.again);
             Due { order, late: Self::late(&before, cell) }
         });
+        let budget = Budget::of_this_machine(self.runner.jobs);
         schedule::run(due.collect(), &self.runner.isolation, &budget, |step| {
             match step {
                 Step::Began { key } => show(Event::Began { key }),
                 Step::Ended { key, hash, result, left } => {
+                    let result = result.map_err(|error| chain(&error));
                     let failure = result.as_ref().err().cloned();
-                    // What another program measured does not stand under this one's header.
-                    let old = before.cells.iter().find(|old| old.hash == hash);
-                    let old = old.filter(|old| old.commit == commit);
-                    recorder.write(&match (result, old) {
-                        (Ok(new), None) => Line::Cell(new),
-                        (Ok(new), Some(old)) => Line::Cell(Box::new(less_late(*new, old))),
-                        // It has a result, if one in doubt.
-                        (Err(_), Some(old)) => Line::Cell(Box::new(less_late(old.clone(), old))),
-                        (Err(error), None) => {
-                            let line = Failed { key: key.clone(), hash, error };
-                            failed.push(line.clone());
-                            Line::Failed(line)
-                        }
-                    })?;
+                    writer.ended(&key, hash, result)?;
                     show(Event::Ended { key, failure, left });
                 }
             }
             Ok(())
         })?;
         Ok(true)
+    }
+
+    /// What is to be said before the first cell runs.
+    fn planned(
+        &self,
+        before: &RecordFile,
+        due: &[&Cell],
+        recorded: &[&Cell],
+        header: &Header,
+        others: usize,
+    ) -> Event {
+        let old = |cell: &&Cell| before.cells.iter().find(|old| old.hash == cell.hash);
+        let older = recorded.iter().filter_map(old).filter(|old| old.commit != header.commit);
+        let older: Vec<&CellRecord> = older.collect();
+        Event::Planned {
+            recorded: recorded.len(),
+            cells: due.len(),
+            disturbed: due.iter().filter_map(old).count(),
+            time: self.time(before, due),
+            older: older.first().map(|first| {
+                let commit = first.commit.clone();
+                (older.len(), commit.unwrap_or_else(|| "unknown".to_owned()))
+            }),
+            others,
+        }
+    }
+}
+
+/// Writes what comes of the cells of a pass.
+struct Writer<'a> {
+    recorder: Recorder,
+    /// What was recorded before the pass.
+    before: &'a RecordFile,
+    /// The commit of this program.
+    commit: Option<String>,
+    failed: &'a mut Vec<Failed>,
+}
+
+impl Writer<'_> {
+    /// A cell cannot run.
+    fn refused(&mut self, cell: &Cell, error: &str) -> Result<(), RecordError> {
+        let (key, hash, error) = (cell.key.clone(), cell.hash.clone(), error.to_owned());
+        let line = Failed { key, hash, error };
+        // One that was run before has a result, if one in doubt.
+        if self.before.cells.iter().all(|old| old.hash != cell.hash) {
+            self.recorder.write(&Line::Failed(line.clone()))?;
+        }
+        self.failed.push(line);
+        Ok(())
+    }
+
+    /// A cell has ended.
+    fn ended(
+        &mut self,
+        key: &str,
+        hash: String,
+        result: Result<Box<CellRecord>, String>,
+    ) -> Result<(), RecordError> {
+        // What another program measured does not stand under this one's header.
+        let old = self.before.cells.iter().find(|old| old.hash == hash);
+        let old = old.filter(|old| old.commit == self.commit);
+        let line = match (result, old) {
+            (Ok(new), None) => Line::Cell(new),
+            (Ok(new), Some(old)) => Line::Cell(Box::new(less_late(*new, old))),
+            // It has a result, if one in doubt.
+            (Err(_), Some(old)) => Line::Cell(Box::new(less_late(old.clone(), old))),
+            (Err(error), None) => {
+                let line = Failed { key: key.to_owned(), hash, error };
+                self.failed.push(line.clone());
+                Line::Failed(line)
+            }
+        };
+        self.recorder.write(&line)
     }
 }
 

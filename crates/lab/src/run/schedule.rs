@@ -5,10 +5,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cost::{Budget, Taken, cores_after, time_of};
-use super::{Isolation, Order, RunError, Surroundings, cell, process};
+use super::order::{CellError, Order};
+use super::process::{self, ProcessError};
+use super::{Isolation, RunError, Surroundings, cell};
 use crate::plan::Scenario;
 use crate::record::CellRecord;
-use lull_emulator::chain;
 
 /// What happens to a cell.
 pub(super) enum Step {
@@ -18,10 +19,19 @@ pub(super) enum Step {
     Ended {
         key: String,
         hash: String,
-        result: Result<Box<CellRecord>, String>,
+        result: Result<Box<CellRecord>, NoRecord>,
         /// About how long the others will take.
         left: Duration,
     },
+}
+
+/// Why a cell has no record.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoRecord {
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    Cell(#[from] CellError),
 }
 
 /// A cell to run.
@@ -83,9 +93,11 @@ pub(super) fn run(
                 let (ended, job) = (ended.clone(), order.clone());
                 scope.spawn(move || {
                     let result = match isolation {
-                        Isolation::Processes(lull) => process::run(lull, &job),
+                        Isolation::Processes(lull) => {
+                            process::run(lull, &job).map_err(NoRecord::from)
+                        }
                         Isolation::Threads => cell::conduct(&job, &Surroundings::shared(), &mut ())
-                            .map_err(|error| chain(&error)),
+                            .map_err(NoRecord::from),
                     };
                     // Whoever listens has given up.
                     let _ = ended.send((job.hash, result));

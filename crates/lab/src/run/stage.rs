@@ -2,15 +2,17 @@
 
 use std::ffi::CString;
 use std::net::IpAddr;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cell::{CellError, Order, Tick, Watch};
 use super::network::Network;
+use super::order::{CellError, Order};
 use super::processor::{Reading, Tasks};
+use super::watch::{Tick, Watch};
 use super::{MOST_AGAIN, Surroundings};
 use crate::measure::{ObservedPhase, Owners, ends_of};
-use crate::plan::{Carrier, Group, Phase, Scenario};
+use crate::plan::{Carrier, Control, Group, Phase, Scenario};
 use crate::record::cores;
 use lull_emulator::Host;
 use lull_emulator::traffic::{Placed, Programs, Scratch, Tally, Traffic, TrafficError, Work};
@@ -52,6 +54,63 @@ pub(super) struct Stage<'a> {
     again: bool,
 }
 
+/// A group as the emulator's traffic takes it.
+fn placed(
+    order: &Order,
+    scenario: &Scenario,
+    network: &Network,
+    group: &Group,
+) -> Result<Placed, CellError> {
+    let host = |name: &str| -> Result<Host, CellError> {
+        let found = network.hosts().iter().find(|host| host.name() == name);
+        found.cloned().ok_or_else(|| CellError::Scenario(format!("there is no host '{name}'")))
+    };
+    let user_space = scenario
+        .controls
+        .get(&group.control)
+        .filter(|control| control.carrier == Carrier::UserSpace)
+        .map(Control::parameters)
+        .transpose()?;
+    let known = |name: &str| {
+        CString::new(order.controls.get(name).map_or(name, String::as_str))
+            .map_err(|_| CellError::Scenario("a control's name holds a NUL".to_owned()))
+    };
+    let controls = group.kind.controls().map(|name| Ok((name.to_owned(), known(name)?)));
+    let work = group.kind.work().cloned().ok_or_else(|| {
+        CellError::Scenario(format!("the group '{}' needs the simulator", group.name))
+    })?;
+    Ok(Placed {
+        name: group.name.clone(),
+        count: group.count,
+        dscp: group.dscp,
+        spread: group.spread,
+        work,
+        from: host(&group.from)?,
+        to: host(&group.to)?,
+        control: known(&group.control)?,
+        controls: controls.collect::<Result<_, CellError>>()?,
+        user_space,
+    })
+}
+
+/// The variables that programs of a cell find in their environment.
+fn environment(
+    order: &Order,
+    network: &Network,
+    lull: &Path,
+    scratch: Option<&Scratch>,
+) -> Vec<(String, String)> {
+    let mut environment = addresses(network);
+    environment.push(("LULL".to_owned(), lull.display().to_string()));
+    let data = std::path::absolute(&order.data).unwrap_or_else(|_| order.data.clone());
+    environment.push(("LULL_DATA".to_owned(), data.display().to_string()));
+    environment.push(("LULL_SEED".to_owned(), order.seed.to_string()));
+    if let Some(scratch) = scratch {
+        environment.push(("LULL_SCRATCH".to_owned(), scratch.path().display().to_string()));
+    }
+    environment
+}
+
 impl<'a> Stage<'a> {
     pub(super) fn set(
         order: &Order,
@@ -59,42 +118,12 @@ impl<'a> Stage<'a> {
         network: &Network,
         surroundings: &'a Surroundings<'a>,
     ) -> Result<Self, CellError> {
-        let host = |name: &str| -> Result<Host, CellError> {
-            let found = network.hosts().iter().find(|host| host.name() == name);
-            found.cloned().ok_or_else(|| CellError::Scenario(format!("there is no host '{name}'")))
-        };
         let (mut sockets, mut programs) = (Vec::new(), Vec::new());
         let (mut parts, mut hosts) = (Vec::new(), Vec::new());
         for group in &scenario.groups {
-            let user_space = scenario
-                .controls
-                .get(&group.control)
-                .filter(|control| control.carrier == Carrier::UserSpace)
-                .map(|control| control.parameters().map_err(CellError::Scenario))
-                .transpose()?;
-            let known = |name: &str| {
-                CString::new(order.controls.get(name).map_or(name, String::as_str))
-                    .map_err(|_| CellError::Scenario("a control's name holds a NUL".to_owned()))
-            };
-            let controls = group.kind.controls().map(|name| Ok((name.to_owned(), known(name)?)));
-            let work = group.kind.work().ok_or_else(|| {
-                CellError::Scenario(format!("the group '{}' needs the simulator", group.name))
-            })?;
-            let is_program = matches!(work, Work::Command { .. });
-            let placed = Placed {
-                name: group.name.clone(),
-                count: group.count,
-                dscp: group.dscp,
-                spread: group.spread,
-                work,
-                from: host(&group.from)?,
-                to: host(&group.to)?,
-                control: known(&group.control)?,
-                controls: controls.collect::<Result<_, CellError>>()?,
-                user_space,
-            };
+            let placed = placed(order, scenario, network, group)?;
             hosts.push((placed.from.v4().into(), placed.to.v4().into()));
-            let (part, list) = if is_program {
+            let (part, list) = if let Work::Command { .. } = placed.work {
                 (Part::Program(programs.len()), &mut programs)
             } else {
                 (Part::Sockets(sockets.len()), &mut sockets)
@@ -110,14 +139,7 @@ impl<'a> Stage<'a> {
             .then(|| Scratch::new(surroundings.container, &needed))
             .transpose()
             .map_err(TrafficError::system("making room for files"))?;
-        let mut environment = addresses(network);
-        environment.push(("LULL".to_owned(), lull.display().to_string()));
-        let data = std::path::absolute(&order.data).unwrap_or_else(|_| order.data.clone());
-        environment.push(("LULL_DATA".to_owned(), data.display().to_string()));
-        environment.push(("LULL_SEED".to_owned(), order.seed.to_string()));
-        if let Some(scratch) = &scratch {
-            environment.push(("LULL_SCRATCH".to_owned(), scratch.path().display().to_string()));
-        }
+        let environment = environment(order, network, &lull, scratch.as_ref());
         Ok(Stage {
             groups: scenario.groups.clone(),
             running: vec![false; parts.len()],

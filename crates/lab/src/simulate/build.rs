@@ -21,6 +21,7 @@ use crate::plan::{
 };
 use crate::record::{DemandRecord, LinkRecord, rounded};
 use lull_emulator::suited;
+use lull_emulator::traffic::Work;
 
 /// A simulation with all of its traffic, and whose it is.
 pub(super) struct Stage {
@@ -80,6 +81,43 @@ fn way(network: &Simulated, group: &Group) -> Result<(usize, usize), SimulateErr
     Ok((router(&group.from)?, router(&group.to)?))
 }
 
+/// The log of each group that plays one, and what it asks for.
+type Logs = (Vec<Option<Vec<Request>>>, Vec<Option<DemandRecord>>);
+
+fn read_logs(scenario: &Scenario, folder: &Path) -> Result<Logs, SimulateError> {
+    let (mut logs, mut demands) = (Vec::new(), Vec::new());
+    for group in &scenario.groups {
+        let section = match &group.kind {
+            Kind::Documents(documents) => Some(&documents.section),
+            Kind::Datagrams(Datagrams::Log { section, .. }) => Some(section),
+            _ => None,
+        };
+        let requests = section.map(|section| data::requests(folder, section)).transpose()?;
+        let demand = section.zip(requests.as_ref());
+        demands.push(demand.map(|(section, requests)| data::demand(requests, section)));
+        logs.push(requests);
+    }
+    Ok((logs, demands))
+}
+
+/// The rate of a bottleneck.
+fn rate(
+    scenario: &Scenario,
+    network: &Simulated,
+    demands: &[Option<DemandRecord>],
+) -> Result<Rate, SimulateError> {
+    match &network.capacity {
+        Capacity::Rate(rate) => Ok(rate.value),
+        Capacity::Demand { group: name, spare } => {
+            let at = scenario.groups.iter().position(|group| group.name == *name);
+            let demand = at.and_then(|at| demands[at]).ok_or_else(|| {
+                SimulateError::Scenario(format!("no group of documents is called '{name}'"))
+            })?;
+            Ok(Rate::from_bits_per_second(((1.0 + spare) * demand.mbit * 1e6).round() as u64))
+        }
+    }
+}
+
 /// What a group's randomness is numbered by, apart from links and sources.
 const GROUPS: u64 = 2 << 32;
 
@@ -90,32 +128,8 @@ impl Stage {
         folder: &Path,
         seed: u64,
     ) -> Result<Self, SimulateError> {
-        let mut logs: Vec<Option<Vec<Request>>> = Vec::new();
-        let mut demands = Vec::new();
-        for group in &scenario.groups {
-            let section = match &group.kind {
-                Kind::Documents(documents) => Some(&documents.section),
-                Kind::Datagrams(Datagrams::Log { section, .. }) => Some(section),
-                _ => None,
-            };
-            let requests = section.map(|section| data::requests(folder, section)).transpose()?;
-            demands.push(
-                section
-                    .zip(requests.as_ref())
-                    .map(|(section, requests)| data::demand(requests, section)),
-            );
-            logs.push(requests);
-        }
-        let rate = match &network.capacity {
-            Capacity::Rate(rate) => rate.value,
-            Capacity::Demand { group: name, spare } => {
-                let at = scenario.groups.iter().position(|group| group.name == *name);
-                let demand = at.and_then(|at| demands[at]).ok_or_else(|| {
-                    SimulateError::Scenario(format!("no group of documents is called '{name}'"))
-                })?;
-                Rate::from_bits_per_second(((1.0 + spare) * demand.mbit * 1e6).round() as u64)
-            }
-        };
+        let (logs, demands) = read_logs(scenario, folder)?;
+        let rate = rate(scenario, network, &demands)?;
         let groups = || scenario.groups.iter();
         let ways: Vec<_> = groups().map(|group| way(network, group)).collect::<Result<_, _>>()?;
         let round_trips = groups().zip(&ways).map(|(group, way)| round_trip(network, group, *way));
@@ -148,23 +162,33 @@ impl Stage {
             let random = Random::of_part(seed, GROUPS | number as u64);
             let way = stage.ways[number];
             let parameters = None;
-            let mut maker =
-                Maker { scenario, network, folder, rate, group, way, random, parameters };
-            let mut stays = Vec::new();
-            // The hosts stay the same from one stay to the next.
-            let first = hosts.next;
-            for phases in stays_of(scenario, group) {
-                hosts.next = first;
-                let sources =
-                    maker.sources(&mut stage.simulation, &mut hosts, phases, &logs[number])?;
-                for &source in &sources {
-                    stage.simulation.set_group(source, number as u8);
-                }
-                stays.push(Stay { phases, sources });
-            }
-            stage.stays.push(stays);
+            let maker = Maker { scenario, network, folder, rate, group, way, random, parameters };
+            stage.add_group(maker, &mut hosts, number, &logs[number])?;
         }
         Ok(stage)
+    }
+
+    /// Adds the sources of a group.
+    fn add_group(
+        &mut self,
+        mut maker: Maker<'_>,
+        hosts: &mut Hosts,
+        number: usize,
+        log: &Option<Vec<Request>>,
+    ) -> Result<(), SimulateError> {
+        let mut stays = Vec::new();
+        // The hosts stay the same from one stay to the next.
+        let first = hosts.next;
+        for phases in stays_of(maker.scenario, maker.group) {
+            hosts.next = first;
+            let sources = maker.sources(&mut self.simulation, hosts, phases, log)?;
+            for &source in &sources {
+                self.simulation.set_group(source, number as u8);
+            }
+            stays.push(Stay { phases, sources });
+        }
+        self.stays.push(stays);
+        Ok(())
     }
 
     /// Whether a group's data go from right to left.
@@ -346,6 +370,18 @@ fn parking_lot(
     Wires { topology, pairs, forward: built.bottlenecks, backward }
 }
 
+/// Why a source always has a path.
+const CONNECTED: &str = "routers in a row connect their hosts";
+
+/// The requests of a log that begins at `begin`, as far as they are before `end`.
+fn moved(log: &[Request], begin: Timestamp, end: Option<Timestamp>) -> Vec<Request> {
+    let end = end.map_or(u64::MAX, Timestamp::as_nanos);
+    let moved = log
+        .iter()
+        .map(|request| Request { at_nanos: begin.as_nanos() + request.at_nanos, ..*request });
+    moved.filter(|request| request.at_nanos < end).collect()
+}
+
 /// Makes the sources of one group.
 struct Maker<'a> {
     scenario: &'a Scenario,
@@ -387,13 +423,10 @@ impl Maker<'_> {
         let seed = self.random.bits();
         let controller = control
             .and_then(|control| controllers::factory(&control, parameters.segment_bytes, seed));
-        Ok(Tcp {
-            parameters,
-            controller: controller.map_err(SimulateError::Scenario)?,
-            dscp: self.group.dscp,
-        })
+        Ok(Tcp { parameters, controller: controller?, dscp: self.group.dscp })
     }
 
+    /// The sources of the group in a stretch of phases.
     fn sources(
         &mut self,
         simulation: &mut Simulation,
@@ -401,76 +434,92 @@ impl Maker<'_> {
         phases: (usize, usize),
         log: &Option<Vec<Request>>,
     ) -> Result<Vec<SourceId>, SimulateError> {
-        let connected = "routers in a row connect their hosts";
         let (begin, end) = self.times(phases);
         let group = self.group;
-        let mut sources = Vec::new();
-        match &group.kind {
-            Kind::Bulk { pace, messages } => {
-                for _ in 0..group.count {
-                    let (from, to) = hosts.pair(self.way);
-                    let demand = match *messages {
-                        None => Demand::Backlogged,
-                        Some((bytes, every)) => {
-                            Demand::Periodic { bytes, every_nanos: nanos(every) }
-                        }
-                    };
-                    let (start, tcp) = (self.start(begin), self.tcp(*pace)?);
-                    let flow = Flow { from, to, tcp, start, stop: end, demand };
-                    sources.push(simulation.add_flow(flow).expect(connected));
-                }
+        let one = match &group.kind {
+            Kind::Work(Work::Bulk { pace }) => {
+                return self.bulk(simulation, hosts, (begin, end), *pace, Demand::Backlogged);
             }
-            Kind::Requests { bytes, think, persistent } => {
+            Kind::Messages { pace, bytes, every } => {
+                let demand = Demand::Periodic { bytes: *bytes, every_nanos: nanos(*every) };
+                return self.bulk(simulation, hosts, (begin, end), *pace, demand);
+            }
+            Kind::Datagrams(datagrams) => {
+                return self.datagrams(simulation, hosts, (begin, end), datagrams, log);
+            }
+            Kind::Work(Work::Requests { bytes, think, persistent }) => {
                 let until = end.unwrap_or(Timestamp::ZERO + self.scenario.duration());
                 let pairs = (0..group.count).map(|_| hosts.pair(self.way)).collect();
                 let requests = self.thinking(begin, until, *bytes, *think);
                 let arrivals = traffic::Arrivals::Think(requests);
-                sources.push(self.documents(simulation, pairs, arrivals, *persistent)?);
+                self.documents(simulation, pairs, arrivals, *persistent)?
             }
             Kind::Documents(documents) => {
-                let requests = log.as_deref().unwrap_or_default();
                 let pairs = (0..pairs(group, log)).map(|_| hosts.pair(self.way)).collect();
-                let end = end.map_or(u64::MAX, Timestamp::as_nanos);
-                let moved = requests.iter().map(|request| Request {
-                    at_nanos: begin.as_nanos() + request.at_nanos,
-                    ..*request
-                });
-                let requests = moved.filter(|request| request.at_nanos < end).collect();
+                let requests = moved(log.as_deref().unwrap_or_default(), begin, end);
                 let arrivals = match documents.arrivals {
                     Arrivals::Logged => traffic::Arrivals::Logged(requests),
                     Arrivals::Think => traffic::Arrivals::Think(requests),
                 };
-                sources.push(self.documents(simulation, pairs, arrivals, documents.persistent)?);
-            }
-            Kind::Datagrams(datagrams) => {
-                for _ in 0..group.count {
-                    let (from, to) = hosts.pair(self.way);
-                    let (start, pattern) = match datagrams {
-                        Datagrams::Pattern(pattern) => (self.start(begin), pattern.clone()),
-                        Datagrams::Recorded { file } => {
-                            (begin, Pattern::Trace(data::recorded(self.folder, file)?))
-                        }
-                        Datagrams::Log { rate, bytes, .. } => {
-                            let requests = log.as_deref().unwrap_or_default();
-                            (begin, Pattern::Trace(data::bursts(requests, *rate, *bytes)))
-                        }
-                    };
-                    let dscp = group.dscp;
-                    let datagrams =
-                        traffic::Datagrams { from, to, dscp, start, stop: end, pattern };
-                    sources.push(simulation.add_datagrams(datagrams).expect(connected));
-                }
+                self.documents(simulation, pairs, arrivals, documents.persistent)?
             }
             Kind::Flows(flows) => {
                 let until = end.unwrap_or(Timestamp::ZERO + self.scenario.duration());
                 let pairs = (0..group.count).map(|_| hosts.pair(self.way)).collect();
                 let arrivals = self.by_chance(flows, begin, until)?;
-                sources.push(self.documents(simulation, pairs, arrivals, false)?);
+                self.documents(simulation, pairs, arrivals, false)?
             }
-            Kind::Command { .. } | Kind::Probes(_) => {
+            Kind::Work(Work::Command { .. } | Work::Probes(_)) => {
                 let text = "this traffic is not simulated".to_owned();
                 return Err(SimulateError::Scenario(text));
             }
+        };
+        Ok(vec![one])
+    }
+
+    /// A connection for each of the group's, all with the same demand.
+    fn bulk(
+        &mut self,
+        simulation: &mut Simulation,
+        hosts: &mut Hosts,
+        (begin, stop): (Timestamp, Option<Timestamp>),
+        pace: Option<u64>,
+        demand: Demand,
+    ) -> Result<Vec<SourceId>, SimulateError> {
+        let mut sources = Vec::new();
+        for _ in 0..self.group.count {
+            let (from, to) = hosts.pair(self.way);
+            let (start, tcp) = (self.start(begin), self.tcp(pace)?);
+            let flow = Flow { from, to, tcp, start, stop, demand };
+            sources.push(simulation.add_flow(flow).expect(CONNECTED));
+        }
+        Ok(sources)
+    }
+
+    fn datagrams(
+        &mut self,
+        simulation: &mut Simulation,
+        hosts: &mut Hosts,
+        (begin, stop): (Timestamp, Option<Timestamp>),
+        datagrams: &Datagrams,
+        log: &Option<Vec<Request>>,
+    ) -> Result<Vec<SourceId>, SimulateError> {
+        let mut sources = Vec::new();
+        for _ in 0..self.group.count {
+            let (from, to) = hosts.pair(self.way);
+            let (start, pattern) = match datagrams {
+                Datagrams::Pattern(pattern) => (self.start(begin), pattern.clone()),
+                Datagrams::Recorded { file } => {
+                    (begin, Pattern::Trace(data::recorded(self.folder, file)?))
+                }
+                Datagrams::Log { rate, bytes, .. } => {
+                    let requests = log.as_deref().unwrap_or_default();
+                    (begin, Pattern::Trace(data::bursts(requests, *rate, *bytes)))
+                }
+            };
+            let dscp = self.group.dscp;
+            let datagrams = traffic::Datagrams { from, to, dscp, start, stop, pattern };
+            sources.push(simulation.add_datagrams(datagrams).expect(CONNECTED));
         }
         Ok(sources)
     }
@@ -488,7 +537,7 @@ impl Maker<'_> {
         };
         let tcp = self.tcp(None)?;
         let documents = Documents { pairs, tcp, connections, arrivals };
-        Ok(simulation.add_documents(documents).expect("routers in a row connect their hosts"))
+        Ok(simulation.add_documents(documents).expect(CONNECTED))
     }
 
     /// Flows that begin between two times.

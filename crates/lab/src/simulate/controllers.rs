@@ -9,7 +9,7 @@ use lull_cc::{
 };
 use lull_sim::traffic::ControllerFactory;
 
-use crate::plan::{Algorithm, Control};
+use crate::plan::{Algorithm, Control, Invalid};
 
 /// Makes the controllers of a control; `seed` feeds those that have randomness of their own.
 ///
@@ -19,7 +19,7 @@ pub(super) fn factory(
     control: &Control,
     segment_bytes: u16,
     seed: u64,
-) -> Result<ControllerFactory, String> {
+) -> Result<ControllerFactory, Invalid> {
     let parameters = control.parameters()?;
     let window = control.initial_window.map(Window::from_packets);
     let made = AtomicU64::new(seed);

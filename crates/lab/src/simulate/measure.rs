@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use lull_cc::Timestamp;
+use lull_cc::{Rate, Timestamp};
 use lull_sim::link::{ClassDelay, ClassDelays, LinkCounters};
 use lull_sim::simulation::{DatagramDelays, SourceCounters, Transfer};
 use lull_sim::tcp::SenderCounters;
@@ -17,6 +17,7 @@ use crate::measure::{rounded_spread, series};
 use crate::plan::{Group, Kind, Phase, Scenario};
 use crate::record::{GroupRecord, Latency, PhaseRecord, SeriesRecord, megabits, rounded};
 use lull_emulator::Spread;
+use lull_emulator::traffic::Work;
 
 /// How often state is looked at: the interval of time series, as of the emulator's.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -237,31 +238,37 @@ impl Course {
             let path = stage.round_trips[at].as_secs_f64() * 1e3;
             rounded(path + wait_ms(is_forward) + wait_ms(!is_forward))
         });
+        self.fill_by_kind(&mut record, group, at, observed, stay);
+        fill_times(&mut record, stage.rate, &observed.bytes[at]);
+        record
+    }
+
+    /// Fills in what only some kinds of traffic have.
+    fn fill_by_kind(
+        &self,
+        record: &mut GroupRecord,
+        group: &Group,
+        at: usize,
+        observed: &Observed,
+        stay: &Stay,
+    ) {
+        let (before, after) = (&observed.before, &observed.after);
         match &group.kind {
-            Kind::Bulk { .. } | Kind::Datagrams(_) => {
+            Kind::Work(Work::Bulk { .. }) | Kind::Messages { .. } | Kind::Datagrams(_) => {
+                let pairs = before.sources[at].iter().zip(&after.sources[at]);
                 let each =
-                    pairs().map(|(before, after)| after.goodput_bytes() - before.goodput_bytes());
-                record.divide(each.collect(), length);
+                    pairs.map(|(before, after)| after.goodput_bytes() - before.goodput_bytes());
+                record.divide(each.collect(), seconds(observed.to) - seconds(observed.from));
             }
-            Kind::Requests { .. } | Kind::Documents(_) | Kind::Flows(_) => {
+            Kind::Work(Work::Requests { .. }) | Kind::Documents(_) | Kind::Flows(_) => {
                 record.latency = self.latency(stay, at, observed);
             }
-            Kind::Command { .. } | Kind::Probes(_) => {}
+            Kind::Work(Work::Command { .. } | Work::Probes(_)) => {}
         }
         if let Kind::Datagrams(_) = group.kind {
             (record.timeouts, record.cuts) = (None, None);
             record.delay = one_way(&before.datagrams[at], &after.datagrams[at]);
         }
-        let bytes_per_second = |megabits: f64| megabits * 1e6 / 8.0;
-        let time_to = |level: f64| {
-            let time = series::time_to(&observed.bytes[at], INTERVAL.as_secs_f64(), level);
-            time.map(rounded)
-        };
-        record.time_to_80_s = time_to(0.8 * stage.rate.bytes_per_second() as f64);
-        if record.sent_mbit > 0.0 {
-            record.time_to_90_s = time_to(0.9 * bytes_per_second(record.sent_mbit));
-        }
-        record
     }
 
     /// How long the documents of a group took that were asked for while a phase was measured (Nice
@@ -287,6 +294,18 @@ impl Course {
             std::iter::repeat_n(waited_ms, *open as usize)
         });
         Latency::with_unanswered(answered, unanswered.collect(), 0)
+    }
+}
+
+/// When a group had its share of a link of this rate, and its own goodput.
+fn fill_times(record: &mut GroupRecord, rate: Rate, bytes: &[u64]) {
+    let time_to = |level: f64| {
+        let time = series::time_to(bytes, INTERVAL.as_secs_f64(), level);
+        time.map(rounded)
+    };
+    record.time_to_80_s = time_to(0.8 * rate.bytes_per_second() as f64);
+    if record.sent_mbit > 0.0 {
+        record.time_to_90_s = time_to(0.9 * (record.sent_mbit * 1e6 / 8.0));
     }
 }
 
@@ -391,7 +410,7 @@ impl Progress {
 /// not looked for.
 fn written(stage: &Stage, scenario: &Scenario, phase: usize) -> Vec<u64> {
     let of = |(group, stays): (&Group, &Vec<Stay>)| match group.kind {
-        Kind::Requests { .. } | Kind::Documents(_) | Kind::Flows(_) => {
+        Kind::Work(Work::Requests { .. }) | Kind::Documents(_) | Kind::Flows(_) => {
             let sources = sources_in(stays, phase).iter();
             sources.map(|id| stage.simulation.source(*id).written).sum()
         }

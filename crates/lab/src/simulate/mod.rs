@@ -58,6 +58,9 @@ pub enum SimulateError {
     /// The simulator has a fault.
     #[error("the simulator has made or lost a packet: this is a fault of lull's")]
     Conservation,
+    /// A congestion control is invalid, and was not checked.
+    #[error(transparent)]
+    Control(#[from] crate::plan::Invalid),
     /// The plan makes no sense, and was not checked.
     #[error("the cell makes no sense: {0}")]
     Scenario(String),

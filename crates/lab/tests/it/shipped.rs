@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use lull_emulator::Spread;
+use lull_emulator::traffic::Work;
 use lull_lab::judge::judge;
 use lull_lab::plan::{
     Capacity, Cell, Check, Expression, Group, Kind, Library, Network, Of, Plan, Plot, PlotKind,
@@ -151,7 +152,7 @@ fn group_record(
         record.waiting = Some(numbers.spread());
     }
     let is_tcp = !matches!(group.kind, Kind::Datagrams(_));
-    if is_tcp && !matches!(group.kind, Kind::Command { .. }) {
+    if is_tcp && !matches!(group.kind.work(), Some(Work::Command { .. })) {
         record.srtt_ms = Some(numbers.next());
         record.window = Some(numbers.next());
     }
@@ -160,17 +161,17 @@ fn group_record(
         record.cuts = Some(numbers.count());
     }
     match &group.kind {
-        Kind::Bulk { .. } | Kind::Datagrams(_) => {
+        Kind::Work(Work::Bulk { .. }) | Kind::Messages { .. } | Kind::Datagrams(_) => {
             record.fairness = Some(numbers.next());
             if group.count as usize <= MOST_FLOWS {
                 record.flows_mbit = (0..group.count).map(|_| numbers.next()).collect();
             }
             record.delay = (!is_tcp).then(|| numbers.spread());
         }
-        Kind::Requests { .. } | Kind::Documents(_) | Kind::Flows(_) => {
+        Kind::Work(Work::Requests { .. }) | Kind::Documents(_) | Kind::Flows(_) => {
             record.latency = Some(numbers.latency());
         }
-        Kind::Probes(probes) => {
+        Kind::Work(Work::Probes(probes)) => {
             let actions = probes.actions.iter().map(|action| {
                 let seconds = vec![numbers.next()];
                 let beside_mbit = action.secondary.iter().map(|_| numbers.next()).collect();
@@ -178,7 +179,7 @@ fn group_record(
             });
             record.transfers = Some(Transfers { bytes: probes.bytes, actions: actions.collect() });
         }
-        Kind::Command { report, .. } => {
+        Kind::Work(Work::Command { report, .. }) => {
             record.completion_s = Some(numbers.next());
             if *report {
                 let mut value = json!({});

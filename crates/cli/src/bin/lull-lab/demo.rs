@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use lull_lab::judge::judge;
 use lull_lab::plan::{Library, Network, Plan, Scenario, Selection};
-use lull_lab::record::{CellRecord, Header, Line, RecordFile, Recorder};
+use lull_lab::record::{CellRecord, Line, RecordFile, Recorder};
 use lull_lab::run::{self, Order, Outcome, Surroundings, Tick, Watch};
 use serde_json::json;
 
@@ -75,7 +75,7 @@ fn show(plan: &Plan, args: &DemoArgs, surroundings: &Surroundings<'_>) -> anyhow
     // Before the time that it takes: its work is not to be lost for a wrong path.
     let mut recorder = Recorder::open(&path)?;
     recorder.retain(|_| false)?;
-    recorder.write(&Line::Header(Header::new(&crate::program(), 1, plan)))?;
+    recorder.write(&Line::Header(plan.header(&crate::program(), 1)))?;
     let Network::Emulated(link) = &cell.scenario.topology else { bail!("the demo needs a link") };
     let order = Order::new(plan, cell, Default::default(), None, false);
     let mut table = (!args.json).then(|| Table::new(&cell.scenario));
