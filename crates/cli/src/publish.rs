@@ -233,54 +233,7 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
         println!("  the authority is being replaced: lull origin rotate --finish ends that");
     }
     for one in replicas {
-        let name = one["name"].as_str().unwrap_or_default();
-        let state = match (one["admitted"] == true, one["connected"] == true) {
-            (false, _) => "not admitted",
-            (true, false) => "away",
-            (true, true) if one["lag"] == 0 => "up to date",
-            (true, true) => "catching up",
-        };
-        let least = if one["unheard"] == true { " at least" } else { "" };
-        let mut more = String::new();
-        if let Some(lag) = one["lag"].as_u64() {
-            more += &format!(", {lag} behind{least}");
-        }
-        // Of one that is connected the line below says more.
-        if let Some(queue @ 1..) = one["queue"].as_u64().filter(|_| one["connected"] != true) {
-            more += &format!(", {queue} bodies wait for it");
-        }
-        if let Some(seconds) = one["staleness_seconds"].as_f64() {
-            let bound = if one["stale_at_least"] == true { "least" } else { "most" };
-            more += &format!(", stale by {seconds:.1} s at {bound}");
-        }
-        for (part, whole, what) in
-            [("valid_objects", "objects", "objects"), ("valid_bytes", "bytes", "bytes")]
-        {
-            if let (Some(part), Some(whole @ 1..)) = (one[part].as_u64(), one[whole].as_u64()) {
-                let share = 100.0 * part as f64 / whole as f64;
-                more += &format!(", {share:.1} % of the {what} there");
-            }
-        }
-        if let Some(seconds) = one["away_seconds"].as_f64() {
-            more += &format!(", not heard for {seconds:.0} s{least}");
-        }
-        if let Some(seconds) = one["masked_seconds"].as_f64() {
-            more += &if one["unheard"] == true {
-                ", its loss masked for all of that at most".to_owned()
-            } else {
-                format!(", its loss masked for {seconds:.0} s at most")
-            };
-        }
-        if let [Some(least), Some(most)] = [0, 1].map(|at| one["skew_seconds"][at].as_f64()) {
-            more += &format!(", its clock ahead by {least:.3} to {most:.3} s");
-        }
-        if one["to_renew"] == true {
-            more += ", to get a certificate";
-        }
-        if let Some(at) = one["to_reach"].as_u64() {
-            more += &format!(", old session tokens wait for it to reach state {at}");
-        }
-        println!("  {name}: {state}{}", more.replacen(',', ";", 1));
+        println!("  {}", one_replica(one));
         println!(
             "    sent: {} bytes of control, {} on demand, {} in the background",
             one["control_bytes"], one["demand_bytes"], one["speculative_bytes"]
@@ -292,6 +245,58 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
             println!("    on its way: {text}");
         }
     }
+}
+
+/// A replica's name, state and figures on one line, as its origin knows them.
+fn one_replica(one: &Value) -> String {
+    let name = one["name"].as_str().unwrap_or_default();
+    let state = match (one["admitted"] == true, one["connected"] == true) {
+        (false, _) => "not admitted",
+        (true, false) => "away",
+        (true, true) if one["lag"] == 0 => "up to date",
+        (true, true) => "catching up",
+    };
+    let least = if one["unheard"] == true { " at least" } else { "" };
+    let mut more = String::new();
+    if let Some(lag) = one["lag"].as_u64() {
+        more += &format!(", {lag} behind{least}");
+    }
+    // Of one that is connected the line below says more.
+    if let Some(queue @ 1..) = one["queue"].as_u64().filter(|_| one["connected"] != true) {
+        more += &format!(", {queue} bodies wait for it");
+    }
+    if let Some(seconds) = one["staleness_seconds"].as_f64() {
+        let bound = if one["stale_at_least"] == true { "least" } else { "most" };
+        more += &format!(", stale by {seconds:.1} s at {bound}");
+    }
+    for (part, whole, what) in
+        [("valid_objects", "objects", "objects"), ("valid_bytes", "bytes", "bytes")]
+    {
+        if let (Some(part), Some(whole @ 1..)) = (one[part].as_u64(), one[whole].as_u64()) {
+            let share = 100.0 * part as f64 / whole as f64;
+            more += &format!(", {share:.1} % of the {what} there");
+        }
+    }
+    if let Some(seconds) = one["away_seconds"].as_f64() {
+        more += &format!(", not heard for {seconds:.0} s{least}");
+    }
+    if let Some(seconds) = one["masked_seconds"].as_f64() {
+        more += &if one["unheard"] == true {
+            ", its loss masked for all of that at most".to_owned()
+        } else {
+            format!(", its loss masked for {seconds:.0} s at most")
+        };
+    }
+    if let [Some(least), Some(most)] = [0, 1].map(|at| one["skew_seconds"][at].as_f64()) {
+        more += &format!(", its clock ahead by {least:.3} to {most:.3} s");
+    }
+    if one["to_renew"] == true {
+        more += ", to get a certificate";
+    }
+    if let Some(at) = one["to_reach"].as_u64() {
+        more += &format!(", old session tokens wait for it to reach state {at}");
+    }
+    format!("{name}: {state}{}", more.replacen(',', ";", 1))
 }
 
 fn of_replica(status: &Value) {

@@ -15,8 +15,9 @@ use lull_replicate::checker::Violation;
 use serde_json::json;
 
 use super::readers::{add_violations, exceptions, violations};
-use super::replay::{bar, positive};
 use crate::Misuse;
+use crate::progress::bar;
+use crate::values::positive;
 
 const EXAMPLES: &str = "\
 Examples:

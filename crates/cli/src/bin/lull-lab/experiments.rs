@@ -14,7 +14,7 @@ use lull_lab::report::ReportError;
 use lull_lab::run::{self, Budget, Isolation, Outcome, Outlook, RunError, Runner, Surroundings};
 use serde_json::{Value, json};
 
-use crate::progress::Progress;
+use crate::progress::{Progress, count, duration};
 use crate::table;
 
 const RUN_EXAMPLES: &str = "\
@@ -170,8 +170,30 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         data: args.data.clone(),
         program: crate::program(),
     };
+    let Shown { values, is_recorded, code } = run_all(args, &plans, &runner)?;
+    if args.json {
+        let text = serde_json::to_string_pretty(&json!({ "plans": values }))?;
+        writeln!(io::stdout(), "{text}").context("cannot write")?;
+    } else if is_recorded {
+        let command = report_command(args, &patterns);
+        writeln!(io::stdout(), "\nas a page: {command}").context("cannot write")?;
+    }
+    Ok(code)
+}
+
+/// What has been shown of all plans.
+struct Shown {
+    /// With `--json`, the results of each plan.
+    values: Vec<Value>,
+    /// Whether a cell has been recorded.
+    is_recorded: bool,
+    code: ExitCode,
+}
+
+/// Runs plans one after the other, and shows the results of each as it ends.
+fn run_all(args: &RunArgs, plans: &[Plan], runner: &Runner) -> anyhow::Result<Shown> {
     // Contradictory options are reported before anything runs.
-    let outlooks = outlooks(&plans, &runner)?;
+    let outlooks = outlooks(plans, runner)?;
     let mut left: Duration = outlooks.iter().map(|outlook| outlook.time).sum();
     if plans.len() > 1 {
         let cells: usize = outlooks.iter().map(|outlook| outlook.cells).sum();
@@ -179,10 +201,8 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         // The run continues if the output is closed.
         let _ = writeln!(io::stderr(), "{text}");
     }
-    let mut code = ExitCode::SUCCESS;
-    let mut shown = Vec::new();
+    let mut shown = Shown { values: Vec::new(), is_recorded: false, code: ExitCode::SUCCESS };
     let mut ran = BTreeSet::new();
-    let mut is_recorded = false;
     for (plan, outlook) in plans.iter().zip(outlooks) {
         left = left.saturating_sub(outlook.time);
         let progress = Progress::new(&plan.id, args.seed, left);
@@ -190,41 +210,41 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         let fresh = args.fresh && ran.insert(&plan.cells_of);
         let runner = Runner { fresh, ..runner.clone() };
         match run_one(plan, &runner, progress) {
-            Ok(Ran { outcome, results, drawn }) => {
-                let is_missed = results.verdicts.iter().any(Verdict::fails);
-                if !outcome.failed.is_empty() || (args.check && is_missed) {
-                    code = ExitCode::FAILURE;
-                }
-                is_recorded |= !outcome.cells.is_empty();
-                if args.json {
-                    let mut value = results_json(plan, &outcome, &results)?;
-                    value["plots"] = json!(drawn);
-                    shown.push(value);
-                } else {
-                    let mut text = Vec::new();
-                    table::write(&mut text, plan, &outcome, &results, &drawn)?;
-                    io::stdout().write_all(&text).context("cannot write")?;
-                }
-            }
+            Ok(ran) => shown.add(args, plan, &ran)?,
             // The others can be run all the same, and what those before have shown is not lost.
             Err(error) => {
-                code = ExitCode::FAILURE;
+                shown.code = ExitCode::FAILURE;
                 crate::complain(&error);
                 if args.json {
                     let error = format!("{error:#}");
-                    shown.push(json!({ "id": plan.id, "title": plan.title, "error": error }));
+                    let value = json!({ "id": plan.id, "title": plan.title, "error": error });
+                    shown.values.push(value);
                 }
             }
         }
     }
-    if args.json {
-        let text = serde_json::to_string_pretty(&json!({ "plans": shown }))?;
-        writeln!(io::stdout(), "{text}").context("cannot write")?;
-    } else if is_recorded {
-        let command = report_command(args, &patterns);
-        writeln!(io::stdout(), "\nas a page: {command}").context("cannot write")?;
+    Ok(shown)
+}
+
+impl Shown {
+    fn add(&mut self, args: &RunArgs, plan: &Plan, ran: &Ran) -> anyhow::Result<()> {
+        let Ran { outcome, results, drawn } = ran;
+        let is_missed = results.verdicts.iter().any(Verdict::fails);
+        if !outcome.failed.is_empty() || (args.check && is_missed) {
+            self.code = ExitCode::FAILURE;
+        }
+        self.is_recorded |= !outcome.cells.is_empty();
+        if args.json {
+            let mut value = results_json(plan, outcome, results)?;
+            value["plots"] = json!(drawn);
+            self.values.push(value);
+        } else {
+            let mut text = Vec::new();
+            table::write(&mut text, plan, outcome, results, drawn)?;
+            io::stdout().write_all(&text).context("cannot write")?;
+        }
+        Ok(())
     }
-    Ok(code)
 }
 
 /// What came of a plan.
@@ -458,21 +478,6 @@ fn runs_on(cells: &[Cell]) -> &'static str {
         (true, true) => "packet simulator, and real kernel over the emulator",
         (false, true) => "real kernel over the emulator",
         (false, false) => "real kernel over a wire",
-    }
-}
-
-/// So many cells.
-pub(crate) fn count(cells: usize) -> String {
-    if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") }
-}
-
-/// A time as people say it.
-pub(crate) fn duration(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds.div_ceil(60)),
-        _ => format!("{:.1} h", seconds as f64 / 3600.0),
     }
 }
 

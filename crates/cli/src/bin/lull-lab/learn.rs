@@ -54,7 +54,7 @@ impl FromStr for Predictor {
         match text.split_once('=') {
             None if text == "default" => Ok(Predictor(PpmParameters::shipped())),
             Some(("ppm", value)) => {
-                let (order, window) = super::replay::order_and_window(value)?;
+                let (order, window) = crate::values::order_and_window(value)?;
                 Ok(Predictor(PpmParameters::paper(order, window)))
             }
             _ => Err("it is default or ppm=N/W".to_owned()),

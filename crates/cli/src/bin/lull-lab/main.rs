@@ -16,6 +16,7 @@ mod section;
 mod speed;
 mod table;
 mod torture;
+mod values;
 mod workload;
 
 use std::path::PathBuf;

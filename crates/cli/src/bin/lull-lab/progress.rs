@@ -8,8 +8,6 @@ use lull_lab::run::Event;
 
 use lull_cli::text::is_watched;
 
-use crate::experiments::{count, duration};
-
 /// Shows the events of a run on the standard error.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -120,5 +118,31 @@ impl Progress {
         if self.cells > 0 {
             self.say(&format!("{}: done in {}", self.plan, duration(self.since.elapsed())));
         }
+    }
+}
+
+/// What shows how far a replay of this length has come.
+pub(crate) fn bar(length: Duration) -> ProgressBar {
+    let target =
+        if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(Some(length.as_millis() as u64), target);
+    let style = ProgressStyle::with_template("replaying [{bar:30}] {percent} %, {eta} left, {msg}")
+        .expect("the template is well formed");
+    bar.set_style(style.progress_chars("=> "));
+    bar
+}
+
+/// So many cells.
+pub(crate) fn count(cells: usize) -> String {
+    if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") }
+}
+
+/// A time as people say it.
+pub(crate) fn duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{:.1} h", seconds as f64 / 3600.0),
     }
 }

@@ -17,8 +17,8 @@ use lull_replicate::http::client::Client;
 use lull_replicate::service::runtime;
 use serde_json::{Value, json};
 
-use super::replay::bar;
 use super::workload::{Drawn, WorkloadArgs};
+use crate::progress::bar;
 use lull_cli::logs::Contents;
 
 const EXAMPLES: &str = "\

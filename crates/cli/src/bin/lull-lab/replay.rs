@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use http::HeaderValue;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_emulator::parse_duration;
 use lull_load::replay::advice::{Advisor, Learned, Listed};
 use lull_load::replay::trace::{Reading, Section, Trace};
@@ -18,9 +17,10 @@ use serde_json::{Value, json};
 
 use super::section::SectionArgs;
 use crate::Misuse;
+use crate::progress::bar;
+use crate::values::{order_and_window, positive};
 use lull_cli::logs::Contents;
 use lull_cli::logs::{LogArgs, Logs};
-use lull_cli::text::is_watched;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -170,25 +170,12 @@ impl FromStr for Prefetch {
     }
 }
 
-/// N and W of a PPM-N/W.
-pub(super) fn order_and_window(text: &str) -> Result<(usize, u32), String> {
-    let numbers = text.split_once('/');
-    let n = numbers.and_then(|(n, _)| n.parse().ok()).filter(|n| (1..=4).contains(n));
-    let w = numbers.and_then(|(_, w)| w.parse().ok()).filter(|w| (1..=16).contains(w));
-    n.zip(w).ok_or_else(|| "write n from 1 to 4 and w from 1 to 16, as in ppm=2/10".to_owned())
-}
-
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Learn {
     /// What a server can know.
     Before,
     /// As the paper's predictor did.
     Whole,
-}
-
-pub(super) fn positive(text: &str) -> Result<f64, &'static str> {
-    let number = text.parse::<f64>().ok().filter(|number| (1e-6..=1e6).contains(number));
-    number.ok_or("write a number above 0, such as 2.5")
 }
 
 fn path(text: &str) -> Result<String, &'static str> {
@@ -310,17 +297,6 @@ fn settings(args: &ReplayArgs) -> Settings {
         settle: args.settle,
         seed: args.seed,
     }
-}
-
-/// What shows how far a replay of this length has come.
-pub(super) fn bar(length: Duration) -> ProgressBar {
-    let target =
-        if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(length.as_millis() as u64), target);
-    let style = ProgressStyle::with_template("replaying [{bar:30}] {percent} %, {eta} left, {msg}")
-        .expect("the template is well formed");
-    bar.set_style(style.progress_chars("=> "));
-    bar
 }
 
 fn in_json(report: &Report, contents: &[Contents]) -> anyhow::Result<String> {

@@ -11,8 +11,8 @@ use lull_replicate::origin::Strategy;
 use lull_replicate::replica::Order;
 use serde_json::{Value, json};
 
-use super::replay::positive;
 use super::workload::{Drawn, WorkloadArgs};
+use crate::values::positive;
 use lull_cli::logs::Contents;
 
 const EXAMPLES: &str = "\

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lull_emulator::parse_duration;
 
-use super::replay::positive;
+use crate::values::positive;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SectionArgs {

@@ -1,6 +1,7 @@
 //! `lull lab torture`: the real daemons while everything around them breaks.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -110,10 +111,13 @@ impl Watch for Watcher {
         self.bar.set_message(text);
     }
 
-    fn judge(&mut self, history: &History, store: &Path) -> Result<Judgement, String> {
+    fn judge(
+        &mut self,
+        history: &History,
+        store: &Path,
+    ) -> Result<Judgement, Box<dyn Error + Send + Sync>> {
         self.bar.finish_and_clear();
-        let log = log_of(history, store).map_err(|error| format!("{error:#}"))?;
-        Ok(judge(history, log))
+        Ok(judge(history, log_of(history, store)?))
     }
 
     fn show(&mut self, results: &Results) -> io::Result<()> {

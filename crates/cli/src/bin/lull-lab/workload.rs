@@ -7,8 +7,8 @@ use lull_cc::Bytes;
 use lull_load::replay::trace::{Document, Reading, Section, Trace};
 use lull_replicate::evaluate::{Read, Updates, Workload};
 
-use super::replay::positive;
 use super::section::SectionArgs;
+use crate::values::positive;
 use lull_cli::logs::Contents;
 use lull_cli::logs::{LogArgs, Logs};
 
