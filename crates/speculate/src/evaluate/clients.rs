@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lull_cc::Timestamp;
 
-use super::Plan;
 use super::cache::{Cache, Ways};
+use super::plan::Plan;
 use super::tally::{Row, Tallies};
 use crate::observe::{ClientId, Kind, Limits, UrlId, Urls, Visit};
 use crate::predict::Candidate;

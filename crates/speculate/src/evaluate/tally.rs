@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::Plan;
 use super::cache::Ways;
+use super::plan::Plan;
 
 /// What one way to use one predictor came to in one slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,8 @@
 //! that was read goes on learning under another key than before, counts that are not complete begin
 //! anew: a URL that four clients got needs five more. What was public remains so.
 
-mod wire;
+pub(crate) mod format;
+pub(crate) mod wire;
 
 use std::io::{self, Read, Write};
 
@@ -19,52 +20,12 @@ use crate::log::Entry;
 use crate::observe::{ClientHasher, Ignored, Limits, Observer, Visit};
 use crate::predict::{Ppm, PpmParameters, Predictor as _};
 
-pub(crate) use wire::{Sink, Source};
+use format::OLDEST;
+pub use format::{ReadError, VERSION};
+use wire::{Sink, Source};
 
 /// How every model begins. The first byte makes it no text in any encoding.
 pub const MAGIC: [u8; 8] = *b"\x89LULLPPM";
-
-/// The version of what is written. That before is read as well.
-pub const VERSION: u16 = 3;
-/// The oldest version that is read.
-const OLDEST: u16 = 2;
-/// The first version whose counts age by answers as well, and whose contexts have counts that are not decayed.
-pub(crate) const AGED: u16 = 3;
-
-/// Why a model cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReadError {
-    /// It begins as no model does.
-    #[error("this is no model")]
-    NoModel,
-    /// Another version of the program wrote it.
-    #[error(
-        "the model has version {0}, and this program reads versions {OLDEST} to {VERSION}: use the program that \
-         wrote it, or train a new model"
-    )]
-    Version(u16),
-    /// It ends too early.
-    #[error("the model is cut off: take an older copy, or train it anew")]
-    Truncated,
-    /// Its bytes are not those that were written.
-    #[error("the model is damaged, its checksum is wrong: take an older copy, or train it anew")]
-    Checksum,
-    /// It holds what no model does.
-    #[error("the model is damaged, its {0} cannot be: take an older copy, or train it anew")]
-    Invalid(&'static str),
-    /// It may grow beyond what is granted.
-    #[error("the model may take {needed}, and {most} are granted: train one with lower limits")]
-    TooLarge {
-        /// What it takes once its limits are reached.
-        needed: Bytes,
-        /// What it may take.
-        most: Bytes,
-    },
-    /// It could not be read at all.
-    #[error(transparent)]
-    Io(io::Error),
-}
 
 /// A site's URLs and what follows what, which belong together: the predictor knows URLs by the
 /// numbers that the observer gives them.

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 
 use siphasher::sip::SipHasher24;
 
-use super::ReadError;
+use super::format::{ReadError, VERSION};
 
 /// Bytes that are handed on at a time.
 const CHUNK: usize = 64 * 1024;
@@ -56,7 +56,7 @@ impl<W: Write> Sink<W> {
         self.u64(number.to_bits())
     }
 
-    /// A length or a limit that is below 2^32, as all are that [`super::Model::new`] takes.
+    /// A length or a limit that is below 2^32, as all are that [`crate::model::Model::new`] takes.
     pub(crate) fn count(&mut self, count: usize) -> io::Result<()> {
         self.u32(u32::try_from(count).map_err(io::Error::other)?)
     }
@@ -91,7 +91,7 @@ pub(crate) struct Source<R> {
 impl<R: Read> Source<R> {
     pub(crate) fn new(from: R) -> Self {
         let from = io::BufReader::with_capacity(CHUNK, from);
-        Source { from, checksum: SipHasher24::new(), version: super::VERSION }
+        Source { from, checksum: SipHasher24::new(), version: VERSION }
     }
 
     /// The version of what is read.

@@ -10,7 +10,8 @@ use std::io::{self, Read, Write};
 
 use lull_cc::Timestamp;
 
-use crate::model::{ReadError, Sink, Source};
+use crate::model::format::ReadError;
+use crate::model::wire::{Sink, Source};
 
 /// A time of the clock, and the ageing time that belongs to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

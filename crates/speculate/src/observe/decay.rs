@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 
 use lull_cc::Timestamp;
 
-use crate::model::{ReadError, Sink, Source};
+use crate::model::format::ReadError;
+use crate::model::wire::{Sink, Source};
 
 /// Forward decay (Cormode, Shkapenyuk, Srivastava and Xu, 2009): instead of shrinking all counts as
 /// time goes by, each new event counts for more, by 2^(time / half-life). Shares of counts are then

@@ -7,114 +7,36 @@
 mod ageing;
 mod client;
 mod decay;
+mod limits;
 mod robots;
 mod sessions;
 mod urls;
 
-use core::time::Duration;
 use std::io::{self, Read, Write};
 
 use lull_cc::{Bytes, Timestamp};
 
 pub use client::{ClientHasher, ClientId, Origin};
 pub(crate) use decay::{Decay, SCALE};
+pub(crate) use limits::LONGEST_TIME;
+pub use limits::Limits;
 pub(crate) use sessions::OFTEN;
 pub use sessions::Step;
 pub use urls::{DISTINCT_CLIENTS, Kind, UrlId, Urls};
 
 use crate::log::{Clock, Entry};
-use crate::model::{AGED, ReadError, Sink, Source};
+use crate::model::format::{AGED, ReadError};
+use crate::model::wire::{Sink, Source};
 use ageing::Ageing;
+use limits::LONGEST_PATH;
 use sessions::{SessionId, Sessions};
 use urls::Answer;
-
-/// What an observer keeps at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// URLs: 56 bytes each, up to 22 for the index, and the path; under 2^24.
-    pub urls: usize,
-    /// The paths of all URLs together, at least as much as the longest may have, 1 KiB.
-    pub path_bytes: Bytes,
-    /// Clients: up to 1.3 kB each; under 2^32.
-    pub sessions: usize,
-    /// A session ends, and its client is forgotten, so long after its last request; under 500
-    /// years.
-    pub session_window: Duration,
-    /// After this time a request counts half; a second at least, and under 500 years.
-    pub half_life: Duration,
-    /// Or after so many answers, if they take longer: so a quiet site keeps what it knows. 1 or more.
-    pub visits_per_half_life: u32,
-}
-
-/// Longer times make no sense, and their nanoseconds overflow.
-pub(crate) const LONGEST_TIME: Duration = Duration::from_secs(500 * 366 * 24 * 3600);
-
-/// Chosen by the validation slices of three logs: `docs/predictor.md`.
-const VISITS_PER_HALF_LIFE: u32 = 50_000;
-
-impl Default for Limits {
-    /// A million URLs with paths of 256 bytes on average, 65,536 clients, half an hour, and a week. The
-    /// papers have no such limits. Half an hour is what statistics of sites take for the end of a visit,
-    /// after the 25.5 minutes of Catledge and Pitkow (1995).
-    fn default() -> Self {
-        Limits {
-            urls: 1 << 20,
-            path_bytes: Bytes(256 << 20),
-            sessions: 1 << 16,
-            session_window: Duration::from_secs(30 * 60),
-            half_life: Duration::from_secs(7 * 24 * 3600),
-            visits_per_half_life: VISITS_PER_HALF_LIFE,
-        }
-    }
-}
 
 impl Limits {
     /// Memory that an observer takes at most, without what the allocator adds.
     pub fn most_resident(&self) -> Bytes {
         let sessions = Sessions::most_resident(self.sessions);
         Bytes(Urls::most_resident(self).saturating_add(sessions))
-    }
-
-    /// What is out of its range.
-    fn fault(&self) -> Option<&'static str> {
-        let is_time = |time: Duration| time < LONGEST_TIME;
-        if !(1..1 << urls::PLACE_BITS).contains(&self.urls) {
-            Some("limit of URLs")
-        } else if self.path_bytes.0 < LONGEST_PATH as u64 {
-            Some("limit of paths")
-        } else if self.sessions == 0 || u32::try_from(self.sessions).is_err() {
-            Some("limit of clients")
-        } else if !is_time(self.session_window) {
-            Some("window of a session")
-        } else if self.half_life.as_secs() == 0 || !is_time(self.half_life) {
-            Some("half-life")
-        } else if self.visits_per_half_life == 0 {
-            Some("answers of a half-life")
-        } else {
-            None
-        }
-    }
-
-    pub(crate) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
-        to.count(self.urls)?;
-        to.u64(self.path_bytes.0)?;
-        to.count(self.sessions)?;
-        to.duration(self.session_window)?;
-        to.duration(self.half_life)?;
-        to.u32(self.visits_per_half_life)
-    }
-
-    pub(crate) fn read<R: Read>(from: &mut Source<R>) -> Result<Self, ReadError> {
-        let is_aged = from.version() >= AGED;
-        let limits = Limits {
-            urls: from.count()?,
-            path_bytes: Bytes(from.u64()?),
-            sessions: from.count()?,
-            session_window: from.duration()?,
-            half_life: from.duration()?,
-            visits_per_half_life: if is_aged { from.u32()? } else { VISITS_PER_HALF_LIFE },
-        };
-        limits.fault().map_or(Ok(limits), |fault| Err(ReadError::Invalid(fault)))
     }
 }
 
@@ -174,9 +96,6 @@ impl core::fmt::Display for Ignored {
         })
     }
 }
-
-/// Longer paths are not kept.
-const LONGEST_PATH: usize = 1024;
 
 /// Makes visits out of requests.
 #[derive(Clone, Debug)]

@@ -4,7 +4,8 @@ use core::time::Duration;
 
 use lull_cc::{Bytes, Timestamp};
 
-use super::{ClientId, Kind, Origin, UrlId};
+use super::client::{ClientId, Origin};
+use super::urls::{Kind, UrlId};
 use crate::log::Clock;
 use crate::table::{Entry, Table, grow_within, mix};
 

@@ -6,9 +6,11 @@ use std::io::{self, Read, Write};
 
 use lull_cc::{Bytes, Timestamp};
 
+use super::client::Origin;
 use super::decay::{Decay, SCALE};
-use super::{LONGEST_PATH, Limits, Origin};
-use crate::model::{ReadError, Sink, Source};
+use super::limits::{LONGEST_PATH, Limits, PLACE_BITS};
+use crate::model::format::ReadError;
+use crate::model::wire::{Sink, Source};
 use crate::table::{Entry, Table, mix};
 
 /// A URL's number. One whose URL had to make room names nothing any more.
@@ -41,8 +43,6 @@ impl UrlId {
     }
 }
 
-/// The lower bits of a [`UrlId`] are a place in the table, the upper ones count who was there.
-pub(super) const PLACE_BITS: u32 = 24;
 const PLACE: u32 = (1 << PLACE_BITS) - 1;
 
 /// What a URL is to a browser.

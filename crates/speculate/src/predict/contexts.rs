@@ -5,7 +5,8 @@ use std::io::{self, Read, Write};
 
 use lull_cc::{Bytes, Timestamp};
 
-use crate::model::{AGED, ReadError, Sink, Source};
+use crate::model::format::{AGED, ReadError};
+use crate::model::wire::{Sink, Source};
 use crate::observe::{Decay, Origin, SCALE, UrlId};
 use crate::table::{Entry, Table, grow_within, mix};
 

@@ -6,7 +6,8 @@ use std::io::{self, Read, Write};
 use lull_cc::{Bytes, Timestamp};
 
 use super::{Candidate, Predictor, Question, sort};
-use crate::model::{ReadError, Sink, Source};
+use crate::model::format::ReadError;
+use crate::model::wire::{Sink, Source};
 use crate::observe::{Decay, Kind, SCALE, Step, UrlId, Urls, Visit};
 
 /// Pages that are remembered: as many as a hint list is ever long, and some that the client has.

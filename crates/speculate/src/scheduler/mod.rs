@@ -20,6 +20,7 @@ mod harm;
 mod in_service;
 mod limit;
 mod moments;
+mod prefetch;
 mod queue;
 
 use std::collections::VecDeque;
@@ -36,9 +37,7 @@ use queue::Queue;
 pub use harm::Estimate;
 pub use in_service::BODY;
 pub use limit::LimitFigures;
-
-/// A number that the caller gives to a request. Demand and prefetches share one row of numbers; none is used again.
-pub type Id = u64;
+pub use prefetch::{Id, Prefetch};
 
 /// The parameters of a [`Scheduler`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,17 +72,6 @@ impl Default for Parameters {
             document: 10,
         }
     }
-}
-
-/// A prefetch that waits.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prefetch {
-    /// Its number.
-    pub id: Id,
-    /// Its client.
-    pub client: u64,
-    /// Its worth in any unit, above zero: benefit for cost (SSR §3.1.1).
-    pub priority: f64,
 }
 
 /// What is to be done.

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use lull_cc::Timestamp;
 
-use super::{Id, Prefetch};
+use super::prefetch::{Id, Prefetch};
 
 /// The position of a prefetch: its priority as if it had arrived at time zero, the earlier one first of equals.
 ///

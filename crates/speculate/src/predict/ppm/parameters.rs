@@ -5,7 +5,8 @@ use std::io::{self, Read, Write};
 
 use lull_cc::Bytes;
 
-use crate::model::{AGED, ReadError, Sink, Source};
+use crate::model::format::{AGED, ReadError};
+use crate::model::wire::{Sink, Source};
 use crate::observe::LONGEST_TIME;
 use crate::predict::TopN;
 use crate::predict::contexts::{Contexts, PER_BLOCK, Room};
