@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 use lull_cc::Timestamp;
 use sha2::{Digest, Sha256};
 
-use super::Policy;
 use super::recent::Client;
 use super::target::Target;
 
@@ -83,7 +82,7 @@ pub struct Bars {
     suspected: usize,
     most: usize,
     /// How often one was barred, or barred for longer.
-    changes: u64,
+    pub(super) changes: u64,
 }
 
 /// What a URL did last.
@@ -219,7 +218,7 @@ const KEY: usize = 16;
 const ENTRY: usize = 8 + 8 + 1;
 
 impl Bars {
-    fn keep(&self, now: Timestamp, wall: SystemTime, kept: &mut Vec<u8>) {
+    pub(super) fn keep(&self, now: Timestamp, wall: SystemTime, kept: &mut Vec<u8>) {
         kept.extend(self.key);
         let is_kept = |barred: &Barred| barred.only.is_none() && barred.is_at(now);
         let barred: Vec<_> = self.barred.iter().filter(|(_, barred)| is_kept(barred)).collect();
@@ -235,7 +234,7 @@ impl Bars {
     }
 
     /// Takes a list out of `kept`; `None` if it is none.
-    fn taken(kept: &mut &[u8], now: Timestamp, wall: SystemTime) -> Option<Self> {
+    pub(super) fn taken(kept: &mut &[u8], now: Timestamp, wall: SystemTime) -> Option<Self> {
         let (key, rest) = kept.split_first_chunk::<KEY>()?;
         let (count, rest) = rest.split_first_chunk::<8>()?;
         let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
@@ -263,39 +262,10 @@ impl Bars {
     }
 }
 
-/// What is barred is so for a day, however long a process lasts.
-impl Policy {
-    /// How kept bars begin.
-    pub const KEPT_BARS: &'static [u8] = b"lullbar\x01";
-
-    /// The bars as they are now, to be given to [`Policy::take_bars`] of another process. They name no
-    /// URL: whoever has this can only find out of one whether it is barred.
-    pub fn keep_bars(&self, now: Timestamp, wall: SystemTime) -> Vec<u8> {
-        let mut kept = Self::KEPT_BARS.to_vec();
-        self.bars.keep(now, wall, &mut kept);
-        // Older versions read a second list.
-        Bars::default().keep(now, wall, &mut kept);
-        kept
-    }
-
-    /// Goes on with bars of before, in place of those so far; false, and nothing changes, if they are none.
-    pub fn take_bars(&mut self, kept: &[u8], now: Timestamp, wall: SystemTime) -> bool {
-        let Some(mut kept) = kept.strip_prefix(Self::KEPT_BARS) else { return false };
-        let taken = Bars::taken(&mut kept, now, wall).zip(Bars::taken(&mut kept, now, wall));
-        let Some((bars, _)) = taken.filter(|_| kept.is_empty()) else { return false };
-        self.bars = bars;
-        true
-    }
-
-    /// A number that another one follows when something is barred.
-    pub fn bar_changes(&self) -> u64 {
-        self.bars.changes
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
 
     const HOUR: Duration = Duration::from_secs(3600);
 

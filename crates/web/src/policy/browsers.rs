@@ -9,8 +9,8 @@
 use http::HeaderMap;
 use http::header::USER_AGENT;
 
+use super::excluded::Excluded;
 use super::fields;
-use super::visitor::Excluded;
 
 /// The first Chromium with all that the script uses: `deliveryType` is the latest of it.
 const FIRST_CHROMIUM: u32 = 109;

@@ -14,9 +14,10 @@ use http::{HeaderMap, Method, StatusCode, request, response};
 use super::bars::Offence;
 use super::browsers::{self, Way};
 use super::cookies::Harmless;
+use super::excluded::Excluded;
 use super::freshness::{self, Stale};
 use super::marks;
-use super::visitor::{self, Excluded};
+use super::visitor;
 use super::{Admitted, fields, target};
 
 /// The field by which the script marks a request that fetches ahead. Only the site's own pages can

@@ -5,6 +5,7 @@ use http::{HeaderMap, Method};
 
 use super::browsers::{self, Way};
 use super::cookies::{self, Harmless, Sent};
+use super::excluded::Excluded;
 use super::fields;
 
 /// Somebody who may get hints, because nobody knows who it is.
@@ -15,38 +16,6 @@ pub enum Visitor {
     /// Sends cookies that are harmless, by the list or because that was learned, and no others. The script has each copy
     /// confirmed for them.
     Measured,
-}
-
-/// Why somebody gets neither script nor hints.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Excluded {
-    /// Not a request for a page.
-    #[error("the request is a {0}, only GET is safe to repeat")]
-    Method(Method),
-    /// Signed in by HTTP.
-    #[error("the request carries credentials (Authorization)")]
-    Authorization,
-    /// Known to what stands in front of the proxy.
-    #[error("the request says who sends it (`{0}`)")]
-    Identified(&'static str),
-    /// Perhaps signed in.
-    #[error("the request carries a cookie that is not on the list of harmless ones")]
-    Cookie,
-    /// The user wants fewer bytes.
-    #[error("the browser asks to save data (Save-Data)")]
-    SaveData,
-    /// A network that has nothing to spare.
-    #[error("the browser's network is slow (ECT)")]
-    SlowNetwork,
-    /// A device that has nothing to spare.
-    #[error("the device has little memory (Device-Memory)")]
-    SmallDevice,
-    /// A browser that would not use what it prefetched.
-    #[error("the browser would not use what it fetched ahead, or is not known to")]
-    Browser,
-    /// Nobody who clicks.
-    #[error("the client is a robot")]
-    Robot,
 }
 
 /// What servers, sign-on proxies and clouds put into requests of somebody whom they know: by a certificate,

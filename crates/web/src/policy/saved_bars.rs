@@ -1,0 +1,37 @@
+//! Bars as bytes: a URL is barred for a day, however long a process lasts.
+
+use std::time::SystemTime;
+
+use lull_cc::Timestamp;
+
+use super::Policy;
+use super::bars::Bars;
+
+impl Policy {
+    /// How kept bars begin.
+    pub const KEPT_BARS: &'static [u8] = b"lullbar\x01";
+
+    /// The bars as they are now, to be given to [`Policy::take_bars`] of another process. They name no
+    /// URL: whoever has this can only find out of one whether it is barred.
+    pub fn keep_bars(&self, now: Timestamp, wall: SystemTime) -> Vec<u8> {
+        let mut kept = Self::KEPT_BARS.to_vec();
+        self.bars.keep(now, wall, &mut kept);
+        // Older versions read a second list.
+        Bars::default().keep(now, wall, &mut kept);
+        kept
+    }
+
+    /// Goes on with bars of before, in place of those so far; false, and nothing changes, if they are none.
+    pub fn take_bars(&mut self, kept: &[u8], now: Timestamp, wall: SystemTime) -> bool {
+        let Some(mut kept) = kept.strip_prefix(Self::KEPT_BARS) else { return false };
+        let taken = Bars::taken(&mut kept, now, wall).zip(Bars::taken(&mut kept, now, wall));
+        let Some((bars, _)) = taken.filter(|_| kept.is_empty()) else { return false };
+        self.bars = bars;
+        true
+    }
+
+    /// A number that another one follows when something is barred.
+    pub fn bar_changes(&self) -> u64 {
+        self.bars.changes
+    }
+}
