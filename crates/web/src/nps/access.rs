@@ -5,13 +5,13 @@
 //! of the owner's, or nobody.
 
 use std::net::IpAddr;
-use std::sync::atomic::Ordering;
 
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine as _, alphabet};
 use http::header::{AUTHORIZATION, HOST};
 use http::request;
 use percent_encoding::percent_decode_str;
 
-use super::Shared;
 use crate::policy::fields;
 use crate::proxy::{Address, Event};
 
@@ -51,10 +51,10 @@ pub(super) enum Verdict {
 }
 
 /// Whether the sender of a request may look.
-pub(super) fn verdict(shared: &Shared, head: &request::Parts) -> Verdict {
-    let token = match &shared.settings.access {
+pub(super) fn verdict(access: &Access, is_public: bool, head: &request::Parts) -> Verdict {
+    let token = match access {
         Access::Nobody => return Verdict::Nothing,
-        Access::Told(_) if shared.is_public.load(Ordering::Relaxed) => return Verdict::Nothing,
+        Access::Told(_) if is_public => return Verdict::Nothing,
         Access::Token(token) | Access::Told(token) => token,
     };
     let said = fields::single(&head.headers, AUTHORIZATION);
@@ -136,26 +136,12 @@ fn is_equal(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && differ == 0
 }
 
-/// RFC 4648 §4.
+/// Base64 with padding or without (RFC 4648 §4).
 fn decoded(text: &str) -> Option<Vec<u8>> {
-    let (mut bits, mut count, mut bytes) = (0u32, 0, Vec::new());
-    for byte in text.trim_end_matches('=').bytes() {
-        let digit = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(digit);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count & 255) as u8);
-        }
-    }
-    Some(bytes)
+    const ANY_PADDING: GeneralPurposeConfig = GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&alphabet::STANDARD, ANY_PADDING).decode(text).ok()
 }
 
 #[cfg(test)]

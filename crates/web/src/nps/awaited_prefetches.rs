@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lull_cc::Timestamp;
 
-use super::lock;
+use super::lock::lock;
 use crate::policy::Client;
 use crate::proxy::Connection;
 
@@ -37,18 +37,18 @@ type Place = Option<(u64, Prefetch)>;
 
 /// The last prefetches.
 #[derive(Debug)]
-pub(super) struct Awaited {
+pub(super) struct AwaitedPrefetches {
     key: RandomState,
     places: Mutex<Box<[Place]>>,
 }
 
-impl Default for Awaited {
+impl Default for AwaitedPrefetches {
     fn default() -> Self {
-        Awaited { key: RandomState::new(), places: Mutex::new(vec![None; PLACES].into()) }
+        AwaitedPrefetches { key: RandomState::new(), places: Mutex::new(vec![None; PLACES].into()) }
     }
 }
 
-impl Awaited {
+impl AwaitedPrefetches {
     /// Remembers a prefetch of `target`, whose request is under way on its connection.
     pub(super) fn began(
         &self,
@@ -99,7 +99,7 @@ mod tests {
 
     /// Whether a prefetch that came then, and is wanted then, waits for nobody.
     fn hurries(began: u64, wanted: u64) -> bool {
-        let awaited = Awaited::default();
+        let awaited = AwaitedPrefetches::default();
         let connection = Connection::of_tests();
         let _turn = connection.fetches_ahead();
         let mut steps = [(began, true), (wanted, false)];
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_somebody_else_wants_stays_there() {
-        let awaited = Awaited::default();
+        let awaited = AwaitedPrefetches::default();
         let connection = Connection::of_tests();
         let _turn = connection.fetches_ahead();
         awaited.is_wanted(Client(8), "/a", at(0));

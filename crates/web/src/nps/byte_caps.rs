@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lull_cc::{Bytes, Timestamp};
 
-use super::lock;
+use super::lock::lock;
 use crate::policy::{Client, LONGEST_TTL};
 
 /// After so long everybody begins anew.
@@ -86,7 +86,7 @@ impl Visitors {
         for (_, spent) in set.iter_mut() {
             spent.add(now, 0);
         }
-        if let Some((_, own)) = set.iter_mut().find(|(who, _)| *who == client) {
+        if let Some((_, own)) = set.iter_mut().find(|(requester, _)| *requester == client) {
             return own.add(now, bytes);
         }
         let [first, rest @ ..] = set;

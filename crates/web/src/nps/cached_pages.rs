@@ -15,7 +15,7 @@ use http::header::{HOST, REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, request};
 use lull_cc::Timestamp;
 
-use super::lock;
+use super::lock::lock;
 use crate::munge;
 use crate::policy::{Client, OwnersRules, fields};
 use crate::protocol::{Navigation, NavigationKind};
@@ -41,15 +41,15 @@ struct Said {
 
 /// What was said of such pages.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct CachedPages {
     key: RandomState,
     places: Mutex<Box<[Said]>>,
 }
 
-impl Default for Shown {
+impl Default for CachedPages {
     fn default() -> Self {
         let places = vec![Said::default(); PLACES].into();
-        Shown { key: RandomState::new(), places: Mutex::new(places) }
+        CachedPages { key: RandomState::new(), places: Mutex::new(places) }
     }
 }
 
@@ -60,7 +60,7 @@ fn sender(client: Client, headers: &HeaderMap) -> Sender<'_> {
     (client, headers.get(USER_AGENT).map(HeaderValue::as_bytes))
 }
 
-impl Shown {
+impl CachedPages {
     /// The script of `page`, which came out of the cache, asks for hints for the first time. Whether that is
     /// to be learned from.
     pub(super) fn asked(
@@ -171,13 +171,13 @@ mod tests {
 
     /// One page of one visitor.
     struct Page {
-        shown: Shown,
+        shown: CachedPages,
         now: Timestamp,
     }
 
     impl Page {
         fn new() -> Self {
-            Page { shown: Shown::default(), now: Timestamp::ZERO }
+            Page { shown: CachedPages::default(), now: Timestamp::ZERO }
         }
 
         fn asks(&self) -> bool {
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_page_that_was_renamed_leaves_no_question_behind() {
         for asked_as in ["/a", "/b"] {
-            let (shown, headers) = (Shown::default(), HeaderMap::new());
+            let (shown, headers) = (CachedPages::default(), HeaderMap::new());
             let now = Timestamp::ZERO;
             assert!(shown.asked(Client(1), &headers, asked_as, now));
             shown.renamed(Client(1), &headers, ["/a", "/b"]);
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn visitors_and_pages_are_told_apart() {
-        let (shown, now) = (Shown::default(), Timestamp::ZERO);
+        let (shown, now) = (CachedPages::default(), Timestamp::ZERO);
         let (some, mut other) = (HeaderMap::new(), HeaderMap::new());
         other.insert(USER_AGENT, HeaderValue::from_static("b"));
         assert!(shown.asked(Client(1), &some, "/a", now));

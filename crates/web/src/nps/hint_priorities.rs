@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 
-use super::lock;
+use super::lock::lock;
 use crate::policy::Client;
 use crate::protocol::Hint;
 
@@ -16,18 +16,21 @@ const POINTED: f64 = 4.0;
 
 /// The hints of the last lists.
 #[derive(Debug)]
-pub(super) struct Worths {
+pub(super) struct HintPriorities {
     key: RandomState,
     places: Mutex<Box<[(u64, f32)]>>,
 }
 
-impl Default for Worths {
+impl Default for HintPriorities {
     fn default() -> Self {
-        Worths { key: RandomState::new(), places: Mutex::new(vec![(0, 0.0); PLACES].into()) }
+        HintPriorities {
+            key: RandomState::new(),
+            places: Mutex::new(vec![(0, 0.0); PLACES].into()),
+        }
     }
 }
 
-impl Worths {
+impl HintPriorities {
     /// A client has a list, the best first.
     pub(super) fn listed(&self, client: Client, hints: &[Hint]) {
         let mut places = lock(&self.places);
@@ -60,7 +63,7 @@ mod tests {
             pointed,
             by: None,
         };
-        let worths = Worths::default();
+        let worths = HintPriorities::default();
         worths.listed(Client(1), &[hint("/a", false), hint("/b", false), hint("/c", true)]);
         let of = |url| worths.of(Client(1), url);
         assert!(of("/a") > of("/b") && of("/b") > of("/d") && of("/c") > of("/a"));

@@ -5,19 +5,18 @@ use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode, request};
-use lull_speculate::budget::{Grant, Wanted};
+use lull_speculate::budget::Grant;
 use lull_speculate::observe::Kind as UrlKind;
 
-use super::desk::{Ask, Visited};
+use super::learner::Visited;
 use super::navigations::Navigation;
-use super::own;
-use super::ranking::Ranked;
-use super::who::Who;
-use super::{Shared, reasons};
+use super::requester::Requester;
+use super::select_hints::Ask;
+use super::shared::Shared;
+use super::{reasons, replies};
 use crate::policy::{self, Visitor, Way, fields};
 use crate::protocol::{
-    Beacon, Hint, HintsReply, HintsRequest, Kind, LONGEST_MESSAGE, MOST_COPIES, MOST_ENTRIES,
-    NavigationKind,
+    Beacon, HintsReply, HintsRequest, LONGEST_MESSAGE, MOST_COPIES, MOST_ENTRIES, NavigationKind,
 };
 use crate::proxy::{Body, RequestBody};
 
@@ -28,74 +27,78 @@ const TOO_OFTEN: Duration = Duration::from_secs(30);
 pub(super) async fn hints(
     shared: Arc<Shared>,
     request: Request<RequestBody>,
-    who: Who,
+    requester: Requester,
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
     let is_json = fields::single(&head.headers, CONTENT_TYPE)
         .is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"));
-    if !is_json || !own::is_from_the_site(&head) {
+    if !is_json || !replies::is_from_the_site(&head) {
         // So it is, too, if a proxy in front changes the Host.
         shared.counts.empty.one("foreign");
-        return own::empty(StatusCode::FORBIDDEN);
+        return replies::empty(StatusCode::FORBIDDEN);
     }
     shared.counts.asked.one();
     // Before anything of it is read: else who asks too often has the proxy work for nothing.
-    let asking = match Asking::admit(&shared, &head, who) {
+    let asking = match Asking::admit(&shared, &head, requester) {
         Ok(asking) => asking,
-        Err(reply) => return own::json(&head, &reply),
+        Err(reply) => return replies::json(&head, &reply),
     };
-    let Some(message) = own::read(body, LONGEST_MESSAGE).await else {
-        return own::empty(StatusCode::PAYLOAD_TOO_LARGE);
+    let Some(message) = replies::read(body, LONGEST_MESSAGE).await else {
+        return replies::empty(StatusCode::PAYLOAD_TOO_LARGE);
     };
     let Ok(mut asked) = HintsRequest::decode(&message) else {
         shared.counts.rejected.one();
-        return own::empty(StatusCode::BAD_REQUEST);
+        return replies::empty(StatusCode::BAD_REQUEST);
     };
-    if who.is_of_held_page(asked.held, &head.headers, &shared) {
+    if requester.is_of_held_page(asked.held, &head.headers, &shared.visitors.clients) {
         shared.counts.empty.one("held_back");
-        return own::json(&head, &HintsReply::never());
+        return replies::json(&head, &HintsReply::never());
     }
-    asked.page.truncate(shared.settings.rules.urls.name_of(&asked.page).len());
-    own::json(&head, &reply(&shared, &head, asked, asking).await)
+    asked.page.truncate(shared.rules.name_of(&asked.page).len());
+    replies::json(&head, &reply(&shared, &head, asked, asking).await)
 }
 
 /// Who may have a list, as far as the head of the question says it.
 struct Asking {
-    who: Who,
+    requester: Requester,
     visitor: Visitor,
     way: Way,
 }
 
 impl Asking {
     /// The reply to who may have none.
-    fn admit(shared: &Shared, head: &request::Parts, who: Who) -> Result<Self, HintsReply> {
-        let way = shared.way(head, who);
+    fn admit(
+        shared: &Shared,
+        head: &request::Parts,
+        requester: Requester,
+    ) -> Result<Self, HintsReply> {
+        let way = shared.workers.way(head, requester, shared.rules.now());
         let never = |why| {
             shared.counts.empty.one(why);
             Err(HintsReply::never())
         };
-        let visitor = match policy::visitor(&head.headers, &shared.harmless, way) {
+        let visitor = match policy::visitor(&head.headers, shared.rules.harmless(), way) {
             Ok(visitor) => visitor,
             Err(why) => return never(reasons::of_visitor(&why)),
         };
-        if !shared.is_active() {
+        if !shared.rules.is_active() {
             return never(reasons::OFF);
         }
-        if who.by_cache {
+        if requester.by_cache {
             return never(reasons::CACHE);
         }
-        if let Some(left) = shared.rests.left(who.client, shared.now()) {
+        if let Some(left) = shared.visitors.backoff.left(requester.client, shared.rules.now()) {
             shared.counts.empty.one("server_refuses");
             return Err(later(visitor, left));
         }
-        if !shared.rates.admit(who.client, shared.now()) {
+        if !shared.visitors.rates.admit(requester.client, shared.rules.now()) {
             shared.counts.empty.one("too_often");
             return Err(later(visitor, TOO_OFTEN));
         }
-        if !shared.caps.spend(who.client, shared.now(), 0) {
+        if !shared.visitors.caps.spend(requester.client, shared.rules.now(), 0) {
             return never("byte_cap");
         }
-        Ok(Asking { who, visitor, way })
+        Ok(Asking { requester, visitor, way })
     }
 }
 
@@ -110,88 +113,86 @@ async fn reply(
     asked: HintsRequest,
     asking: Asking,
 ) -> HintsReply {
-    let Asking { who, visitor, way } = asking;
-    let never = |why| {
-        shared.counts.empty.one(why);
-        HintsReply::never()
-    };
-    // A copy of the service worker's is a navigation that the proxy has seen.
-    if asked.first
-        && asked.cached
-        && way == Way::Cache
-        && shared.shown.asked(who.client, &head.headers, &asked.page, shared.now())
-    {
-        shared.log_visit(head, &asked.page, who);
-        shared.desk.shown(Visited::of_copy(head, asked.page.clone(), who));
-    }
+    let Asking { requester, visitor, way } = asking;
+    let counts = &shared.counts;
+    learn_asked(shared, head, &asked, requester, way);
     for part in asked.used {
-        used(shared, head, part, who);
+        used(shared, head, part, requester);
     }
     if asked.barred {
-        return never("service_worker");
+        counts.empty.one("service_worker");
+        return HintsReply::never();
     }
     let most = if way == Way::Worker { MOST_COPIES } else { MOST_ENTRIES };
-    let (first, left) = (asked.had.is_empty(), most.saturating_sub(asked.had.len()));
-    // The worker's script does not look where visitors point.
+    let (first, most) = (asked.had.is_empty(), most.saturating_sub(asked.had.len()));
+    // The worker's script does not see where visitors point.
     let points = asked.hover && way == Way::Cache;
-    let ask = Ask { page: asked.page, points, had: asked.had };
-    let Some(ranked) = shared.desk.ask(ask).await else {
-        shared.counts.empty.one(if shared.desk.is_reading() { "learning" } else { "busy" });
+    let learner = &shared.knowledge.learner;
+    let Some(mut ranked) = learner.ask(Ask { page: asked.page, points, had: asked.had }).await
+    else {
+        counts.empty.one(if learner.is_reading() { "learning" } else { "busy" });
         return later(visitor, TOO_OFTEN);
     };
-    let Ranked { mut hints, mut pointed, why_none } = ranked;
     if way == Way::Worker {
-        // It shows nothing else: of parts no navigation says whether it may.
-        hints.retain(|hint| hint.kind == Kind::Document);
-        pointed.clear();
+        ranked.retain_pages();
     }
-    let rules = shared.settings.speculation_rules && policy::tags_rules(&head.headers);
-    hints.truncate(left);
-    let is_none = hints.is_empty();
-    // Nothing more will come to mind as long as the page is the same; and what may be pointed at the page has
-    // been told with its first list.
-    if is_none && (pointed.is_empty() || !first) {
-        return never(why_none);
-    }
-    // What finds no room on the list is hinted, too, for who points at it.
-    let files = hints.len() as u32;
-    let is_pointed = !pointed.is_empty() || files > shared.monitor.document();
-    let wanted = Wanted { files, pointed: is_pointed, first };
-    match shared.grant(wanted) {
+    let Some(wanted) = ranked.wanted(most, first, shared.upstream.monitor.document()) else {
+        counts.empty.one(ranked.why_none);
+        return HintsReply::never();
+    };
+    match shared.upstream.grant(shared.rules.now(), wanted) {
         Grant::Empty { again } => {
-            shared.counts.empty.one("no_budget");
+            counts.empty.one("no_budget");
             later(visitor, again)
         }
         Grant::List { length, after } => {
             // SSR §5.2.1.2: the load of an epoch is spread over it.
             tokio::time::sleep(after).await;
-            let later = hints.split_off(hints.len().min(length as usize));
+            let (why_none, is_none) = (ranked.why_none, wanted.files == 0);
+            let list = ranked.list(length as usize);
             if is_none {
-                shared.counts.empty.one(why_none);
+                counts.empty.one(why_none);
             } else {
-                shared.counts.lists.one();
-                shared.counts.hints.add(hints.len() as u64);
+                counts.lists.one();
+                counts.hints.add(list.at_once as u64);
             }
-            // The rest comes with the next list, unless the visitor is sooner.
-            let later = later.into_iter().filter(|hint| hint.kind == Kind::Document);
-            hints.extend(later.map(|hint| Hint { pointed: true, ..hint }).chain(pointed));
-            shared.worths.listed(who.client, &hints);
+            shared.visitors.priorities.listed(requester.client, &list.hints);
+            let rules =
+                shared.rules.settings.speculation_rules && policy::tags_rules(&head.headers);
             let wait = (!is_none).then_some(Duration::ZERO);
-            HintsReply::new(policy::of_a_list(visitor).to_owned(), hints, wait).by_rules(rules)
+            HintsReply::new(policy::of_a_list(visitor).to_owned(), list.hints, wait).by_rules(rules)
         }
+    }
+}
+
+/// Learns a page that came out of the browser's cache from its question. The proxy has seen the navigation to a
+/// copy of the service worker's.
+fn learn_asked(
+    shared: &Shared,
+    head: &request::Parts,
+    asked: &HintsRequest,
+    requester: Requester,
+    way: Way,
+) {
+    let (visitors, now) = (&shared.visitors, shared.rules.now());
+    let is_copy = asked.first && asked.cached && way == Way::Cache;
+    if is_copy && visitors.cached_pages.asked(requester.client, &head.headers, &asked.page, now) {
+        visitors.log_visit(head, &asked.page, requester, now);
+        let visited = Visited::of_copy(head, asked.page.clone(), requester);
+        shared.knowledge.learner.shown(visited);
     }
 }
 
 /// A page had a part of it out of the cache. If that was fetched ahead, it was wanted as if the proxy had been
 /// asked for it: else what is predicted well would be learned to be in vain.
-fn used(shared: &Shared, head: &request::Parts, part: String, who: Who) {
+fn used(shared: &Shared, head: &request::Parts, part: String, requester: Requester) {
     if UrlKind::of(&part) != UrlKind::Embedded {
         return;
     }
-    let bytes = shared.caps.used(who.client, &part);
+    let bytes = shared.visitors.caps.used(requester.client, &part);
     if bytes > 0 {
         shared.counts.used_bytes.add(bytes);
-        shared.desk.shown(Visited::of_copy(head, part, who));
+        shared.knowledge.learner.shown(Visited::of_copy(head, part, requester));
     }
 }
 
@@ -199,68 +200,94 @@ fn used(shared: &Shared, head: &request::Parts, part: String, who: Who) {
 pub(super) async fn beacon(
     shared: Arc<Shared>,
     request: Request<RequestBody>,
-    who: Who,
+    requester: Requester,
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
-    if !own::is_from_the_site(&head) {
-        return own::empty(StatusCode::FORBIDDEN);
+    if !replies::is_from_the_site(&head) {
+        return replies::empty(StatusCode::FORBIDDEN);
     }
     // Who sends more of them than pages can be read makes them up: nothing of that is read.
-    if !shared.rates.admit(who.client, shared.now()) {
-        return own::empty(StatusCode::NO_CONTENT);
+    if !shared.visitors.rates.admit(requester.client, shared.rules.now()) {
+        return replies::empty(StatusCode::NO_CONTENT);
     }
-    let Some(message) = own::read(body, LONGEST_MESSAGE).await else {
-        return own::empty(StatusCode::PAYLOAD_TOO_LARGE);
+    let Some(message) = replies::read(body, LONGEST_MESSAGE).await else {
+        return replies::empty(StatusCode::PAYLOAD_TOO_LARGE);
     };
     let Ok(mut beacon) = Beacon::decode(&message) else {
         shared.counts.rejected.one();
-        return own::empty(StatusCode::BAD_REQUEST);
+        return replies::empty(StatusCode::BAD_REQUEST);
     };
-    let came_as = shared.settings.rules.urls.name_of(beacon.came_as()).to_owned();
-    beacon.page.truncate(shared.settings.rules.urls.name_of(&beacon.page).len());
+    let came_as = shared.rules.name_of(beacon.came_as()).to_owned();
+    beacon.page.truncate(shared.rules.name_of(&beacon.page).len());
     if let Some(target) = &beacon.awaits {
-        shared.awaited.is_wanted(who.client, target, shared.now());
+        shared.visitors.awaited.is_wanted(requester.client, target, shared.rules.now());
     }
-    count(&shared, &head, &beacon, &came_as, who);
-    learn(&shared, &head, beacon, &came_as, who);
-    own::empty(StatusCode::NO_CONTENT)
+    count(&shared, &head, &beacon, &came_as, requester);
+    learn(&shared, &head, beacon, &came_as, requester);
+    replies::empty(StatusCode::NO_CONTENT)
 }
 
 /// Learns that a page was shown, of whom hints would be given to. One that the script has asked about is
 /// known by that; and so is the order in which its visitor goes on, which is told by the name that the page has by then:
 /// of one that has another name than the one it came by nothing is learned here.
-fn learn(shared: &Shared, head: &request::Parts, beacon: Beacon, came_as: &str, who: Who) {
+fn learn(
+    shared: &Shared,
+    head: &request::Parts,
+    beacon: Beacon,
+    came_as: &str,
+    requester: Requester,
+) {
     let Some(nav) = &beacon.nav else { return };
-    let way = shared.way(head, who);
-    let is_unknown = policy::visitor(&head.headers, &shared.harmless, way).is_ok() && !who.by_cache;
+    let way = shared.workers.way(head, requester, shared.rules.now());
+    let is_unknown =
+        policy::visitor(&head.headers, shared.rules.harmless(), way).is_ok() && !requester.by_cache;
     // A copy of the service worker's is a navigation that the proxy has seen.
     let may = is_unknown
         && way == Way::Cache
-        && shared.is_active()
-        && !who.is_of_held_page(beacon.held, &head.headers, shared);
+        && shared.rules.is_active()
+        && !requester.is_of_held_page(beacon.held, &head.headers, &shared.visitors.clients);
     if came_as != beacon.page {
         if nav.cached {
-            shared.shown.renamed(who.client, &head.headers, [came_as, &beacon.page]);
+            shared.visitors.cached_pages.renamed(
+                requester.client,
+                &head.headers,
+                [came_as, &beacon.page],
+            );
         }
         return;
     }
-    if may && shared.shown.reported(who.client, &head.headers, &beacon.page, nav, shared.now()) {
-        shared.log_visit(head, &beacon.page, who);
-        shared.desk.shown(Visited::of_copy(head, beacon.page, who));
+    if may
+        && shared.visitors.cached_pages.reported(
+            requester.client,
+            &head.headers,
+            &beacon.page,
+            nav,
+            shared.rules.now(),
+        )
+    {
+        shared.visitors.log_visit(head, &beacon.page, requester, shared.rules.now());
+        shared.knowledge.learner.shown(Visited::of_copy(head, beacon.page, requester));
     }
 }
 
 /// Counts how a page came.
-fn count(shared: &Shared, head: &request::Parts, beacon: &Beacon, came_as: &str, who: Who) {
+fn count(
+    shared: &Shared,
+    head: &request::Parts,
+    beacon: &Beacon,
+    came_as: &str,
+    requester: Requester,
+) {
     shared.counts.beacons.one();
     // Reloads and the history come out of the cache, or don't, whatever was fetched ahead.
     let Some(nav) = beacon.nav.as_ref().filter(|nav| nav.kind == NavigationKind::Navigate) else {
         return;
     };
-    let is_held_back = who.is_of_held_page(beacon.held, &head.headers, shared);
+    let is_held_back =
+        requester.is_of_held_page(beacon.held, &head.headers, &shared.visitors.clients);
     let group = if is_held_back { &shared.counts.without } else { &shared.counts.with };
     // What comes out of the cache may be there since a visit.
-    let used = if nav.cached { shared.caps.used(who.client, came_as) } else { 0 };
+    let used = if nav.cached { shared.visitors.caps.used(requester.client, came_as) } else { 0 };
     shared.counts.used_bytes.add(used);
     let millis = |time: f64| Duration::from_secs_f64(time / 1e3);
     let navigation = Navigation {
@@ -271,5 +298,5 @@ fn count(shared: &Shared, head: &request::Parts, beacon: &Beacon, came_as: &str,
         // 0: it was left before it had loaded.
         load: Some(nav.load).filter(|load| *load > 0.0).map(millis),
     };
-    group.note(shared.now(), &navigation);
+    group.note(shared.rules.now(), &navigation);
 }

@@ -8,8 +8,11 @@ use lull_cc::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use super::counts::Counts;
+use super::lock::lock;
+use super::site_rules::SiteRules;
 use super::times::Counted;
-use super::{Shared, lock};
+use super::upstream_state::UpstreamState;
 
 /// One row a minute, for a day.
 const EVERY: Duration = Duration::from_secs(60);
@@ -90,18 +93,23 @@ impl History {
 }
 
 /// Keeps the history, until it is dropped.
-pub(super) async fn keep(shared: &Shared) {
+pub(super) async fn keep(
+    history: &History,
+    rules: &SiteRules,
+    counts: &Counts,
+    upstream: &UpstreamState,
+) {
     loop {
         sleep(EVERY).await;
-        let with = shared.counts.with.all();
+        let with = counts.with.all();
         let sums = Sums {
-            prefetches: shared.counts.prefetches.get(),
+            prefetches: counts.prefetches.get(),
             navigations: with.count,
             ahead: with.ahead,
-            errors: shared.totals().map_or(0, |totals| totals.responses[5]),
-            demand: shared.counts.demand.counted(),
+            errors: upstream.totals().map_or(0, |totals| totals.responses[5]),
+            demand: counts.demand.counted(),
         };
-        shared.history.note(shared.now(), sums, shared.monitor.figures().budget);
+        history.note(rules.now(), sums, upstream.monitor.figures().budget);
     }
 }
 

@@ -1,10 +1,7 @@
 //! The kill switch: a file.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use super::Shared;
 
 /// How often the file of the kill switch is looked for.
 const OFF_LOOK: Duration = Duration::from_secs(1);
@@ -16,11 +13,10 @@ pub(super) fn is_there(file: Option<&PathBuf>) -> bool {
 }
 
 /// Looks now and then whether the file of the kill switch is there.
-pub(super) async fn watch(shared: &Shared) {
+pub(super) async fn watch(file: Option<&PathBuf>, set_off: impl Fn(bool)) {
     loop {
         tokio::time::sleep(OFF_LOOK).await;
-        let is_off = is_there(shared.settings.off_file.as_ref());
-        shared.off.store(is_off, Ordering::Relaxed);
+        set_off(is_there(file));
     }
 }
 

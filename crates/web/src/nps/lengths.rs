@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 
-use super::lock;
+use super::lock::lock;
 
 /// URLs that are remembered; of two that share a place the later one.
 const PLACES: usize = 1 << 14;

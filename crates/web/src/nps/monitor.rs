@@ -18,11 +18,13 @@ use lull_speculate::budget::{
 };
 use tokio::sync::Notify;
 
-use super::{Draws, Shared};
+use super::draws::Draws;
+use super::learner::Learner;
+use super::settings::MonitorSettings;
 use dry::Dry;
 use usual::Usual;
 
-pub(super) use asking::run;
+pub(super) use asking::{Surroundings, run};
 pub use usual::KEPT_TIMES;
 
 /// Hints are wanted for so long after somebody asked for some.
@@ -47,15 +49,6 @@ const LATE: &str = "the server's answers are later than they used to be, or pref
     times learned anew; --probe names other objects to go by";
 const UNKNOWN: &str = "how long the server's answers usually take is still not known: name public \
     objects that come fast by --probe";
-
-/// How the monitor works.
-#[derive(Clone, Debug, Default)]
-pub struct MonitorSettings {
-    /// What stands for the site: paths of public objects. Empty: what visitors want most.
-    pub objects: Vec<String>,
-    /// Of the budget. `None`: what Lull ships, for as many objects as there are.
-    pub parameters: Option<Parameters>,
-}
 
 #[derive(Debug)]
 pub(super) struct Monitor {
@@ -522,10 +515,10 @@ impl Monitor {
     }
 
     /// What to begin with: what the owner has named, or visitors want most, but for what was given up.
-    async fn objects(&self, shared: &Shared) -> Vec<String> {
+    async fn objects(&self, learner: &Learner) -> Vec<String> {
         let given_up = self.state().given_up.clone();
         if self.settings.objects.is_empty() {
-            let popular = shared.desk.popular(given_up).await;
+            let popular = learner.popular(given_up).await;
             if popular.is_empty() {
                 // Better those than none.
                 self.state().given_up.clear();

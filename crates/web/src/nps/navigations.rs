@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lull_cc::Timestamp;
 
-use super::lock;
+use super::lock::lock;
 use super::times::Counted;
 
 /// The last hour is that of so many slots of time: the one at hand, and those before it.

@@ -6,9 +6,12 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Uri};
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::{Body as HttpBody, Frame};
 
-use super::{Shared, reasons, whole};
+use super::heads::whole;
+use super::observed_body::{BodyObserver, observed};
+use super::reasons;
+use super::shared::Shared;
 use crate::munge::{Inspector, Munger, NoPlace, Outcome};
 use crate::policy::Offence;
 use crate::proxy::{Body, BoxError};
@@ -17,7 +20,7 @@ use crate::proxy::{Body, BoxError};
 /// prefetch that is under way, such as the one by which it was found out.
 fn note(shared: &Shared, url: &str, why: NoPlace) {
     if why == NoPlace::Refresh {
-        shared.stubs.refreshes(url);
+        shared.knowledge.stubs.refreshes(url);
     }
     let offence = match why {
         NoPlace::OptOut => Offence::OptOut,
@@ -25,7 +28,7 @@ fn note(shared: &Shared, url: &str, why: NoPlace) {
         _ if why.is_unread() => Offence::NotPublic,
         _ => return,
     };
-    shared.policy().bar(url, offence, shared.now());
+    shared.rules.policy().bar(url, offence, shared.rules.now());
 }
 
 /// A page that gets the script as it passes. Each piece goes out as it comes.
@@ -153,7 +156,7 @@ impl HttpBody for Munged {
                     None => {
                         let given = this.finish(State::Ended);
                         if this.is_everybodys {
-                            this.shared.lengths.note(&this.url, this.munger.taken());
+                            this.shared.knowledge.lengths.note(&this.url, this.munger.taken());
                         }
                         given
                     }
@@ -187,54 +190,30 @@ impl HttpBody for Munged {
     }
 }
 
-/// A page that is fetched ahead, passes as it is, and is read on its way.
-pub(super) struct Inspected {
+/// Reads a prefetched page that passes unchanged.
+struct PageInspector {
     shared: Arc<Shared>,
     url: String,
-    body: Body,
     /// Until its head has ended.
     inspector: Option<Inspector>,
 }
 
-impl Inspected {
-    /// `body`, the page at `url`, with this around it.
-    pub(super) fn body(shared: &Arc<Shared>, url: &Uri, inspector: Inspector, body: Body) -> Body {
-        Body::wrap(Inspected {
-            shared: Arc::clone(shared),
-            url: whole(url).to_owned(),
-            body,
-            inspector: Some(inspector),
-        })
-    }
+/// `body`, the prefetched page at `url`, which passes unchanged and is read on its way.
+pub(super) fn inspected(shared: &Arc<Shared>, url: &Uri, inspector: Inspector, body: Body) -> Body {
+    let (shared, url) = (Arc::clone(shared), whole(url).to_owned());
+    observed(body, PageInspector { shared, url, inspector: Some(inspector) })
 }
 
-impl HttpBody for Inspected {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = &mut *self;
-        let polled = ready!(Pin::new(&mut this.body).poll_frame(cx));
-        if let Some(Ok(frame)) = &polled
-            && let Some(data) = frame.data_ref()
-            && let Some(found) = this.inspector.as_mut().and_then(|one| one.push(data))
+impl BodyObserver for PageInspector {
+    fn data(&mut self, data: &[u8]) -> Result<(), BoxError> {
+        if !data.is_empty()
+            && let Some(found) = self.inspector.as_mut().and_then(|one| one.push(data))
         {
-            this.inspector = None;
+            self.inspector = None;
             if let Err(why) = found {
-                note(&this.shared, &this.url, why);
+                note(&self.shared, &self.url, why);
             }
         }
-        Poll::Ready(polled)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        Ok(())
     }
 }

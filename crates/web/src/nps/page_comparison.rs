@@ -4,20 +4,18 @@
 //! compared, and their bodies are hashed as they pass, as the upstream sent them.
 
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use http::header::{
     ACCEPT_LANGUAGE, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderValue, SET_COOKIE, USER_AGENT,
 };
-use http::{Method, StatusCode, request, response};
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http::{Method, request, response};
 
-use super::who::Who;
-use super::{Shared, lock, whole};
-use crate::munge;
+use super::heads::{is_page, is_private, whole};
+use super::lock::lock;
+use super::observed_body::{BodyObserver, observed};
+use super::requester::Requester;
+use super::site_rules::SiteRules;
 use crate::policy::{
     self, Client, CookieEvidence, CookieFigures, CookieSample, Harmless, Offence, SideEffects,
     fields,
@@ -29,7 +27,7 @@ const LONGEST: u64 = 2 << 20;
 
 /// What was learned from the pages so far.
 #[derive(Debug)]
-pub(super) struct Samples {
+pub(super) struct PageComparison {
     key: RandomState,
     learned: Mutex<Learned>,
 }
@@ -41,11 +39,28 @@ struct Learned {
     effects: SideEffects,
 }
 
-impl Samples {
+impl PageComparison {
     pub(super) fn new(harmless: &Harmless) -> Self {
         let cookies = harmless.learned().map(CookieEvidence::new);
         let effects = SideEffects::default();
-        Samples { key: RandomState::new(), learned: Mutex::new(Learned { cookies, effects }) }
+        PageComparison {
+            key: RandomState::new(),
+            learned: Mutex::new(Learned { cookies, effects }),
+        }
+    }
+
+    /// Adds a page whose body has passed. Returns the URLs that are now known to have side effects.
+    fn add(&self, sampling: Sampling) -> Vec<Arc<str>> {
+        let body = sampling.hasher.finish();
+        let mut learned = lock(&self.learned);
+        let Learned { cookies, effects } = &mut *learned;
+        let Sampling { page, client, cookies: sent, .. } = &sampling;
+        if let Some(evidence) = cookies {
+            evidence.saw(CookieSample { page: *page, body, client: *client, cookies: sent });
+        }
+        let is_anonymous = sent.is_empty();
+        let at = sampling.at;
+        if is_anonymous { effects.saw(*page, &sampling.url, body, at) } else { Vec::new() }
     }
 
     /// What is known about cookies.
@@ -71,22 +86,23 @@ pub(super) struct Sampling {
 /// Takes note of a reply that begins; gives what is to be done with its body, if it is a page that can be compared.
 /// `may_compare` says that nothing but its cookies can say who sent the request.
 pub(super) fn begin(
-    shared: &Shared,
+    rules: &SiteRules,
+    comparison: &PageComparison,
     request: &request::Parts,
     head: &response::Parts,
-    who: Who,
+    requester: Requester,
     may_compare: bool,
 ) -> Option<Sampling> {
     let is_done = head.status.is_success() || head.status.is_redirection();
     if !request.method.is_safe() {
         if is_done {
-            lock(&shared.samples.learned).effects.sent();
+            lock(&comparison.learned).effects.sent();
         }
         return None;
     }
-    note_http_only(shared, head);
+    note_http_only(comparison, head);
     let url = whole(&request.uri);
-    let is_named = shared.settings.rules.urls.name_of(url) == url;
+    let is_named = rules.name_of(url) == url;
     if request.method != Method::GET || !head.status.is_success() || !is_named {
         return None;
     }
@@ -95,31 +111,43 @@ pub(super) fn begin(
         return None;
     }
     let (acts, at) = {
-        let mut learned = lock(&shared.samples.learned);
+        let mut learned = lock(&comparison.learned);
         (learned.effects.got(url), learned.effects.count())
     };
     if acts {
-        shared.policy().bar(url, Offence::Acts, shared.now());
+        rules.policy().bar(url, Offence::Acts, rules.now());
     }
     if !may_compare || !is_page || fields::asks_for_a_part(&request.headers) {
         return None;
     }
-    let cookies: Vec<_> = policy::unlisted_cookies(&request.headers, &shared.harmless)
+    let cookies: Vec<_> = policy::unlisted_cookies(&request.headers, rules.harmless())
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
-    let is_private = super::demand::is_private(&head.headers);
+    let is_private = is_private(&head.headers);
     if is_private && cookies.is_empty() {
         return None;
     }
-    let mut hasher = shared.samples.key.build_hasher();
+    let mut hasher = comparison.key.build_hasher();
     // A visitor for whom the site says something else about caches gets another page.
     (is_private, head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes)).hash(&mut hasher);
-    let page = shared.samples.key.hash_one(variant(request, head, who));
-    Some(Sampling { page, url: url.to_owned(), client: who.client, cookies, at, hasher, bytes: 0 })
+    let page = comparison.key.hash_one(variant(request, head, requester));
+    Some(Sampling {
+        page,
+        url: url.to_owned(),
+        client: requester.client,
+        cookies,
+        at,
+        hasher,
+        bytes: 0,
+    })
 }
 
 /// All by which replies for a URL usually differ, other than cookies.
-fn variant<'a>(request: &'a request::Parts, head: &'a response::Parts, who: Who) -> impl Hash + 'a {
+fn variant<'a>(
+    request: &'a request::Parts,
+    head: &'a response::Parts,
+    requester: Requester,
+) -> impl Hash + 'a {
     let field = |name| request.headers.get(name).map(HeaderValue::as_bytes);
     let agent = fields::single(&request.headers, USER_AGENT).unwrap_or_default();
     (
@@ -129,110 +157,68 @@ fn variant<'a>(request: &'a request::Parts, head: &'a response::Parts, who: Who)
         field(ACCEPT_LANGUAGE),
         head.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes),
         agent.contains("Mobile"),
-        who.secure,
+        requester.secure,
     )
 }
 
 /// Cookies that no script may read are how sites know their users.
-fn note_http_only(shared: &Shared, head: &response::Parts) {
+fn note_http_only(comparison: &PageComparison, head: &response::Parts) {
     for line in head.headers.get_all(SET_COOKIE) {
         let Some((name, rest)) = line.to_str().ok().and_then(|line| line.split_once('=')) else {
             continue;
         };
         let is = rest.split(';').any(|part| part.trim().eq_ignore_ascii_case("httponly"));
-        if is && let Some(cookies) = &mut lock(&shared.samples.learned).cookies {
+        if is && let Some(cookies) = &mut lock(&comparison.learned).cookies {
             cookies.is_http_only(name.trim());
         }
     }
 }
 
-fn is_page(request: &request::Parts, head: &response::Parts) -> bool {
-    let kind = fields::single(&head.headers, CONTENT_TYPE).unwrap_or_default();
-    head.status == StatusCode::OK
-        && munge::is_document(&request.headers)
-        && kind.get(..9).is_some_and(|kind| kind.eq_ignore_ascii_case("text/html"))
-}
-
-impl Sampling {
-    fn end(self, shared: &Shared) {
-        let body = self.hasher.finish();
-        let found = {
-            let mut learned = lock(&shared.samples.learned);
-            let Learned { cookies, effects } = &mut *learned;
-            let (page, client) = (self.page, self.client);
-            if let Some(evidence) = cookies {
-                evidence.saw(CookieSample { page, body, client, cookies: &self.cookies });
-            }
-            let is_anonymous = self.cookies.is_empty();
-            if is_anonymous { effects.saw(page, &self.url, body, self.at) } else { Vec::new() }
-        };
-        for url in found {
-            shared.policy().bar(&url, Offence::Acts, shared.now());
-        }
-    }
-}
-
-/// A body that is hashed as it passes.
+/// A page whose body passes, and where its hash goes at the end.
 struct Sampled {
-    shared: Arc<Shared>,
+    rules: Arc<SiteRules>,
+    comparison: Arc<PageComparison>,
     sampling: Option<Sampling>,
-    body: Body,
 }
 
-impl Sampled {
+impl BodyObserver for Sampled {
+    fn data(&mut self, data: &[u8]) -> Result<(), BoxError> {
+        if let Some(sampling) = &mut self.sampling {
+            sampling.hasher.write(data);
+            sampling.bytes += data.len() as u64;
+            if sampling.bytes > LONGEST {
+                self.sampling = None;
+            }
+        }
+        Ok(())
+    }
+
     fn end(&mut self) {
         if let Some(sampling) = self.sampling.take() {
-            sampling.end(&self.shared);
-        }
-    }
-}
-
-/// `body` as it is, with this around it if it is to be compared.
-pub(super) fn sampled(shared: &Arc<Shared>, sampling: Option<Sampling>, body: Body) -> Body {
-    match sampling {
-        None => body,
-        sampling => Body::wrap(Sampled { shared: Arc::clone(shared), sampling, body }),
-    }
-}
-
-impl HttpBody for Sampled {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let polled = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        match &polled {
-            None => self.end(),
-            Some(Err(_)) => self.sampling = None,
-            Some(Ok(frame)) => {
-                if let Some(data) = frame.data_ref()
-                    && let Some(sampling) = &mut self.sampling
-                {
-                    sampling.hasher.write(data);
-                    sampling.bytes += data.len() as u64;
-                    if sampling.bytes > LONGEST {
-                        self.sampling = None;
-                    }
-                }
-                // A client that knows the length does not ask for more.
-                if self.body.is_end_stream() {
-                    self.end();
-                }
+            let found = self.comparison.add(sampling);
+            for url in found {
+                self.rules.policy().bar(&url, Offence::Acts, self.rules.now());
             }
         }
-        Poll::Ready(polled)
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+    fn failed(&mut self) {
+        self.sampling = None;
     }
+}
 
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+/// `body` as it is, hashed as it passes if it is compared.
+pub(super) fn sampled(
+    rules: &Arc<SiteRules>,
+    comparison: &Arc<PageComparison>,
+    sampling: Option<Sampling>,
+    body: Body,
+) -> Body {
+    if sampling.is_none() {
+        return body;
     }
+    let (rules, comparison) = (Arc::clone(rules), Arc::clone(comparison));
+    observed(body, Sampled { rules, comparison, sampling })
 }
 
 #[cfg(test)]

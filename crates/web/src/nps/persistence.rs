@@ -9,7 +9,6 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Shared, desk, lock, wall};
 use crate::proxy::Event;
 
 /// Keeps something beyond the end of the program: a model, as [`Model::write`](lull_speculate::model::Model::write)
@@ -18,13 +17,15 @@ use crate::proxy::Event;
 /// still, and the error says in one line what is wrong, and with what. It is called on a thread of its own.
 pub type Save = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
 
+/// How often what has changed is saved: a power cut costs no more than that.
+pub(super) const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 /// So long the end waits for a disk, and looks again so often.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 const LAST_LOOK: Duration = Duration::from_millis(10);
 
 /// How one thing is kept, and how far.
 #[derive(Default)]
-pub(super) struct Keeping {
+pub(super) struct Persistence {
     /// Until there is something to be kept.
     save: Option<Save>,
     disk: Option<Disk>,
@@ -45,16 +46,16 @@ struct State {
     has_failed: AtomicBool,
 }
 
-impl std::fmt::Debug for Keeping {
+impl std::fmt::Debug for Persistence {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keeping").field("handed", &self.handed).finish_non_exhaustive()
+        f.debug_struct("Persistence").field("handed", &self.handed).finish_non_exhaustive()
     }
 }
 
-impl Keeping {
+impl Persistence {
     /// By `save`; without it nothing is kept.
     pub(super) fn new(save: Option<Save>) -> Self {
-        Keeping { save, ..Keeping::default() }
+        Persistence { save, ..Persistence::default() }
     }
 
     /// Keeps what has changed since the last time, unless the disk is still at that: then it is the next time's.
@@ -88,7 +89,7 @@ impl Keeping {
         tell: impl Fn(&Event) + Clone + Send + 'static,
     ) {
         let begun = Instant::now();
-        let is_through = |keeping: &Keeping| {
+        let is_through = |keeping: &Persistence| {
             while keeping.disk.as_ref().is_some_and(Disk::is_busy) {
                 if begun.elapsed() > LAST_WAIT {
                     return false;
@@ -159,34 +160,6 @@ fn write(mut save: Save, what: &Receiver<Vec<u8>>, state: &State, tell: impl Fn(
     }
 }
 
-/// Keeps what was found out beside the model every minute, from the start on: the model may take longer than that
-/// to read.
-pub(super) async fn beside(shared: &Arc<Shared>) {
-    loop {
-        tokio::time::sleep(desk::EVERY).await;
-        shared.keep_beside(false);
-    }
-}
-
-impl Shared {
-    /// Keeps what was found out beside the model since the last time, and at the end waits for that.
-    pub(super) fn keep_beside(self: &Arc<Self>, is_end: bool) {
-        // What changes in between is kept, and once more the next time.
-        let changes = self.policy().bar_changes();
-        let bars = || self.policy().keep_bars(self.now(), wall());
-        lock(&self.barred).keep_or_end(is_end, changes, bars, self.teller());
-        let changes = self.monitor.time_changes();
-        let times = || self.monitor.keep_times();
-        lock(&self.times).keep_or_end(is_end, changes, times, self.teller());
-    }
-
-    /// What tells of what happens, on any thread.
-    pub(super) fn teller(self: &Arc<Self>) -> impl Fn(&Event) + Clone + Send + use<> {
-        let shared = Arc::clone(self);
-        move |event: &Event| shared.tell(event)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -195,7 +168,7 @@ mod tests {
     use super::*;
 
     /// Until the disk is through with it.
-    fn through(keeping: &Keeping) {
+    fn through(keeping: &Persistence) {
         let begun = Instant::now();
         while keeping.disk.as_ref().is_some_and(Disk::is_busy) {
             assert!(begun.elapsed() < Duration::from_secs(120));
@@ -208,7 +181,7 @@ mod tests {
         // What is kept, how often it was tried, and whether there is no room.
         let disk: Arc<Mutex<(Vec<u8>, u32, bool)>> = Arc::default();
         let there = Arc::clone(&disk);
-        let mut keeping = Keeping::new(Some(Box::new(move |what| {
+        let mut keeping = Persistence::new(Some(Box::new(move |what| {
             let (kept, tried, is_full) = &mut *there.lock().unwrap();
             *tried += 1;
             if *is_full {
@@ -253,7 +226,7 @@ mod tests {
         let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
         let (goes_on, waits) = channel::<()>();
         let there = Arc::clone(&kept);
-        let mut keeping = Keeping::new(Some(Box::new(move |what| {
+        let mut keeping = Persistence::new(Some(Box::new(move |what| {
             waits.recv().unwrap();
             there.lock().unwrap().extend(what);
             Ok(())
@@ -275,7 +248,7 @@ mod tests {
 
     #[test]
     fn what_changes_nothing_is_not_written_at_the_end_either() {
-        let mut keeping = Keeping::new(Some(Box::new(|_| panic!("nothing has changed"))));
+        let mut keeping = Persistence::new(Some(Box::new(|_| panic!("nothing has changed"))));
         keeping.end(0, || unreachable!(), |_: &Event| panic!("nothing is to be told"));
     }
 }

@@ -1,113 +1,73 @@
 //! The reply to a prefetch, as long as it may still be given.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use http::Uri;
-use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use super::who::Who;
-use super::{Shared, whole};
+use super::heads::whole;
+use super::observed_body::{BodyObserver, observed};
+use super::requester::Requester;
+use super::shared::Shared;
 use crate::policy::Admitted;
 use crate::proxy::{Body, BoxError};
 
-/// A body that ends in an error once its visitor has had enough, its URL is barred, be
-/// it by what the body itself says, or the kill switch is thrown: a copy that is not whole is not kept. It ends
-/// with its next piece.
-pub(super) struct Guarded {
+/// Ends the body in an error when its visitor has used up the day's bytes, its URL is barred, also by what the
+/// body itself says, or the kill switch is on. Browsers keep no partial copy. It ends with its next piece.
+struct PrefetchGuard {
     shared: Arc<Shared>,
     admitted: Admitted,
-    who: Who,
+    requester: Requester,
     path: String,
-    body: Body,
     sent: u64,
 }
 
-/// The owner wants no more of it.
+/// Why a prefetch ends early.
 #[derive(Debug, thiserror::Error)]
 enum Enough {
-    #[error("the day's bytes are fetched ahead")]
+    #[error("the day's bytes for prefetches are used up")]
     Bytes,
-    #[error("nothing is fetched ahead any more")]
+    #[error("prefetching is switched off")]
     Off,
 }
 
-impl Guarded {
-    /// `body`, the reply at `url`, with this around it.
-    pub(super) fn body(
-        shared: &Arc<Shared>,
-        admitted: &Admitted,
-        who: Who,
-        url: &Uri,
-        body: Body,
-    ) -> Body {
-        Body::wrap(Guarded {
-            shared: Arc::clone(shared),
-            admitted: admitted.clone(),
-            who,
-            path: shared.settings.rules.urls.name_of(whole(url)).to_owned(),
-            body,
-            sent: 0,
-        })
-    }
-
-    fn check(&self) -> Result<(), BoxError> {
-        if !self.shared.is_active() {
-            return Err(Enough::Off.into());
-        }
-        Ok(self.shared.policy().still(&self.admitted, self.shared.now())?)
-    }
-
-    /// All of it was sent.
-    fn note_copy(&self) {
-        self.shared.caps.copied(self.who.client, &self.path, self.sent, self.shared.now());
-    }
-
-    fn count(&mut self, bytes: u64) -> Result<(), Enough> {
-        self.sent += bytes;
-        self.shared.counts.prefetched_bytes.add(bytes);
-        let may_go_on = self.shared.caps.spend(self.who.client, self.shared.now(), bytes);
-        if may_go_on { Ok(()) } else { Err(Enough::Bytes) }
-    }
+/// `body`, the reply at `url`, as long as the rules permit it.
+pub(super) fn guarded(
+    shared: &Arc<Shared>,
+    admitted: &Admitted,
+    requester: Requester,
+    url: &Uri,
+    body: Body,
+) -> Body {
+    let guard = PrefetchGuard {
+        shared: Arc::clone(shared),
+        admitted: admitted.clone(),
+        requester,
+        path: shared.rules.name_of(whole(url)).to_owned(),
+        sent: 0,
+    };
+    observed(body, guard)
 }
 
-impl HttpBody for Guarded {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let polled = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let Err(why) = self.check() {
-            return Poll::Ready(Some(Err(why)));
+impl BodyObserver for PrefetchGuard {
+    fn check(&mut self) -> Result<(), BoxError> {
+        let rules = &self.shared.rules;
+        if !rules.is_active() {
+            return Err(Enough::Off.into());
         }
-        match &polled {
-            None => self.note_copy(),
-            Some(Err(_)) => {}
-            Some(Ok(frame)) => {
-                let bytes = frame.data_ref().map_or(0, Bytes::len);
-                if let Err(enough) = self.count(bytes as u64) {
-                    return Poll::Ready(Some(Err(enough.into())));
-                }
-                // A client that knows the length does not ask for more.
-                if self.body.is_end_stream() {
-                    self.note_copy();
-                }
-            }
-        }
-        Poll::Ready(polled)
+        Ok(rules.policy().still(&self.admitted, rules.now())?)
     }
 
-    /// With the last piece, which was looked at as it passed.
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+    fn data(&mut self, data: &[u8]) -> Result<(), BoxError> {
+        let bytes = data.len() as u64;
+        self.sent += bytes;
+        self.shared.counts.prefetched_bytes.add(bytes);
+        let now = self.shared.rules.now();
+        let may_go_on = self.shared.visitors.caps.spend(self.requester.client, now, bytes);
+        if may_go_on { Ok(()) } else { Err(Enough::Bytes.into()) }
     }
 
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    fn end(&mut self) {
+        let now = self.shared.rules.now();
+        self.shared.visitors.caps.copied(self.requester.client, &self.path, self.sent, now);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use super::lock;
+use super::lock::lock;
 use crate::munge::{LeftAlone, NoPlace};
 use crate::policy::{Excluded, Refusal, Unfit};
 
@@ -30,12 +30,12 @@ impl Reasons {
     }
 }
 
-/// Names of cookies by which visitors may be signed in, and how many pages had no script because of each. Anybody may send
+/// SiteNames of cookies by which visitors may be signed in, and how many pages had no script because of each. Anybody may send
 /// any name, so that few are kept: a new one takes the place of the one with the fewest pages.
 #[derive(Debug, Default)]
 pub(super) struct CookieNames(Mutex<BTreeMap<String, u64>>);
 
-/// Names that are kept, and how long they are at most.
+/// SiteNames that are kept, and how long they are at most.
 const MOST_NAMES: usize = 64;
 const LONGEST_NAME: usize = 64;
 

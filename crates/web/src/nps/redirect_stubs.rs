@@ -7,11 +7,11 @@ use std::sync::Mutex;
 use http::header::LOCATION;
 use http::{request, response};
 
-use super::lock;
-use super::shown::own_path;
+use super::cached_pages::own_path;
+use super::lock::lock;
 use crate::policy::fields;
 
-/// Stubs that are remembered, and longer URLs are not. Beyond that all are forgotten, and learned again.
+/// RedirectStubs that are remembered, and longer URLs are not. Beyond that all are forgotten, and learned again.
 const MOST: usize = 1024;
 const LONGEST: usize = 1024;
 /// A stub leads to a page once it has led there so often in a row: some lead to another one each time.
@@ -23,11 +23,11 @@ struct Stub {
     times: u32,
 }
 
-/// Stubs by their URLs.
+/// RedirectStubs by their URLs.
 #[derive(Debug, Default)]
-pub(super) struct Stubs(Mutex<HashMap<String, Stub>>);
+pub(super) struct RedirectStubs(Mutex<HashMap<String, Stub>>);
 
-impl Stubs {
+impl RedirectStubs {
     /// The page at `url` refreshes to another one.
     pub(super) fn refreshes(&self, url: &str) {
         let mut stubs = lock(&self.0);
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn stub_stands_for_the_page_that_it_leads_to_twice_in_a_row() {
-        let stubs = Stubs::default();
+        let stubs = RedirectStubs::default();
         stubs.goes_on(Some("/stub"), "/page");
         stubs.refreshes("/stub");
         for (target, expected) in [
@@ -114,7 +114,7 @@ mod tests {
             (200, "/page", None),
             (302, "/stub", None),
         ] {
-            let stubs = Stubs::default();
+            let stubs = RedirectStubs::default();
             let request = Request::get("/stub").header("host", "site.example").body(()).unwrap();
             let reply =
                 Response::builder().status(status).header("location", location).body(()).unwrap();
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_whatever_leads_where() {
-        let stubs = Stubs::default();
+        let stubs = RedirectStubs::default();
         for number in 0..10_000 {
             stubs.refreshes(&format!("/{number}"));
             stubs.goes_on(Some(&format!("/{number}")), &"x".repeat(number));

@@ -2,18 +2,19 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::Ordering;
 
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue, request};
 
-use super::{Shared, in_front};
+use super::notices::Notices;
+use super::settings::Settings;
+use super::shared_cache;
 use crate::policy::{Client, fields};
-use crate::proxy::{Connection, Event};
+use crate::proxy::Connection;
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Who {
+pub(super) struct Requester {
     pub(super) address: IpAddr,
     pub(super) client: Client,
     /// Whether it came by HTTPS to whoever stands in front.
@@ -22,53 +23,72 @@ pub(super) struct Who {
     pub(super) by_cache: bool,
 }
 
-/// Tells clients apart, by a key that is drawn anew at each start.
+/// Tells clients apart, by a key that is drawn at each start, and into those with hints and those held back.
 #[derive(Debug, Default)]
-pub(super) struct Clients(RandomState);
+pub(super) struct Clients {
+    key: RandomState,
+    /// How many proxies are in front of the one that connects, if `X-Forwarded-*` is believed.
+    forwarded_before: Option<usize>,
+    /// The share of visitors, of 10,000, that gets no hints.
+    held_back: u16,
+}
 
 impl Clients {
-    /// Those of one IPv6 network of 64 bits are one client: whoever has one address there has them
-    /// all, and browsers take another one now and then.
+    pub(super) fn new(settings: &Settings) -> Self {
+        Clients {
+            key: RandomState::new(),
+            forwarded_before: settings.trust_forwarded.then_some(settings.forwarded_before),
+            held_back: settings.held_back,
+        }
+    }
+
+    /// An IPv6 network of 64 bits is one client: a host there has all its addresses, and browsers change
+    /// theirs.
     fn client(&self, address: IpAddr) -> Client {
         Client(match address {
-            IpAddr::V4(address) => self.0.hash_one(address),
-            IpAddr::V6(address) => self.0.hash_one(&address.octets()[..8]),
+            IpAddr::V4(address) => self.key.hash_one(address),
+            IpAddr::V6(address) => self.key.hash_one(&address.octets()[..8]),
         })
     }
 }
 
-impl Who {
-    pub(super) fn of(head: &request::Parts, connection: &Connection, shared: &Shared) -> Self {
-        let trusts = shared.settings.trust_forwarded;
-        let forwarded = if trusts { shared.forwarded(&head.headers) } else { None };
+impl Requester {
+    pub(super) fn of(
+        head: &request::Parts,
+        connection: &Connection,
+        clients: &Clients,
+        notices: &Notices,
+    ) -> Self {
+        let before = clients.forwarded_before;
+        let forwarded = before.and_then(|before| forwarded(&head.headers, before, notices));
         let address = forwarded.unwrap_or(connection.peer().ip()).to_canonical();
-        let secure = is_secure(&head.headers, trusts, connection.is_secure());
-        let client = shared.clients.client(address);
-        Who { address, client, secure, by_cache: in_front::is_cache(head) }
+        let secure = is_secure(&head.headers, before.is_some(), connection.is_secure());
+        let client = clients.client(address);
+        Requester { address, client, secure, by_cache: shared_cache::is_cache(head) }
     }
 
-    /// What the tag of a page says of that to its script; nothing, where nobody is held back.
-    pub(super) fn group(&self, headers: &HeaderMap, shared: &Shared) -> Option<bool> {
-        (shared.settings.held_back > 0).then(|| self.is_held_back(headers, shared))
+    /// The group that a page names to its script; none if no visitor is held back.
+    pub(super) fn group(&self, headers: &HeaderMap, clients: &Clients) -> Option<bool> {
+        (clients.held_back > 0).then(|| self.is_held_back(headers, clients))
     }
 
-    /// The group of a visitor whose page says what it was when it was sent. Address and user agent may have changed since.
+    /// The group of a visitor whose page names the one that it was sent with. Address and user agent may
+    /// have changed since.
     pub(super) fn is_of_held_page(
         &self,
         said: Option<u8>,
         headers: &HeaderMap,
-        shared: &Shared,
+        clients: &Clients,
     ) -> bool {
-        let holds = shared.settings.held_back > 0;
-        said.filter(|_| holds).map_or_else(|| self.is_held_back(headers, shared), |said| said != 0)
+        let said = said.filter(|_| clients.held_back > 0);
+        said.map_or_else(|| self.is_held_back(headers, clients), |said| said != 0)
     }
 
-    /// Whether this visitor is of the share that is held back. The same answer for as long as the
-    /// proxy runs, so that a visitor is always on the same side.
-    pub(super) fn is_held_back(&self, headers: &HeaderMap, shared: &Shared) -> bool {
+    /// Whether this visitor gets no hints. The answer is the same for as long as the proxy runs.
+    fn is_held_back(&self, headers: &HeaderMap, clients: &Clients) -> bool {
         let agent = headers.get(USER_AGENT).map(HeaderValue::as_bytes);
-        let draw = shared.clients.0.hash_one((self.client, agent, "held back"));
-        draw % 10_000 < u64::from(shared.settings.held_back)
+        let draw = clients.key.hash_one((self.client, agent, "held back"));
+        draw % 10_000 < u64::from(clients.held_back)
     }
 
     pub(super) fn scheme(&self) -> &'static str {
@@ -87,16 +107,14 @@ fn is_secure(headers: &HeaderMap, trusts: bool, by_tls: bool) -> bool {
     }
 }
 
-impl Shared {
-    /// The client's address, as the proxies in front say it. Tells once of one that cannot be read.
-    fn forwarded(&self, headers: &HeaderMap) -> Option<IpAddr> {
-        let said = forwarded_for(headers, self.settings.forwarded_before)?;
-        let address = address(said);
-        if address.is_none() && !self.is_told_of_forwarded.swap(true, Ordering::Relaxed) {
-            self.tell(&Event::ForwardedUnread { value: said.chars().take(80).collect() });
-        }
-        address
+/// The client's address, as the proxies in front say it. One that cannot be read is reported once.
+fn forwarded(headers: &HeaderMap, before: usize, notices: &Notices) -> Option<IpAddr> {
+    let said = forwarded_for(headers, before)?;
+    let address = address(said);
+    if address.is_none() {
+        notices.unread_forwarded(said);
     }
+    address
 }
 
 /// What the first of the trusted proxies has seen itself: the last of the list but so many, which the

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use http::header::{HeaderValue, LOCATION};
 use http::{StatusCode, Uri};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::{Shared, lock};
+use super::notices::Notices;
+use super::site_rules::SiteRules;
 use crate::policy::Robots;
 use crate::proxy::{Codings, Event, Failure, Fetcher};
 
@@ -42,25 +44,30 @@ enum Unknown {
 
 /// Asks for robots.txt now, and again and again. While it cannot be read nothing is fetched ahead
 /// (RFC 9309 §2.3.1.4).
-pub(super) async fn keep(shared: &Shared, mut fetcher: Fetcher) {
+pub(super) async fn keep(
+    rules: &SiteRules,
+    again_at_once: &Notify,
+    notices: &Notices,
+    mut fetcher: Fetcher,
+) {
     let (mut again, mut failures, mut is_told) = (AGAIN, 0_u32, false);
     loop {
         let found = ask(&mut fetcher).await;
-        *lock(&shared.robots_trouble) = found.as_ref().err().map(Unknown::to_string);
+        notices.set_robots_trouble(found.as_ref().err().map(Unknown::to_string));
         match found {
             Ok(robots) => {
-                shared.policy().set_robots(robots);
+                rules.policy().set_robots(robots);
                 (again, failures, is_told) = (AGAIN, 0, false);
-                wait(shared, EVERY).await;
+                wait(again_at_once, EVERY).await;
             }
             Err(why) => {
-                shared.policy().set_robots(Robots::default());
+                rules.policy().set_robots(Robots::default());
                 failures = failures.saturating_add(1);
                 if failures >= FAILURES && !is_told && !is_told_otherwise(&why) {
                     is_told = true;
-                    shared.tell(&Event::RobotsUnknown { why: why.to_string() });
+                    notices.tell(&Event::RobotsUnknown { why: why.to_string() });
                 }
-                wait(shared, again).await;
+                wait(again_at_once, again).await;
                 again = (again * 2).min(AGAIN_AT_MOST);
             }
         }
@@ -68,8 +75,8 @@ pub(super) async fn keep(shared: &Shared, mut fetcher: Fetcher) {
 }
 
 /// Waits so long, or until the owner has something new to be read.
-async fn wait(shared: &Shared, time: Duration) {
-    let _ = timeout(time, shared.robots_again.notified()).await;
+async fn wait(again_at_once: &Notify, time: Duration) {
+    let _ = timeout(time, again_at_once.notified()).await;
 }
 
 /// Whether the owner hears of it by another event.

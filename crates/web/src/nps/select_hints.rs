@@ -1,14 +1,20 @@
-//! What a page's visitors may want next: the model's candidates in the order of their worth, as far as the
-//! rules let them through.
+//! The choice of hints: the model's candidates in the order of their worth, as far as the rules permit them,
+//! cut to what the visitor may have now.
 
 use std::time::Duration;
 
+use lull_speculate::budget::Wanted;
 use lull_speculate::model::Model;
-use lull_speculate::observe::{Kind as UrlKind, UrlId};
+use lull_speculate::observe::{Kind as UrlKind, UrlId, Visit};
 use lull_speculate::predict::{Candidate, Predictor as _, Question, prioritise};
 
-use super::desk::{Ask, timestamp};
-use super::{Shared, lock, reasons, wall};
+use super::clock::{timestamp, wall};
+use super::counts::Counts;
+use super::lengths::Lengths;
+use super::notices::Notices;
+use super::reasons;
+use super::redirect_stubs::RedirectStubs;
+use super::site_rules::SiteRules;
 use crate::protocol::{Hint, Kind, MOST_HINTS};
 
 /// Where the pointer rests on a link it takes visitors so long at least, mostly, until they press it: what is pointed
@@ -16,10 +22,35 @@ use crate::protocol::{Hint, Kind, MOST_HINTS};
 /// at, four of five pages are there at the click, over 150 ms.
 const POINTED_BEFORE: Duration = Duration::from_millis(200);
 
+/// The length of a list in shadow mode (SSR §5.3.1).
+const DOCUMENT: usize = 10;
+
 /// The part of what it saves to fetch a page ahead that fetching it when it is pointed at does not save.
 fn beyond_pointing(latency: Duration) -> f32 {
     let beyond = latency.saturating_sub(POINTED_BEFORE);
     beyond.as_secs_f32() / latency.as_secs_f32().max(f32::MIN_POSITIVE)
+}
+
+/// What is asked for hints: the page at hand, and what was fetched ahead from it already.
+///
+/// The client's history is not asked. Behind one address there may be many, and who makes a page up
+/// would learn from the list what the others were at. The shipped predictor needs no more than the
+/// page (`docs/predictor.md`).
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) page: String,
+    /// Whether the visitor points at links before following them, and is looked after then.
+    pub(super) points: bool,
+    pub(super) had: Vec<String>,
+}
+
+/// What the choice depends on beside the model.
+pub(super) struct HintedSite<'a> {
+    pub(super) rules: &'a SiteRules,
+    pub(super) lengths: &'a Lengths,
+    pub(super) stubs: &'a RedirectStubs,
+    pub(super) counts: &'a Counts,
+    pub(super) notices: &'a Notices,
 }
 
 /// What may be wanted next, best first; and if there is nothing to be fetched at once, why.
@@ -39,6 +70,54 @@ impl Ranked {
 
     fn is_full(&self) -> bool {
         self.hints.len() + self.pointed.len() >= MOST_HINTS
+    }
+
+    fn add(&mut self, hint: Hint) {
+        if hint.pointed { self.pointed.push(hint) } else { self.hints.push(hint) }
+    }
+
+    /// Without what the service worker cannot show: no navigation says whether it may show parts.
+    pub(super) fn retain_pages(&mut self) {
+        self.hints.retain(|hint| hint.kind == Kind::Document);
+        self.pointed.clear();
+    }
+
+    /// What is wanted of the budget for a list of at most `most` files; `None` if there is nothing to hint.
+    /// Pages to be pointed at go with the `first` list of a page only. `document` is the length of a list that
+    /// the budget gives at once.
+    pub(super) fn wanted(&mut self, most: usize, first: bool, document: u32) -> Option<Wanted> {
+        self.hints.truncate(most);
+        if self.hints.is_empty() && (self.pointed.is_empty() || !first) {
+            return None;
+        }
+        let files = self.hints.len() as u32;
+        // What finds no room on the list is also hinted, for visitors who point at it.
+        Some(Wanted { files, pointed: !self.pointed.is_empty() || files > document, first })
+    }
+
+    /// The list with `length` files to be fetched at once. The rest comes with the next list, or when the visitor
+    /// points at it.
+    pub(super) fn list(self, length: usize) -> HintList {
+        let Ranked { mut hints, pointed, .. } = self;
+        let rest = hints.split_off(hints.len().min(length));
+        let at_once = hints.len();
+        let rest = rest.into_iter().filter(|hint| hint.kind == Kind::Document);
+        hints.extend(rest.map(|hint| Hint { pointed: true, ..hint }).chain(pointed));
+        HintList { hints, at_once }
+    }
+}
+
+/// A list as the visitor gets it.
+pub(super) struct HintList {
+    pub(super) hints: Vec<Hint>,
+    /// So many of them are to be fetched at once.
+    pub(super) at_once: usize,
+}
+
+impl HintedSite<'_> {
+    fn hint(&self, url: &str, kind: Kind, pointed: bool) -> Hint {
+        let (bytes, by) = (self.lengths.of(url), self.stubs.of(url));
+        Hint { url: url.to_owned(), kind, bytes, pointed, by }
     }
 }
 
@@ -67,56 +146,45 @@ impl Ranking {
         &self.prioritised
     }
 
-    /// The candidates that the rules let through. Where the visitor points at a link before following it, a page is
-    /// to be fetched ahead of that if what this saves beyond is worth it. Of those that they don't the best one is the reason, if
-    /// none is left, and the one that the owner is shown.
-    pub(super) fn answer(&mut self, model: &Model, shared: &Shared, ask: &Ask) -> Ranked {
+    /// The candidates that the rules permit. Where the visitor points at links, a page is prefetched earlier only if
+    /// the time that this saves beyond pointing is worth it. The best candidate that is left out is the
+    /// reason, if none is left, and the one on the dashboard.
+    pub(super) fn answer(&mut self, model: &Model, site: &HintedSite<'_>, ask: &Ask) -> Ranked {
         let observer = model.observer();
         let Some(page) = observer.url(&ask.page) else { return Ranked::none("unknown_page") };
         let mut held: Vec<UrlId> = ask.had.iter().filter_map(|url| observer.url(url)).collect();
         held.push(page);
         held.sort_unstable();
-        // The visit was learned from when it passed, or when it was told to have come out of a cache.
+        // The visit was learned from when it passed, or when a report said that it came out of a cache.
         let question =
             Question { at: timestamp(wall()), pages: &[page], learned: true, held: &held };
         let urls = observer.urls();
-        let (policy, now) = (shared.policy(), shared.now());
+        let (policy, now) = (site.rules.policy(), site.rules.now());
+        let least = site.rules.settings.least_worth;
         let mut found = Ranked::none("");
         let mut left_out = None;
         let mut is_rest_worthless = false;
         for (worth, one) in self.prioritised(model, &question) {
-            is_rest_worthless |= !shared.settings.least_worth.is_met_by(*worth);
+            is_rest_worthless |= !least.is_met_by(*worth);
             let kind = match urls.kind(one.url) {
                 UrlKind::Page => Kind::Document,
                 UrlKind::Embedded => Kind::Part,
             };
             let is_left_to_pointing = kind == Kind::Document
                 && ask.points
-                && !shared
-                    .settings
-                    .least_worth
-                    .is_met_by(worth * beyond_pointing(urls.latency(one.url)));
+                && !least.is_met_by(worth * beyond_pointing(urls.latency(one.url)));
             let is_worthless = is_rest_worthless || is_left_to_pointing;
-            // Nobody points at a part of a page.
+            // Visitors do not point at parts of pages.
             if is_worthless && kind == Kind::Part {
                 continue;
             }
             let Some(url) = urls.path(one.url) else { continue };
-            let may = policy.may_hint(url, now);
-            let hint = || Hint {
-                url: url.to_owned(),
-                kind,
-                bytes: shared.lengths.of(url),
-                pointed: is_worthless,
-                by: shared.stubs.of(url),
-            };
-            match may {
-                Ok(_) if is_worthless => found.pointed.push(hint()),
-                Ok(_) => found.hints.push(hint()),
+            match policy.may_hint(url, now) {
+                Ok(_) => found.add(site.hint(url, kind, is_worthless)),
                 Err(_) if is_worthless => {}
                 Err(why) => {
                     let reason = reasons::of_url(&why);
-                    shared.counts.left_out.one(reason);
+                    site.counts.left_out.one(reason);
                     left_out.get_or_insert((reason, url, why));
                 }
             }
@@ -133,8 +201,27 @@ impl Ranking {
         };
         found.why_none = left_out.as_ref().map_or(known, |(reason, ..)| *reason);
         if let Some((_, url, why)) = left_out {
-            *lock(&shared.left_out) = Some((url.to_owned(), why.to_string()));
+            site.notices.left_out(url, why.to_string());
         }
         found
+    }
+
+    /// The list that a visitor would get after this visit: of shadow mode.
+    pub(super) fn foreseen(
+        &mut self,
+        model: &Model,
+        rules: &SiteRules,
+        visit: &Visit,
+    ) -> Vec<UrlId> {
+        let page = [visit.url];
+        let urls = model.observer().urls();
+        let question = Question { at: visit.at, pages: &page, learned: true, held: &page };
+        let prioritised = self.prioritised(model, &question);
+        let (policy, now) = (rules.policy(), rules.now());
+        let may =
+            |one: &UrlId| urls.path(*one).is_some_and(|url| policy.may_hint(url, now).is_ok());
+        let least = rules.settings.least_worth;
+        let worth = prioritised.iter().take_while(|(worth, _)| least.is_met_by(*worth));
+        worth.map(|(_, one)| one.url).filter(may).take(DOCUMENT).collect()
     }
 }

@@ -6,13 +6,8 @@
 //! `docs/prefetch-safety.md` holds for such a copy. So who comes by way of one gets neither script
 //! nor hints.
 
-use std::sync::atomic::Ordering;
-
 use http::header::{HeaderName, VIA};
 use http::request;
-
-use super::Shared;
-use crate::proxy::Event;
 
 /// By these they say what they are called (RFC 9110 §7.6.3, RFC 8586).
 static NAMES: [HeaderName; 2] = [HeaderName::from_static("cdn-loop"), VIA];
@@ -29,24 +24,13 @@ pub(super) fn is_cache(head: &request::Parts) -> bool {
 }
 
 /// What says so.
-fn sign(head: &request::Parts) -> Option<String> {
+pub(super) fn sign(head: &request::Parts) -> Option<String> {
     let named = NAMES.iter().find_map(|name| {
         let said = head.headers.get(name)?.to_str().unwrap_or("?");
         Some(format!("{name}: {}", said.chars().take(80).collect::<String>()))
     });
     let other = || OTHERS.iter().find(|name| head.headers.contains_key(*name));
     named.or_else(|| other().map(|name| name.to_string()))
-}
-
-impl Shared {
-    /// Tells once that a request came by way of a shared cache.
-    pub(super) fn tell_of_cache(&self, head: &request::Parts) {
-        if let Some(name) = sign(head)
-            && !self.is_told_of_cdn.swap(true, Ordering::Relaxed)
-        {
-            self.tell(&Event::BehindCdn { name });
-        }
-    }
 }
 
 #[cfg(test)]

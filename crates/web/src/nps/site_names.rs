@@ -69,14 +69,14 @@ fn bare(host: &[u8]) -> &[u8] {
 
 /// Whether anybody comes by these names. One that nobody says looks like a site that nobody visits.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct SiteNames {
     is_met: AtomicBool,
     is_told: AtomicBool,
     /// When the first request for another host came.
     other_since: OnceLock<Timestamp>,
 }
 
-impl Names {
+impl SiteNames {
     /// Somebody came for the site.
     pub(super) fn met(&self) {
         if !self.is_met.load(Ordering::Relaxed) {
@@ -141,10 +141,10 @@ mod tests {
     #[test]
     fn that_nobody_says_the_name_is_told_after_a_minute_and_once() {
         let at = |seconds| Timestamp::ZERO + Duration::from_secs(seconds);
-        let names = Names::default();
+        let names = SiteNames::default();
         let told = [100, 130, 159, 160, 161, 999].map(|second| names.other(at(second)));
         assert_eq!(told, [false, false, false, true, false, false]);
-        let names = Names::default();
+        let names = SiteNames::default();
         assert!(!names.other(at(100)));
         names.met();
         assert!(!names.other(at(200)));

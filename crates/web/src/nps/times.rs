@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::counts::Count;
+use super::counter::Counter;
 
 /// Preferred numbers, 24 to a decade (IEC 60063): one is a tenth larger than the one before.
 const PREFERRED: [u64; 24] = [
@@ -149,13 +149,16 @@ fn bounds(range: usize) -> (f64, Option<f64>) {
 /// Times that many threads count at once.
 #[derive(Debug)]
 pub(super) struct Times {
-    counts: [Count; RANGES + 1],
-    sum_micros: Count,
+    counts: [Counter; RANGES + 1],
+    sum_micros: Counter,
 }
 
 impl Default for Times {
     fn default() -> Self {
-        Times { counts: std::array::from_fn(|_| Count::default()), sum_micros: Count::default() }
+        Times {
+            counts: std::array::from_fn(|_| Counter::default()),
+            sum_micros: Counter::default(),
+        }
     }
 }
 

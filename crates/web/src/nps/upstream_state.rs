@@ -1,26 +1,64 @@
-//! How much room there is for prefetches: by the scheduler of the upstream, or by the epochs' budget.
+//! The site's server as prefetching sees it: its room, its times, and how it is reached.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use lull_cc::Timestamp;
 use lull_speculate::budget::{Grant, Wanted};
 use lull_speculate::scheduler::Room;
+use tokio::sync::Notify;
 
-use super::Shared;
-use crate::proxy::{Metrics, UpstreamScheduler};
+use super::monitor::Monitor;
+use crate::proxy::{Fetcher, Metrics, Totals, UpstreamScheduler};
 
 /// While probes say that the server is loaded, clients ask again after so long.
 const VETOED: Duration = Duration::from_secs(10);
 
-impl Shared {
+/// State of the upstream.
+#[derive(Debug)]
+pub(super) struct UpstreamState {
+    pub(super) monitor: Monitor,
+    metrics: OnceLock<Metrics>,
+    /// Whether the fetcher says that it came by HTTPS.
+    is_secure: OnceLock<Arc<AtomicBool>>,
+    /// Has robots.txt requested at once.
+    pub(super) robots_again: Notify,
+}
+
+impl UpstreamState {
+    pub(super) fn new(monitor: Monitor) -> Self {
+        UpstreamState {
+            monitor,
+            metrics: OnceLock::new(),
+            is_secure: OnceLock::new(),
+            robots_again: Notify::new(),
+        }
+    }
+
+    /// The proxy runs. It starts once.
+    pub(super) fn started(&self, metrics: &Metrics, fetcher: &Fetcher) {
+        let _ = self.metrics.set(metrics.clone());
+        let _ = self.is_secure.set(fetcher.secure());
+    }
+
+    /// Whether the upstream has room for prefetches.
+    pub(super) fn has_room_ahead(&self) -> bool {
+        self.metrics.get().is_none_or(Metrics::has_room_ahead)
+    }
+
+    /// What the proxy has counted, once it runs.
+    pub(super) fn totals(&self) -> Option<Totals> {
+        self.metrics.get().map(Metrics::totals)
+    }
+
     /// Where prefetches wait for room at the upstream; none where the epochs' budget says how many there may be.
     pub(super) fn scheduler(&self) -> Option<&Arc<UpstreamScheduler>> {
         self.metrics.get().and_then(Metrics::scheduler)
     }
 
     /// How long a list a client may have now: as the upstream has room for it, or as the epochs' budget says.
-    pub(super) fn grant(&self, wanted: Wanted) -> Grant {
-        let now = self.now();
+    pub(super) fn grant(&self, now: Timestamp, wanted: Wanted) -> Grant {
         let Some(scheduler) = self.scheduler() else { return self.monitor.ask(now, wanted) };
         if self.monitor.vetoes(now) {
             return Grant::Empty { again: VETOED };
@@ -34,12 +72,21 @@ impl Shared {
             Room::Later(again) => Grant::Empty { again },
         }
     }
-}
 
-/// Does what the scheduler of the upstream has to do by the clock.
-pub(super) async fn keep(shared: &Shared) {
-    match shared.scheduler() {
-        Some(scheduler) => scheduler.keep_time().await,
-        None => std::future::pending().await,
+    /// A visitor came by HTTPS, perhaps to a proxy in front: the site must hear the same from the fetcher.
+    pub(super) fn visited_by_https(&self) {
+        if let Some(is_secure) = self.is_secure.get()
+            && !is_secure.load(Ordering::Relaxed)
+        {
+            is_secure.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Does what the scheduler of the upstream does by the clock.
+    pub(super) async fn keep_time(&self) {
+        match self.scheduler() {
+            Some(scheduler) => scheduler.keep_time().await,
+            None => std::future::pending().await,
+        }
     }
 }

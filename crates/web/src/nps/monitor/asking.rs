@@ -8,9 +8,13 @@ use lull_speculate::budget::{Budget, Probe};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::Monitor;
 use super::{LOOK, WANTED_FOR};
-use crate::nps::Shared;
+use crate::nps::counts::Counts;
+use crate::nps::learner::Learner;
+use crate::nps::notices::Notices;
 use crate::nps::robots::AGENT;
+use crate::nps::site_rules::SiteRules;
 use crate::proxy::{Codings, Event, Failure, Fetched, Fetcher};
 
 /// Of the time that passes the monitor's own questions take one part in so many.
@@ -30,11 +34,21 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// What is read of an answer: objects are chosen that are not longer.
 const LONGEST: usize = 64 << 10;
 
+/// The parts of the site that the monitor works with.
+#[derive(Clone, Copy)]
+pub(in crate::nps) struct Surroundings<'a> {
+    pub(in crate::nps) rules: &'a SiteRules,
+    pub(in crate::nps) learner: &'a Learner,
+    pub(in crate::nps) counts: &'a Counts,
+    pub(in crate::nps) notices: &'a Notices,
+}
+
 /// Keeps the budget, until it is dropped.
-pub(in crate::nps) async fn run(shared: &Shared, fetcher: Fetcher) {
-    let monitor = &shared.monitor;
+pub(in crate::nps) async fn run(monitor: &Monitor, around: Surroundings<'_>, fetcher: Fetcher) {
+    let Surroundings { rules, learner, notices, .. } = around;
     let mut asking = Asking {
-        shared,
+        monitor,
+        around,
         fetcher,
         paid_at: Timestamp::ZERO,
         late: JoinSet::new(),
@@ -42,32 +56,32 @@ pub(in crate::nps) async fn run(shared: &Shared, fetcher: Fetcher) {
         early: EARLY,
     };
     loop {
-        let now = shared.now();
+        let now = rules.now();
         let (is_wanted, is_busy, next, chooses, dry) = {
             let mut state = monitor.state();
-            let is_wanted = shared.is_active() && state.was_asked_within(WANTED_FOR, now);
+            let is_wanted = rules.is_active() && state.was_asked_within(WANTED_FOR, now);
             let dry = state.look(now, is_wanted);
             let is_busy = monitor.is_as_in_the_paper() || state.is_busy(now);
             (is_wanted, is_busy, state.budget.as_ref().map(Budget::next_poll), state.chooses, dry)
         };
         if let Some(why) = dry {
-            shared.tell(&Event::NoBudget { why: why.to_owned() });
+            notices.tell(&Event::NoBudget { why: why.to_owned() });
         }
         match next {
             _ if !is_wanted => {
                 let _ = timeout(LOOK, monitor.wanted.notified()).await;
             }
             None => {
-                let objects = monitor.objects(shared).await;
+                let objects = monitor.objects(learner).await;
                 if objects.is_empty() {
                     sleep(LOOK).await;
                 } else {
-                    monitor.begin(objects, shared.now());
+                    monitor.begin(objects, rules.now());
                 }
             }
             Some(_) if chooses => {
-                let objects = monitor.objects(shared).await;
-                monitor.go_on_with(objects, shared.now());
+                let objects = monitor.objects(learner).await;
+                monitor.go_on_with(objects, rules.now());
             }
             Some(next) => {
                 let due = if is_busy { next } else { next.max(asking.looked + LOOK) };
@@ -83,7 +97,8 @@ pub(in crate::nps) async fn run(shared: &Shared, fetcher: Fetcher) {
 
 /// Asks the server, within what it may.
 struct Asking<'a> {
-    shared: &'a Shared,
+    monitor: &'a Monitor,
+    around: Surroundings<'a>,
     fetcher: Fetcher,
     /// When the time that was taken up so far is paid for.
     paid_at: Timestamp,
@@ -98,13 +113,13 @@ struct Asking<'a> {
 impl Asking<'_> {
     /// Takes the sample of one epoch, and the one that looks at a late one again.
     async fn sample(&mut self) {
-        let now = self.shared.now();
+        let now = self.around.rules.now();
         self.looked = now;
         self.take_back();
         let may_ask = self.may_owe(SAVED, now);
-        let may_leave_it = !self.shared.monitor.is_as_in_the_paper();
+        let may_leave_it = !self.monitor.is_as_in_the_paper();
         let due = {
-            let mut state = self.shared.monitor.state();
+            let mut state = self.monitor.state();
             if !may_ask && state.next_seen(now).is_none() {
                 // Nothing is handed out on the word of a server that was last seen loaded.
                 state.is_blind = state.is_late;
@@ -114,13 +129,13 @@ impl Asking<'_> {
         };
         let Some(mut probe) = due else { return sleep(Duration::from_millis(20)).await };
         for owed in [SAVED, 2 * SAVED] {
-            let seen = self.shared.monitor.state().take_seen(probe.object, now);
+            let seen = self.monitor.state().take_seen(probe.object, now);
             let time = match seen {
                 Some(time) => {
-                    self.shared.counts.passive.one();
+                    self.around.counts.passive.one();
                     Some(time)
                 }
-                None if self.may_owe(owed, self.shared.now()) => self.ask(probe).await,
+                None if self.may_owe(owed, self.around.rules.now()) => self.ask(probe).await,
                 // The second look at what was late has to wait for too long, so it stays late. While
                 // it learns, this one is passed over.
                 None => None,
@@ -137,34 +152,34 @@ impl Asking<'_> {
     fn may_owe(&self, most: Duration, now: Timestamp) -> bool {
         let has_place = self.late.is_empty() || most > SAVED;
         let credit = if self.is_early() { most - SAVED } else { most };
-        has_place && self.shared.is_active() && self.paid_at <= now + credit * PART
+        has_place && self.around.rules.is_active() && self.paid_at <= now + credit * PART
     }
 
     /// Whether no list was given so far, and there is time left to find out soon how the server is.
     fn is_early(&self) -> bool {
-        !self.early.is_zero() && !self.shared.monitor.state().has_granted
+        !self.early.is_zero() && !self.monitor.state().has_granted
     }
 
     /// Asks by itself: how long the answer took; `None` if it is late, or is none.
     async fn ask(&mut self, probe: Probe) -> Option<Duration> {
-        let monitor = &self.shared.monitor;
+        let monitor = self.monitor;
         let path = {
             let watched = monitor.watched.read().unwrap_or_else(PoisonError::into_inner);
             watched.get(probe.object.0 as usize)?.clone()
         };
         let (begun, patience, is_learning) = {
-            let (state, now) = (monitor.state(), self.shared.now());
+            let (state, now) = (monitor.state(), self.around.rules.now());
             let budget = state.budget.as_ref()?;
             let overdue = budget.next_poll().saturating_since(now);
             let is_learning = budget.is_paused();
             (now, if is_learning { overdue.min(LONGEST_WAIT) } else { overdue }, is_learning)
         };
         let fetched = self.fetch(&path, patience).await;
-        let took = self.shared.now().saturating_since(begun);
+        let took = self.around.rules.now().saturating_since(begun);
         let (time, failure) = match fetched {
             Some(Ok(fetched)) => {
                 let time = fetched.time_to_first_byte;
-                self.shared.counts.probes.note(time);
+                self.around.counts.probes.note(time);
                 if fetched.status.is_success() {
                     (Some(time), None)
                 } else {
@@ -173,13 +188,13 @@ impl Asking<'_> {
             }
             Some(Err(failure)) => (None, Some(failure.to_string())),
             None => {
-                self.shared.counts.probes.note(took);
+                self.around.counts.probes.note(took);
                 (None, is_learning.then(|| format!("no answer within {LONGEST_WAIT:?}")))
             }
         };
         match failure {
-            Some(why) if monitor.failed(self.shared.now(), probe.object, &path) => {
-                self.shared.tell(&Event::ProbesFail { path, why });
+            Some(why) if monitor.failed(self.around.rules.now(), probe.object, &path) => {
+                self.around.notices.tell(&Event::ProbesFail { path, why });
             }
             None if time.is_some() => monitor.state().answered(probe.object, &path),
             _ => {}
@@ -255,15 +270,15 @@ impl Asking<'_> {
     fn pay(&mut self, took: Duration) {
         let part = if self.is_early() { EARLY_PART } else { PART };
         self.early = self.early.saturating_sub(took);
-        self.paid_at = self.paid_at.max(self.shared.now()) + took * part;
+        self.paid_at = self.paid_at.max(self.around.rules.now()) + took * part;
     }
 
     /// Takes note of time that an answer took from when it was late. While something is fetched ahead it
     /// waits for that, which is load. Without a budget it is the server's own time, as where it became slower for
     /// good: then that is paid for, too.
     fn pay_rest(&mut self, rest: Duration) {
-        if !rest.is_zero() && !self.shared.monitor.has_budget() {
-            let now = self.shared.now();
+        if !rest.is_zero() && !self.monitor.has_budget() {
+            let now = self.around.rules.now();
             // Else nobody would find out soon that the server is well again.
             let most = now + SAVED * PART + RARELY;
             self.paid_at = self.paid_at.max((self.paid_at.max(now) + rest * PART).min(most));
@@ -274,8 +289,8 @@ impl Asking<'_> {
     /// to [`Budget::poll`] to find: that would go on with the next epoch, whether or not it may be
     /// asked for.
     fn take(&mut self, probe: Probe, time: Option<Duration>) -> Option<Probe> {
-        let again = self.shared.monitor.take_sample(self.shared.now(), probe, time);
-        if self.shared.monitor.state().is_late {
+        let again = self.monitor.take_sample(self.around.rules.now(), probe, time);
+        if self.monitor.state().is_late {
             // It has nothing to spare, and is asked no more than it must be.
             self.early = Duration::ZERO;
         }

@@ -1,0 +1,58 @@
+//! Facts that heads of requests and responses state, for several modules.
+
+use http::header::{CONTENT_TYPE, SET_COOKIE};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, request, response};
+
+use crate::munge;
+use crate::policy::fields;
+
+/// The host that a request is for.
+pub(super) fn asked_host(head: &request::Parts) -> Option<&[u8]> {
+    match head.uri.authority() {
+        Some(authority) => Some(authority.as_str().as_bytes()),
+        None => head.headers.get(header::HOST).map(HeaderValue::as_bytes),
+    }
+}
+
+/// The path and query of a page.
+pub(super) fn whole(url: &Uri) -> &str {
+    url.path_and_query().map_or("/", PathAndQuery::as_str)
+}
+
+/// Whether a reply is a page, as far as its head says.
+pub(super) fn is_page(request: &request::Parts, head: &response::Parts) -> bool {
+    let kind = fields::single(&head.headers, CONTENT_TYPE).unwrap_or_default();
+    request.method == Method::GET
+        && head.status == StatusCode::OK
+        && munge::is_document(&request.headers)
+        && kind.get(..9).is_some_and(|kind| kind.eq_ignore_ascii_case("text/html"))
+}
+
+/// Whether a reply is one person's.
+pub(super) fn is_private(headers: &HeaderMap) -> bool {
+    headers.contains_key(SET_COOKIE) || fields::may_direct(headers, &["private", "no-store"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_one_persons_if_it_says_so_in_any_way() {
+        for (name, value, expected) in [
+            ("cache-control", "max-age=3", false),
+            ("cache-control", "no-cache", false),
+            ("cache-control", "max-age=3, private", true),
+            ("cache-control", "No-Store", true),
+            ("cache-control", "no-cache; no-store", true),
+            ("cache-control", "private; max-age=0", true),
+            ("cache-control", "no-cache private", true),
+            ("set-cookie", "a=1", true),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static(value));
+            assert_eq!(is_private(&headers), expected, "{value}");
+        }
+    }
+}

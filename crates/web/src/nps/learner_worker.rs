@@ -1,0 +1,248 @@
+//! The thread of the hint server: it holds the model.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use lull_cc::Bytes;
+use lull_speculate::log::Entry;
+use lull_speculate::model::Model;
+use lull_speculate::observe::{ClientId, Kind as UrlKind, UrlId, Visit};
+use lull_speculate::predict::Question;
+
+use super::clock::{timestamp, wall};
+use super::learner::{Inbox, LearnerStart, Message, Visited};
+use super::persistence::{Persistence, SAVE_INTERVAL};
+use super::select_hints::{Ask, HintedSite, Ranked, Ranking};
+use super::shared::Shared;
+
+/// Representative objects are no longer, so that asking for them costs next to nothing.
+const LONGEST_OBJECT: Bytes = Bytes(64 << 10);
+
+/// Of the pages that are wanted most so many are looked at for a slow one.
+const PAGES: usize = 20;
+/// A page that takes so many times as long as the one that is wanted most is made by something else, such
+/// as by a program in place of a file. A threshold is as much above what is usual.
+const SLOWER: u32 = 2;
+/// Asking takes a hundredth of the time at most, so a page of 50 ms can be asked for every five seconds where
+/// no visitor does, and what is usual of it is learned in less than a minute.
+const QUICK: Duration = Duration::from_millis(50);
+/// One that takes longer says too little while it loads the server too much.
+const SLOWEST: Duration = Duration::from_secs(1);
+
+/// Clients whose lists are remembered in shadow mode; of two that share a place the later one.
+const SHADOWED: usize = 1 << 14;
+
+/// What a client would have been given on its page.
+type Foreseen = (ClientId, Vec<UrlId>);
+
+/// The thread's state.
+struct Worker {
+    inbox: Inbox,
+    model: Model,
+    saved: Persistence,
+    /// How often it has learned something; what it begins with is the first time.
+    changes: u64,
+    ranking: Ranking,
+    /// Of the shadow mode.
+    shadow: Box<[Option<Foreseen>]>,
+    places: RandomState,
+}
+
+/// Makes the model, and answers until the end.
+pub(super) fn run(start: LearnerStart, shared: &Arc<Shared>) {
+    let Some((model, inbox, save)) = start.model(|event| shared.notices.tell(event)) else {
+        return;
+    };
+    let worker = Worker {
+        inbox,
+        model,
+        saved: Persistence::new(save),
+        changes: 1,
+        ranking: Ranking::default(),
+        shadow: Box::default(),
+        places: RandomState::new(),
+    };
+    worker.run(shared);
+}
+
+impl Worker {
+    /// Answers until the end. Saves at the beginning, as the model may have learned from logs, every
+    /// minute, and at the end.
+    fn run(mut self, shared: &Arc<Shared>) {
+        self.keep(shared, false);
+        let mut next = Instant::now() + SAVE_INTERVAL;
+        loop {
+            match self.inbox.receive(next.saturating_duration_since(Instant::now())) {
+                Ok(Message::Visited(visited)) => {
+                    let visit = self.learn(shared, &visited);
+                    if let Some(visit) = visit.filter(|_| shared.rules.settings.shadow) {
+                        self.foresee(shared, &visit);
+                    }
+                }
+                Ok(Message::Shown(visited)) => {
+                    let urls = self.model.observer();
+                    let url = urls.url(&visited.target);
+                    if url.is_some_and(|url| urls.urls().is_public(url)) {
+                        let _ = self.learn(shared, &visited);
+                    }
+                }
+                Ok(Message::Ask(ask, to)) => {
+                    // Who has gone meanwhile does not wait for it.
+                    let _ = to.send(self.answer(shared, &ask));
+                }
+                Ok(Message::Popular(except, to)) => {
+                    let _ = to.send(self.popular(shared, &except));
+                }
+                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if Instant::now() >= next {
+                next = Instant::now() + SAVE_INTERVAL;
+                self.model.forget(timestamp(wall()));
+                self.keep(shared, false);
+            }
+        }
+        self.keep(shared, true);
+    }
+
+    fn keep(&mut self, shared: &Arc<Shared>, is_end: bool) {
+        let written = || {
+            let mut bytes = Vec::new();
+            // Memory takes everything.
+            let _ = self.model.write(&mut bytes);
+            bytes
+        };
+        self.saved.keep_or_end(is_end, self.changes, written, shared.notices.teller());
+    }
+
+    fn learn(&mut self, shared: &Shared, visited: &Visited) -> Option<Visit> {
+        let entry = Entry {
+            named_by_query: shared.rules.settings.rules.urls.is_named_by_query(&visited.target),
+            status: visited.status,
+            bytes: Bytes(visited.bytes),
+            agent: Some(visited.agent.as_str().into()),
+            took: visited.took,
+            prefetch: visited.prefetch,
+            private: visited.private,
+            ..Entry::page(
+                timestamp(visited.at),
+                visited.address.to_string(),
+                visited.target.as_str(),
+            )
+        };
+        // Its logs and its model may be from long ago.
+        self.model.resume(timestamp(visited.at));
+        // Why nothing is learned from some requests is for `lull predict` to say.
+        let visit = self.model.learn(&entry).ok()?;
+        self.changes += 1;
+        Some(visit)
+    }
+
+    /// Counts whether a page was foreseen on the one before, and foresees the next ones.
+    fn foresee(&mut self, shared: &Shared, visit: &Visit) {
+        if visit.kind != UrlKind::Page {
+            return;
+        }
+        if self.shadow.is_empty() {
+            self.shadow = vec![None; SHADOWED].into();
+        }
+        let list = self.ranking.foreseen(&self.model, &shared.rules, visit);
+        let counts = &shared.counts;
+        counts.shadow_pages.one();
+        counts.shadow_hints.add(list.len() as u64);
+        let place = self.places.hash_one(visit.client) as usize % SHADOWED;
+        let before = self.shadow[place].replace((visit.client, list));
+        if before
+            .is_some_and(|(requester, list)| requester == visit.client && list.contains(&visit.url))
+        {
+            counts.shadow_hits.one();
+        }
+    }
+
+    fn answer(&mut self, shared: &Shared, ask: &Ask) -> Ranked {
+        let knowledge = &shared.knowledge;
+        let site = HintedSite {
+            rules: &shared.rules,
+            lengths: &knowledge.lengths,
+            stubs: &knowledge.stubs,
+            counts: &shared.counts,
+            notices: &shared.notices,
+        };
+        self.ranking.answer(&self.model, &site, ask)
+    }
+
+    fn popular(&mut self, shared: &Shared, except: &[String]) -> Vec<String> {
+        let urls = self.model.observer().urls();
+        let question = Question { at: timestamp(wall()), pages: &[], learned: false, held: &[] };
+        let ranked = self.ranking.ranked(&self.model, &question);
+        let (policy, now) = (shared.rules.policy(), shared.rules.now());
+        let most_wanted =
+            |kind| ranked.iter().map(|one| one.url).filter(move |url| urls.kind(*url) == kind);
+        let may_be = |url: &UrlId| {
+            let may_be = |path: &str| {
+                !except.iter().any(|other| other == path) && policy.may_hint(path, now).is_ok()
+            };
+            urls.bytes(*url) <= LONGEST_OBJECT && urls.path(*url).is_some_and(may_be)
+        };
+        let pages: Vec<_> = most_wanted(UrlKind::Page).take(PAGES).filter(may_be).collect();
+        let page = pages.first().copied().or_else(|| most_wanted(UrlKind::Page).find(may_be));
+        let takes = |url: &UrlId| (urls.server_time(*url), *url);
+        let slow = page.and_then(|page| slow(takes(&page).0, pages.iter().map(takes)));
+        let part = most_wanted(UrlKind::Embedded).find(may_be);
+        let objects = [page, part, slow].into_iter().flatten();
+        objects.filter_map(|url| urls.path(url).map(str::to_owned)).collect()
+    }
+}
+
+/// Of pages with the time that the server takes for each, one that stands for what is slower to make than
+/// the page that is wanted most, which takes `usual`: the slowest that can be asked for often, else the one
+/// that can be asked for most often.
+fn slow(usual: Duration, pages: impl Iterator<Item = (Duration, UrlId)>) -> Option<UrlId> {
+    pages
+        .filter(|(time, _)| *time > usual * SLOWER && *time <= SLOWEST)
+        .min_by_key(|(time, _)| if *time <= QUICK { QUICK - *time } else { *time })
+        .map(|(_, url)| url)
+}
+
+#[cfg(test)]
+mod tests {
+    use lull_speculate::observe::{ClientHasher, Limits};
+    use lull_speculate::predict::PpmParameters;
+
+    use super::*;
+
+    #[test]
+    fn slow_page_is_probed_if_it_may_be_requested_often() {
+        let mut model =
+            Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
+        let mut found = |usual: u64, times: &[u64]| {
+            let mut place = |millis: &u64| {
+                let time = Duration::from_millis(*millis);
+                let entry = Entry {
+                    took: Some(time),
+                    bytes: Bytes(100),
+                    ..Entry::page(timestamp(wall()), "192.0.2.7", format!("/{millis}"))
+                };
+                let _ = model.learn(&entry);
+                let url = model.observer().url(&format!("/{millis}")).unwrap();
+                assert_eq!(model.observer().urls().server_time(url), time);
+                (time, url)
+            };
+            let pages: Vec<_> = times.iter().map(&mut place).collect();
+            let slow = slow(Duration::from_millis(usual), pages.iter().copied())?;
+            pages.iter().find(|(_, url)| *url == slow).map(|(time, _)| time.as_millis())
+        };
+        for (usual, times, expected) in [
+            (1, &[1, 2][..], None),
+            (1, &[3, 40, 30], Some(40)),
+            (1, &[3, 300, 200], Some(3)),
+            (10, &[3, 300, 200, 20], Some(200)),
+            (10, &[3, 3_000], None),
+            (10, &[], None),
+        ] {
+            assert_eq!(found(usual, times), expected, "{usual} {times:?}");
+        }
+    }
+}

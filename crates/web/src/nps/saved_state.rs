@@ -1,0 +1,57 @@
+//! What is saved beside the model.
+
+use std::sync::{Arc, Mutex};
+
+use super::clock::wall;
+use super::lock::lock;
+use super::monitor::Monitor;
+use super::notices::Notices;
+use super::persistence::{Persistence, SAVE_INTERVAL, Save};
+use super::site_rules::SiteRules;
+
+/// Bars and the server's usual times.
+#[derive(Debug, Default)]
+pub(super) struct SavedState {
+    bars: Mutex<Persistence>,
+    times: Mutex<Persistence>,
+}
+
+impl SavedState {
+    pub(super) fn save_bars_by(&self, save: Save) {
+        *lock(&self.bars) = Persistence::new(Some(save));
+    }
+
+    pub(super) fn save_times_by(&self, save: Save) {
+        *lock(&self.times) = Persistence::new(Some(save));
+    }
+
+    /// Saves what has changed since the last time, and at the end waits for that.
+    pub(super) fn save(
+        &self,
+        is_end: bool,
+        rules: &SiteRules,
+        monitor: &Monitor,
+        notices: &Arc<Notices>,
+    ) {
+        // What changes in between is saved, and once more the next time.
+        let changes = rules.policy().bar_changes();
+        let bars = || rules.policy().keep_bars(rules.now(), wall());
+        lock(&self.bars).keep_or_end(is_end, changes, bars, notices.teller());
+        let changes = monitor.time_changes();
+        let times = || monitor.keep_times();
+        lock(&self.times).keep_or_end(is_end, changes, times, notices.teller());
+    }
+
+    /// Saves every minute from the start on: the model may take longer to read.
+    pub(super) async fn save_every_minute(
+        &self,
+        rules: &SiteRules,
+        monitor: &Monitor,
+        notices: &Arc<Notices>,
+    ) {
+        loop {
+            tokio::time::sleep(SAVE_INTERVAL).await;
+            self.save(false, rules, monitor, notices);
+        }
+    }
+}

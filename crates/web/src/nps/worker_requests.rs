@@ -1,0 +1,107 @@
+//! Requests of the service worker, and navigations that it may answer by a copy.
+
+use std::sync::Arc;
+
+use http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, PRAGMA, REFERER,
+};
+use http::uri::PathAndQuery;
+use http::{Response, Uri, request};
+
+use super::learner::Visited;
+use super::prefetches;
+use super::requester::Requester;
+use super::shared::Shared;
+use crate::munge;
+use crate::policy::{self, Way};
+use crate::proxy::{Body, Connection, Decision};
+use crate::script::Script;
+
+/// The service worker's script: for whom there are hints the one that stays, for all others the one
+/// that goes. Browsers ask for it after each navigation, so that is how they hear of an end.
+pub(super) fn worker_script<'a>(
+    shared: &'a Shared,
+    head: &request::Parts,
+    requester: Requester,
+) -> &'a Script {
+    let is_unknown = policy::visitor(&head.headers, shared.rules.harmless(), Way::Worker).is_ok();
+    let is_offered = shared.workers.is_offered(shared.rules.now());
+    let may = is_unknown && !requester.by_cache && shared.rules.is_active() && is_offered;
+    shared.workers.script(may)
+}
+
+/// What goes with it: it may be for all of the site although it lies below `/.lull/`.
+pub(super) const ALLOWED: HeaderName = HeaderName::from_static("service-worker-allowed");
+
+/// A request from the port that is for the service worker and for nothing else.
+pub(super) fn prefetch(
+    shared: &Arc<Shared>,
+    head: &mut request::Parts,
+    connection: &Connection,
+) -> Decision {
+    let site = policy::site_of_a_worker(head);
+    let Some(site) = site.and_then(|site| HeaderValue::from_str(site.as_str()).ok()) else {
+        return prefetches::refused();
+    };
+    let origin = head.headers.get(ORIGIN).cloned();
+    let requester = shared.requester(head, connection);
+    let admitted =
+        shared.rules.policy().admit_for_worker(head, requester.client, shared.rules.now());
+    // From here on it is as if it had come by the site's own port.
+    let path = head.uri.path_and_query().cloned();
+    head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    head.headers.insert(HOST, site);
+    let is_offered =
+        shared.workers.is_offered(shared.rules.now()) && shared.rules.is_of_the_site(head);
+    let admitted = admitted.map(|admitted| Some(admitted).filter(|_| is_offered));
+    let Some(admitted) = prefetches::let_through(shared, requester, admitted).flatten() else {
+        return prefetches::refused_to(origin.as_ref());
+    };
+    // The last two are what a browser adds for a request that goes past its own cache.
+    for name in [ORIGIN, REFERER, CACHE_CONTROL, PRAGMA] {
+        head.headers.remove(name);
+    }
+    if head.headers.contains_key("sec-fetch-site") {
+        head.headers.insert("sec-fetch-site", HeaderValue::from_static("same-origin"));
+    }
+    prefetches::watch(shared, head, requester, admitted, origin)
+}
+
+/// What is read by who shows the answer itself in place of the copy that it names, which no service
+/// worker of ours does: the page is asked for once more, as a reload, which is never shown a copy.
+const NO_COPY: &str = "<!doctype html><script>location.reload()</script>";
+
+/// The answer to a navigation that is shown a copy, if it may be shown one of those that the service
+/// worker has.
+pub(super) fn show(
+    shared: &Shared,
+    head: &request::Parts,
+    requester: Requester,
+    names: &str,
+) -> Option<Decision> {
+    let may = shared.rules.is_active()
+        && !requester.by_cache
+        && shared.workers.is_offered(shared.rules.now());
+    if !may || names.is_empty() || !munge::is_document(&head.headers) {
+        return None;
+    }
+    let copy = {
+        let policy = shared.rules.policy();
+        let copy = policy.show(head, names, requester.client, shared.rules.now())?;
+        HeaderValue::from_str(copy).ok()?
+    };
+    shared.counts.shown.one();
+    let target = head.uri.path_and_query()?.as_str().to_owned();
+    shared.knowledge.learner.visited(Visited::of_copy(head, target, requester));
+    let mut response = Response::new(Body::full(NO_COPY));
+    let headers = response.headers_mut();
+    headers.insert(policy::COPY, copy);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    Some(Decision::Answer(response))
+}
+
+/// Whether the reply to a navigation says that the service worker is still wanted.
+pub(super) fn stays(shared: &Shared, way: Way) -> bool {
+    way == Way::Worker && shared.workers.is_offered(shared.rules.now())
+}
