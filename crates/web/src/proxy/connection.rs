@@ -62,7 +62,7 @@ pub struct Connection {
     /// Close it by a reset, because its end would look like the end of a body.
     pub(crate) reset: AtomicBool,
     /// In HTTP/2.
-    pub(crate) streams: Streams,
+    pub(crate) streams: Arc<Streams>,
     _opened: Opened,
     _permit: Permit,
 }
@@ -166,7 +166,7 @@ impl Connection {
             read_by_then: AtomicU64::new(0),
             is_tunnel: AtomicBool::new(false),
             reset: AtomicBool::new(false),
-            streams: Streams::default(),
+            streams: Arc::default(),
             _opened: opened,
             _permit: permit,
         }

@@ -13,13 +13,13 @@ use http_body::Body as _;
 use hyper::client::conn::http1::SendRequest;
 use tokio::time::timeout;
 
-use super::body::RequestBody;
 use super::config::Config;
 use super::error::Failure;
 use super::headers::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use super::link::failure_of;
 use super::metrics::Counters;
 use super::pool::Connector;
-use super::upstream::failure_of;
+use super::request_body::RequestBody;
 
 /// Asks the upstream on nobody's behalf, over a connection of its own that it keeps. A clone has
 /// another one.

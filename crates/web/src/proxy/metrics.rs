@@ -1,10 +1,10 @@
 //! Counters, kept by each thread for itself so that counting costs next to nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Semaphore;
 
+use super::counter::Counter;
 use super::error::Failure;
 use super::scheduler::UpstreamScheduler;
 
@@ -22,24 +22,6 @@ pub(crate) struct Counters {
     pub(crate) closed: Counter,
     pub(crate) upstream_connections: Counter,
     pub(crate) retries: Counter,
-}
-
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn increment(&self) {
-        self.add(1);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 impl Counters {

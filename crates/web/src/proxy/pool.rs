@@ -13,14 +13,14 @@ use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use super::body::RequestBody;
 use super::config::{Config, Target};
 use super::error::{Error, Failure, Result};
 use super::event::{Event, Listener};
 use super::io::{UpstreamIo, UpstreamStream};
 use super::keep_alive::KeepAlive;
+use super::link::Link;
 use super::metrics::Counters;
-use super::upstream::Link;
+use super::request_body::RequestBody;
 use crate::tls;
 
 /// Idle connections of one thread. The one that was used last is used next, so that the others

@@ -8,20 +8,20 @@ use std::time::Instant;
 use http::{Request, StatusCode, response};
 use lull_speculate::scheduler::End;
 
-use super::body::{Body, RequestBody};
+use super::body::Body;
 use super::connection::Connection;
 use super::error::Failure;
 use super::headers;
 use super::reply::Account;
-use super::scheduler::{Place, UpstreamScheduler};
-use super::site::PrefetchPriority;
+use super::request_body::RequestBody;
+use super::scheduler::{Place, PrefetchPriority, UpstreamScheduler};
 use super::spool;
+use super::traffic_thread::TrafficThread;
 use super::upstream::{self, Answer, UpstreamBody};
-use super::worker::Worker;
 
 /// Who sends a prefetch, and by what.
 pub(crate) struct Sending<'a> {
-    pub(crate) worker: &'a Arc<Worker>,
+    pub(crate) worker: &'a Arc<TrafficThread>,
     pub(crate) connection: &'a Arc<Connection>,
     pub(crate) scheduler: &'a Arc<UpstreamScheduler>,
     pub(crate) priority: PrefetchPriority,

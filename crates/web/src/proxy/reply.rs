@@ -17,14 +17,14 @@ use super::connection::{Connection, Counted, Turn};
 use super::error::Failure;
 use super::site::{Exchange, Outcome};
 use super::streams::{Piece, Stream};
-use super::worker::Worker;
+use super::traffic_thread::TrafficThread;
 
 /// What is noted for a client that went away before it was answered, as nginx does.
 const GONE: u16 = 499;
 
 /// What is kept of an exchange until its end.
 pub(crate) struct Account {
-    worker: Arc<Worker>,
+    worker: Arc<TrafficThread>,
     connection: Arc<Connection>,
     version: Version,
     is_head: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Account {
 
 impl Account {
     pub(crate) fn open(
-        worker: &Arc<Worker>,
+        worker: &Arc<TrafficThread>,
         connection: &Arc<Connection>,
         head: &request::Parts,
         line: Option<Box<Line>>,
@@ -66,7 +66,7 @@ impl Account {
             failure: None,
             exchange: None,
             line,
-            stream: (head.version == Version::HTTP_2).then(|| Stream::begin(connection)),
+            stream: (head.version == Version::HTTP_2).then(|| Stream::begin(&connection.streams)),
             is_closed: false,
             turn: None,
             _ongoing: Counted::request(connection),

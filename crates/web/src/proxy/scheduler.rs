@@ -17,9 +17,17 @@ use lull_speculate::scheduler::{
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::counter::Counter;
 use super::error::Failure;
-use super::metrics::Counter;
-use super::site::PrefetchPriority;
+
+/// How much a prefetch is worth, among those that wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PrefetchPriority {
+    /// Its client, which may have a share of the queue.
+    pub client: u64,
+    /// Above zero, in any unit.
+    pub priority: f64,
+}
 
 /// Without anything to wait for it is looked so often.
 const LOOK: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! The proxy as a whole: its listeners, its threads, and its end.
 
-use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::net::TcpListener as StdTcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -13,18 +13,21 @@ use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
 use super::access_log::Log;
+use super::address::Address;
 use super::config::Config;
+use super::counter::Counter;
 use super::error::{Error, Result};
 use super::event::{Event, Listener};
 use super::fetch::Fetcher;
 use super::io::Switch;
 use super::limits::{Bounds, Gate, raise_descriptors};
-use super::metrics::{Counter, Counters, Metrics, Opened};
+use super::metrics::{Counters, Metrics, Opened};
 use super::pool::Connector;
 use super::scheduler::UpstreamScheduler;
 use super::site::Site;
 use super::sockets::{self, Inherited};
-use super::worker::{Arrival, Common, Phase, Worker};
+use super::traffic_thread::{Common, Phase, TrafficThread};
+use super::worker::Arrival;
 use crate::tls::Certificates;
 
 /// How long nothing is accepted after the kernel could not, such as for want of descriptors.
@@ -46,17 +49,6 @@ pub struct Server {
     listener: Listener,
     site: Option<Arc<dyn Site>>,
     pub(super) patience: Duration,
-}
-
-/// Where clients come in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address {
-    /// The address, with the port that the kernel chose if it was asked to.
-    pub address: SocketAddr,
-    /// Whether clients speak TLS there.
-    pub secure: bool,
-    /// Whether all that comes in there is in the background.
-    pub background: bool,
 }
 
 impl Server {
@@ -188,7 +180,7 @@ impl Server {
         for (number, counters) in self.metrics.threads.iter().enumerate() {
             let (sender, arrivals) = mpsc::unbounded_channel();
             lanes.push((sender, Arc::clone(counters)));
-            let worker = Worker::new(common, Arc::clone(counters));
+            let worker = TrafficThread::new(common, Arc::clone(counters));
             let phases = phases.clone();
             threads.push(run_in_thread(format!("lull-web-{number}"), async move {
                 worker.run(arrivals, phases).await;

@@ -11,22 +11,23 @@ use hyper::upgrade::OnUpgrade;
 use lull_speculate::scheduler::End;
 
 use super::access_log::Line;
-use super::body::{Body, RequestBody, Upload};
+use super::body::Body;
 use super::connection::{Connection, Counted, Turn};
 use super::error::Failure;
 use super::headers::{self, Checked, Forwarding, Framing};
 use super::location::PublicOrigin;
 use super::prefetch::Sending;
 use super::reply::{Account, Reply};
+use super::request_body::{RequestBody, Upload};
 use super::site::Decision;
 use super::spool;
+use super::traffic_thread::TrafficThread;
 use super::tunnel;
 use super::upstream::{self, Answer, UpstreamBody};
-use super::worker::Worker;
 
 /// Answers one request.
 pub(crate) async fn handle(
-    worker: Arc<Worker>,
+    worker: Arc<TrafficThread>,
     connection: Arc<Connection>,
     mut request: Request<Incoming>,
 ) -> Result<Response<Reply>, Infallible> {
@@ -112,7 +113,7 @@ struct Outgoing {
 }
 
 async fn forward(
-    worker: &Arc<Worker>,
+    worker: &Arc<TrafficThread>,
     connection: &Arc<Connection>,
     outgoing: Outgoing,
     account: &mut Account,

@@ -10,13 +10,15 @@ use http::{Request, Response, request, response};
 use lull_speculate::scheduler::Parameters;
 
 use super::access_log::VisitLog;
-use super::body::{Body, RequestBody};
+use super::address::Address;
+use super::body::Body;
 use super::connection::Connection;
 use super::error::Failure;
 use super::event::Listener;
 use super::fetch::Fetcher;
 use super::metrics::Metrics;
-use super::server::Address;
+use super::request_body::RequestBody;
+use super::scheduler::PrefetchPriority;
 
 /// Looks at every request before it goes upstream. Without one the proxy is transparent.
 ///
@@ -100,15 +102,6 @@ impl std::fmt::Debug for Decision {
 pub type Answerer = Box<
     dyn FnOnce(Request<RequestBody>) -> Pin<Box<dyn Future<Output = Response<Body>> + Send>> + Send,
 >;
-
-/// How much a prefetch is worth, among those that wait.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PrefetchPriority {
-    /// Its client, which may have a share of the queue.
-    pub client: u64,
-    /// Above zero, in any unit.
-    pub priority: f64,
-}
 
 /// What is kept for one request that goes upstream.
 pub trait Exchange: Send {

@@ -11,9 +11,8 @@ use bytes::{Buf, Bytes};
 use hyper::rt::Executor;
 use tokio::task::AbortHandle;
 
-use super::body::Upload;
 use super::config::{Limits, Timeouts};
-use super::connection::Connection;
+use super::upload::Upload;
 
 tokio::task_local! {
     /// The task of a stream, within it.
@@ -41,7 +40,7 @@ where
 /// A request of HTTP/2, as long as any of it is under way.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    connection: Arc<Connection>,
+    streams: Arc<Streams>,
     task: Option<Arc<OnceLock<AbortHandle>>>,
     /// How far its body is, if it has one.
     upload: OnceLock<Arc<Upload>>,
@@ -52,15 +51,15 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// A request begins, in the task that runs.
-    pub(crate) fn begin(connection: &Arc<Connection>) -> Arc<Self> {
+    pub(crate) fn begin(streams: &Arc<Streams>) -> Arc<Self> {
         let stream = Arc::new(Stream {
-            connection: Arc::clone(connection),
+            streams: Arc::clone(streams),
             task: TASK.try_with(Arc::clone).ok(),
             upload: OnceLock::new(),
             given: AtomicU64::new(0),
             left: AtomicU64::new(0),
         });
-        connection.streams.add(&stream);
+        streams.add(&stream);
         stream
     }
 
@@ -72,12 +71,12 @@ impl Stream {
 
     /// So much of the body has come.
     pub(crate) fn has_come(&self, bytes: usize) {
-        self.connection.streams.came.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.streams.came.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     fn has_left(&self, bytes: usize) {
         self.left.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.connection.streams.left.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.streams.left.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// How much of the answer has left, if there is some that the client does not take.

@@ -5,7 +5,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::upstream::Link;
+use super::link::Link;
 
 /// Copies until both sides have ended, or one has failed. No timeout of its own: a WebSocket may be
 /// silent for hours, and TCP keep-alive notices a client that is gone.

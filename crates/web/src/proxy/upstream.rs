@@ -1,205 +1,23 @@
-//! The upstream's side: a request goes out, a response comes back, and its connection is kept.
-//!
-//! A connection to the upstream has no task of its own: whoever waits for something from it drives
-//! it. That spares two wake-ups a request. What comes of it can only come while it is driven, so
-//! the channels between it and us are looked at without a waker.
+//! The upstream's side: a request goes out, and a response comes back over a connection that is kept.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::UPGRADE;
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
-use hyper::client::conn::http1::{Connection as Driver, SendRequest};
-use hyper_util::rt::TokioIo;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::unconstrained;
-use tokio::time::Sleep;
 
-use super::body::{RequestBody, Upload};
 use super::connection::{Connection, Counted};
 use super::error::Failure;
-use super::io::UpstreamIo;
+use super::link::{Link, failure_of, goes_on};
+use super::request_body::{RequestBody, Upload};
 use super::scheduler::Place;
-use super::worker::Worker;
+use super::traffic_thread::TrafficThread;
 use crate::authentication;
-
-/// How long a client that waits for `100 Continue` waits for the upstream's word. Upstreams that
-/// know nothing of it never say it (RFC 9110 §10.1.1).
-const CONTINUE_WAIT: Duration = Duration::from_secs(1);
-
-/// A connection to the upstream.
-pub(crate) struct Link {
-    sender: SendRequest<RequestBody>,
-    /// `None` once it has ended.
-    driver: Option<Driver<TokioIo<UpstreamIo>, RequestBody>>,
-    /// Whether it may become something else than HTTP, and what has ended then.
-    may_upgrade: bool,
-    ended: Option<Driver<TokioIo<UpstreamIo>, RequestBody>>,
-    timer: Pin<Box<Sleep>>,
-    /// Bytes that have come from the upstream.
-    read: Arc<AtomicU64>,
-    upload: Option<Arc<Upload>>,
-    /// Whether the upstream may take all that comes over it for one client's: it goes with that
-    /// client's exchange, and nobody else's request ever goes over it.
-    is_somebodys: bool,
-    /// Whether the upstream answers by HTTP/1.0. hyper goes on in that version then, in which a body without a length
-    /// cannot be said: it would leave it out.
-    is_old: bool,
-    pub(crate) idle_since: Instant,
-}
-
-/// An exchange that came to nothing.
-struct Broken {
-    failure: Failure,
-    /// The request, if nothing of it was sent.
-    unsent: Option<Box<Request<RequestBody>>>,
-    /// Whether the upstream closed the connection and had not answered a byte.
-    is_untouched: bool,
-}
-
-impl Link {
-    pub(crate) fn new(
-        sender: SendRequest<RequestBody>,
-        driver: Driver<TokioIo<UpstreamIo>, RequestBody>,
-        read: Arc<AtomicU64>,
-    ) -> Box<Self> {
-        Box::new(Link {
-            sender,
-            driver: Some(driver),
-            may_upgrade: false,
-            ended: None,
-            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
-            read,
-            upload: None,
-            is_somebodys: false,
-            is_old: false,
-            idle_since: Instant::now(),
-        })
-    }
-
-    /// Goes on as far as it can.
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Some(driver) = &mut self.driver
-            && Pin::new(driver).poll(cx).is_ready()
-        {
-            // What went wrong is told to who waits for the response or its body.
-            self.ended = self.driver.take().filter(|_| self.may_upgrade);
-        }
-    }
-
-    /// Its stream, once it is HTTP no more, and what was read of it already.
-    pub(crate) async fn into_stream(mut self: Box<Self>) -> Option<(UpstreamIo, Bytes)> {
-        std::future::poll_fn(|cx| {
-            self.drive(cx);
-            if self.driver.is_none() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-        let parts = self.ended?.into_parts();
-        Some((parts.io.into_inner(), parts.read_buf))
-    }
-
-    /// Whether the next request may go over it.
-    pub(super) fn is_reusable(&mut self) -> bool {
-        if self.is_somebodys || self.is_old {
-            return false;
-        }
-        // Without a waker: from now on nobody waits for it, and what it finds out meanwhile is
-        // found when it is used again.
-        self.drive(&mut Context::from_waker(Waker::noop()));
-        self.driver.is_some() && self.sender.is_ready()
-    }
-
-    /// Whether it still sends a request that is answered already.
-    fn is_uploading(&self) -> bool {
-        self.driver.is_some()
-            && self.upload.as_ref().is_some_and(|upload| upload.is_open() && !upload.is_done())
-    }
-
-    fn wait_until(&mut self, deadline: Instant) {
-        self.timer.as_mut().reset(deadline.into());
-    }
-
-    /// Sends a request, and waits for the head of the response.
-    async fn exchange(
-        &mut self,
-        request: Request<RequestBody>,
-        upload: Option<&Arc<Upload>>,
-        patience: Duration,
-    ) -> Result<Response<Incoming>, Broken> {
-        let before = self.read.load(Ordering::Relaxed);
-        self.upload = upload.cloned();
-        self.may_upgrade = request.headers().contains_key(UPGRADE);
-        let is_held = upload.is_some_and(|upload| !upload.is_open());
-        let first_wait = if is_held { CONTINUE_WAIT.min(patience) } else { patience };
-        self.wait_until(Instant::now() + first_wait);
-        // Ready only after the driver was polled. Outside the budget of Tokio's tasks, whose end
-        // would be told to a waker that nobody hears.
-        let mut answer = pin!(unconstrained(self.sender.try_send_request(request)));
-        let mut sent = 0;
-        let result = std::future::poll_fn(|cx| {
-            self.drive(cx);
-            let mut unheard = Context::from_waker(Waker::noop());
-            let mut polled = answer.as_mut().poll(&mut unheard);
-            if polled.is_pending() && self.driver.is_none() {
-                // It holds the request still, and lets go of it when it is dropped.
-                self.ended = None;
-                polled = answer.as_mut().poll(&mut unheard);
-            }
-            if let Poll::Ready(result) = polled {
-                return Poll::Ready(result.map_err(Some));
-            }
-            while self.timer.as_mut().poll(cx).is_ready() {
-                if !upload.is_some_and(|upload| goes_on(upload, &mut sent)) {
-                    return Poll::Ready(Err(None));
-                }
-                self.wait_until(Instant::now() + patience);
-            }
-            Poll::Pending
-        })
-        .await;
-        result.map_err(|error| match error {
-            Some(error) => Broken::new(error, self.read.load(Ordering::Relaxed) == before),
-            None => Broken { failure: Failure::HeadTimeout, unsent: None, is_untouched: false },
-        })
-    }
-}
-
-/// Whether the time that has passed belongs to the client and not to the upstream. A body that was
-/// held back is let go.
-fn goes_on(upload: &Upload, sent: &mut u64) -> bool {
-    if !upload.is_open() {
-        upload.open();
-        return true;
-    }
-    let before = std::mem::replace(sent, upload.bytes());
-    upload.is_waiting() || upload.bytes() != before
-}
-
-impl Broken {
-    fn new(mut error: TrySendError<Request<RequestBody>>, is_untouched: bool) -> Self {
-        let unsent = error.take_message().map(Box::new);
-        let failure = failure_of(error.error());
-        Broken { failure, unsent, is_untouched: is_untouched && failure == Failure::Reset }
-    }
-}
-
-pub(super) fn failure_of(error: &hyper::Error) -> Failure {
-    if error.is_user() {
-        // The body that it could not read is the client's.
-        Failure::Client
-    } else if error.is_parse() {
-        Failure::Garbage
-    } else {
-        Failure::Reset
-    }
-}
 
 /// A response whose body is still to come, and the connection that it comes over.
 pub(crate) struct Answer {
@@ -214,7 +32,7 @@ pub(crate) struct Answer {
 /// repeated (RFC 9110 §9.2.2), has no body, and not a byte of an answer had come (RFC 9112 §9.3.1). One that may not be
 /// repeated takes a connection that is kept only where the upstream is known not to close it just then.
 pub(crate) async fn send(
-    worker: &Worker,
+    worker: &TrafficThread,
     mut request: Request<RequestBody>,
     upload: Option<&Arc<Upload>>,
     patience: Duration,
@@ -276,7 +94,7 @@ pub(crate) fn is_upgrade(response: &Response<Incoming>) -> bool {
 pub(crate) struct UpstreamBody {
     incoming: Incoming,
     link: Option<Box<Link>>,
-    worker: Arc<Worker>,
+    worker: Arc<TrafficThread>,
     connection: Arc<Connection>,
     /// While the upstream is waited for.
     waiting: Option<Counted>,
@@ -290,7 +108,7 @@ impl UpstreamBody {
     pub(crate) fn new(
         incoming: Incoming,
         link: Box<Link>,
-        worker: &Arc<Worker>,
+        worker: &Arc<TrafficThread>,
         connection: &Arc<Connection>,
         permit: OwnedSemaphorePermit,
         place: Option<Box<Place>>,
@@ -342,7 +160,7 @@ impl UpstreamBody {
 /// connection meanwhile, and so the place of one.
 async fn upload_the_rest(
     mut link: Box<Link>,
-    worker: Arc<Worker>,
+    worker: Arc<TrafficThread>,
     _permit: Option<OwnedSemaphorePermit>,
 ) {
     let Some(upload) = link.upload.clone() else { return };

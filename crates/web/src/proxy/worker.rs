@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -19,33 +19,19 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{interval, sleep, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
-use super::access_log::LogSender;
-use super::config::Config;
 use super::connection::Connection;
-use super::io::{ClientIo, ClientStream, Switch};
+use super::io::{ClientIo, ClientStream};
 use super::limits::Permit;
-use super::metrics::{Counters, Opened};
-use super::pool::{BUFFER_BYTES, Connector, LEAST_HEADER_BYTES, Pool};
+use super::metrics::Opened;
 use super::reply::Reply;
-use super::scheduler::UpstreamScheduler;
 use super::service;
-use super::site::Site;
-use super::spool;
-use super::streams::{H2_CONNECTION_WINDOW, H2_STREAM_WINDOW, Patience, Tasks};
+use super::streams::{Patience, Tasks};
+use super::traffic_thread::{Phase, TrafficThread};
 use super::watch::{Verdict, Watch};
-
-/// What the threads are doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Running,
-    /// What is under way ends, nothing new begins.
-    Draining,
-    Ended,
-}
 
 /// A connection that was just accepted.
 pub(crate) struct Arrival {
@@ -58,35 +44,11 @@ pub(crate) struct Arrival {
     pub(crate) permit: Permit,
 }
 
-/// What a thread needs for each request.
-pub(crate) struct Worker {
-    pub(crate) config: Arc<Config>,
-    pub(crate) connector: Arc<Connector>,
-    pub(crate) pool: Pool,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) site: Option<Arc<dyn Site>>,
-    /// Requests that may still go to the upstream, over all threads.
-    pub(crate) upstream_room: Arc<Semaphore>,
-    /// Where prefetches wait for room there.
-    pub(crate) scheduler: Option<Arc<UpstreamScheduler>>,
-    /// Places for answers that are taken before their clients take them.
-    pub(crate) spools: Arc<Semaphore>,
-    pub(crate) log: Option<LogSender>,
-    pub(crate) switch: Arc<Switch>,
-    is_draining: AtomicBool,
-    drain: Notify,
-    http1: http1::Builder,
-    http2: http2::Builder<Tasks>,
-}
-
 /// TCP keep-alive of clients: notices those that are gone without a word, such as at the other end
 /// of a WebSocket, in two minutes.
 const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const TCP_KEEPALIVE_PROBES: u32 = 4;
-
-/// Streams that were reset because of the client's own errors before the connection ends.
-const H2_LOCAL_ERROR_RESETS: usize = 128;
 
 /// How long a connection over which nothing is under way is kept when the end begins: a request may be on
 /// its way, above all where somebody has just connected.
@@ -97,58 +59,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// How often what is left is counted while draining.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
-/// What all threads share.
-pub(crate) struct Common {
-    pub(crate) config: Arc<Config>,
-    pub(crate) connector: Arc<Connector>,
-    pub(crate) site: Option<Arc<dyn Site>>,
-    pub(crate) upstream_room: Arc<Semaphore>,
-    /// Where prefetches wait for room there.
-    pub(crate) scheduler: Option<Arc<UpstreamScheduler>>,
-    pub(crate) log: Option<LogSender>,
-    pub(crate) switch: Arc<Switch>,
-    pub(crate) idle_per_thread: usize,
-}
-
-impl Worker {
-    pub(crate) fn new(common: &Common, counters: Arc<Counters>) -> Arc<Self> {
-        let limits = &common.config.limits;
-        let header_bytes = limits.header_bytes.max(LEAST_HEADER_BYTES);
-        let mut http1 = http1::Builder::new();
-        // Timeouts are the watch's, which makes no timer for each request.
-        http1
-            .header_read_timeout(None::<Duration>)
-            .max_header_size(header_bytes)
-            .max_buf_size(header_bytes.max(BUFFER_BYTES));
-        let mut http2 = http2::Builder::new(Tasks);
-        http2
-            .max_concurrent_streams(limits.h2_streams)
-            .max_pending_accept_reset_streams(limits.h2_resets)
-            .max_local_error_reset_streams(H2_LOCAL_ERROR_RESETS)
-            .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
-            .initial_stream_window_size(H2_STREAM_WINDOW)
-            .initial_connection_window_size(H2_CONNECTION_WINDOW)
-            // No pings: behind what waits in the kernel of a connection that yields, or of a slow one, their answer
-            // takes longer than anybody would wait for a sign of life. Dead peers are TCP's and the watch's to find.
-            .max_send_buf_size(BUFFER_BYTES);
-        Arc::new(Worker {
-            config: Arc::clone(&common.config),
-            connector: Arc::clone(&common.connector),
-            pool: Pool::new(common.idle_per_thread, common.config.timeouts.upstream_idle),
-            counters,
-            site: common.site.clone(),
-            upstream_room: Arc::clone(&common.upstream_room),
-            scheduler: common.scheduler.clone(),
-            spools: Arc::new(Semaphore::new(spool::MOST_ANSWERS)),
-            log: common.log.clone(),
-            switch: Arc::clone(&common.switch),
-            is_draining: AtomicBool::new(false),
-            drain: Notify::new(),
-            http1,
-            http2,
-        })
-    }
-
+impl TrafficThread {
     /// Serves what arrives, until the end.
     pub(crate) async fn run(
         self: Arc<Self>,

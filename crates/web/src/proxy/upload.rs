@@ -1,0 +1,65 @@
+//! How far the body of a request has come.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use atomic_waker::AtomicWaker;
+use tokio::task::AbortHandle;
+
+/// How far the body of a request has come, for who waits for the answer to it.
+#[derive(Debug, Default)]
+pub(crate) struct Upload {
+    /// Whether the client was told to go on, if it waits for that.
+    pub(super) is_open: AtomicBool,
+    pub(super) opened: AtomicWaker,
+    pub(super) bytes: AtomicU64,
+    pub(super) is_waiting: AtomicBool,
+    pub(super) is_done: AtomicBool,
+    /// What goes on with it when it is answered already.
+    rest: OnceLock<AbortHandle>,
+}
+
+impl Upload {
+    /// `is_open`: whether the client sends without being told to.
+    pub(crate) fn new(is_open: bool) -> Arc<Self> {
+        Arc::new(Upload { is_open: AtomicBool::new(is_open), ..Upload::default() })
+    }
+
+    /// Lets the client send.
+    pub(crate) fn open(&self) {
+        self.is_open.store(true, Ordering::Release);
+        self.opened.wake();
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+
+    /// Bytes so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is the client that is waited for.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.is_waiting.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is nothing more to come.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Relaxed)
+    }
+
+    /// It is answered, and goes on in this task.
+    pub(crate) fn goes_on_in(&self, task: AbortHandle) {
+        // It is answered once.
+        let _ = self.rest.set(task);
+    }
+
+    /// Ends it, if it is answered.
+    pub(crate) fn end_rest(&self) {
+        if let Some(task) = self.rest.get() {
+            task.abort();
+        }
+    }
+}
