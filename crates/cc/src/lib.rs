@@ -17,6 +17,7 @@ pub mod lull;
 pub mod minimum_progress;
 pub mod nice;
 pub mod noise_floor;
+pub mod receive;
 pub mod reno;
 mod rtt;
 pub mod tcp_lp;

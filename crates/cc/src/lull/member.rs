@@ -260,6 +260,32 @@ impl Member {
         }
     }
 
+    /// At a receiver, which cannot see when its sender is about to send: another packet may be allowed. Returns
+    /// whether that is a new pair.
+    pub(crate) fn handle_turn(&mut self, path: &mut Path, now: Timestamp, delivered: u32) -> bool {
+        let now = path.advance(now);
+        if self.last_rtt == 0 {
+            return true;
+        }
+        if !path.is_at_floor() && !self.leads(path) && path.is_lead_free(now) {
+            self.take_lead(path, now, delivered);
+        }
+        if now < self.next_pair {
+            return false;
+        }
+        self.next_pair = path.next_slot(now);
+        self.pause = self.next_pair - now;
+        true
+    }
+
+    /// How many connections joined after the leader and up to this one, modulo 2^32; without a leader, of all.
+    pub(crate) fn distance_to_leader(&self, path: &Path) -> u32 {
+        match path.lead.leader {
+            Some(leader) => self.number.wrapping_sub(leader),
+            None => self.number.wrapping_add(1),
+        }
+    }
+
     /// Takes its part of the path's window: what the others leave. A connection that does not lead
     /// takes a part only where the leader's application leaves much, and not while it sleeps: it
     /// could not send before its pause ends. `wants_all`: it will use all of it, and counts as if it

@@ -8,6 +8,7 @@ mod lull;
 mod nice;
 mod path;
 mod properties;
+mod receive;
 mod refinements;
 mod round_trip_times;
 mod tcp_lp;
