@@ -197,6 +197,8 @@ pub struct AckHeader {
     pub blocks: u8,
     /// Congestion was experienced (RFC 3168 §6.1.3, ECE).
     pub echo: bool,
+    /// The receiver's time stamp, which the sender echoes (RFC 7323 §3); 0 where nothing needs it.
+    pub clock: u32,
 }
 
 impl AckHeader {

@@ -28,6 +28,33 @@ pub(super) struct Connection {
     /// What the receiver advertises.
     pub(super) window: u32,
     pub(super) selective: Selective,
+    pub(super) echoes: Echoes,
+}
+
+/// When acknowledgements with which time stamps have reached the sender: what it sends echoes the last.
+/// Packets have no room for that.
+#[derive(Debug, Default)]
+pub(super) struct Echoes {
+    arrived: VecDeque<(Timestamp, u32)>,
+    last: u32,
+}
+
+impl Echoes {
+    /// An acknowledgement with this time stamp reaches the sender.
+    pub(super) fn arrive(&mut self, now: Timestamp, clock: u32) {
+        self.arrived.push_back((now, clock));
+    }
+
+    /// The time stamp that a segment echoes which was sent at `sent`. Segments arrive in order.
+    pub(super) fn of_segment(&mut self, sent: Timestamp) -> u32 {
+        while let Some(&(arrived, clock)) = self.arrived.front()
+            && arrived <= sent
+        {
+            self.last = clock;
+            self.arrived.pop_front();
+        }
+        self.last
+    }
 }
 
 /// Acknowledgements with blocks that are under way. Most have none, and packets have no room for them.

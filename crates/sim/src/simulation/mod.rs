@@ -249,7 +249,12 @@ impl Simulation {
             Body::Data(sent, number, flags) => {
                 let data = DataHeader::new(number, packet.bytes - connection.header_bytes, flags);
                 let marked = packet.class.ecn() == Ecn::CongestionExperienced;
-                connection.receiver.handle_data(now, &data, sent.seen_at(now), marked);
+                let sent = sent.seen_at(now);
+                if connection.receiver.is_steered() {
+                    let echo = connection.echoes.of_segment(sent);
+                    connection.receiver.handle_echo(now, echo);
+                }
+                connection.receiver.handle_data(now, &data, sent, marked);
                 self.acknowledge(now, at);
             }
             Body::Syn => self.answer(now, at, Body::SynAck),
@@ -262,6 +267,9 @@ impl Simulation {
             }
             Body::Selective(number) => {
                 let header = connection.selective.arrive(number);
+                if connection.receiver.is_steered() {
+                    connection.echoes.arrive(now, header.clock);
+                }
                 connection.sender.handle_ack(now, &header);
                 self.transmit(now, at);
             }
@@ -296,10 +304,12 @@ impl Simulation {
         let Some(connection) = &mut place.connection else { return };
         if let Some(deadline) = connection.receiver.deadline() {
             place.timers.arm(&mut self.events, TimerKind::Acknowledgement, at, deadline);
-        } else if let Some(header) = connection.receiver.poll_transmit() {
+        } else if let Some(header) = connection.receiver.poll_transmit(now) {
             let AckHeader { cumulative, one_way_micros, echo, .. } = header;
             let body = match header.blocks {
-                0 => Body::Ack { cumulative, one_way_micros, echo },
+                0 if !connection.receiver.is_steered() => {
+                    Body::Ack { cumulative, one_way_micros, echo }
+                }
                 _ => Body::Selective(connection.selective.send(header)),
             };
             self.answer(now, at, body);

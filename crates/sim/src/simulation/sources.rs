@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use core::time::Duration;
 
+use lull_cc::receive::SharedPath;
 use lull_cc::{Timestamp, Window};
 
-use super::connection::{Connection, Connections, Selective};
+use super::connection::{Connection, Connections, Echoes, Selective};
 use super::record::{DatagramDelays, SourceCounters, SourceId, SourceSample};
 use super::{Event, Simulation};
 use crate::memory::bytes_of;
 use crate::packet::{Body, Ecn, Owner, Packet, TrafficClass};
 use crate::random::Random;
+use crate::tcp::receiver::FIRST_WINDOW;
 use crate::tcp::{Receiver, Sender};
 use crate::topology::NoRouteError;
 use crate::traffic::datagrams::{Due, Schedule};
@@ -32,6 +34,8 @@ pub(super) struct Source {
     open: Vec<u32>,
     /// What links count its packets for.
     group: u8,
+    /// The receivers of its connections yield, and share this.
+    steering: Option<SharedPath>,
 }
 
 #[derive(Debug)]
@@ -65,7 +69,13 @@ enum Kind {
 
 impl Source {
     fn new(kind: Kind) -> Self {
-        Source { kind, counters: SourceCounters::default(), open: Vec::new(), group: 0 }
+        Source {
+            kind,
+            counters: SourceCounters::default(),
+            open: Vec::new(),
+            group: 0,
+            steering: None,
+        }
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
@@ -147,6 +157,12 @@ impl Simulation {
         self.sources[source.0 as usize].group = group;
     }
 
+    /// Has the receivers of a source's connections yield by the windows that they advertise. To be called before
+    /// the source starts. Sources with the same path share its window.
+    pub fn steer(&mut self, source: SourceId, path: &SharedPath) {
+        self.sources[source.0 as usize].steering = Some(path.clone());
+    }
+
     fn ways(&mut self, from: crate::NodeId, to: crate::NodeId) -> Result<Way, NoRouteError> {
         Ok((self.route(from, to)?, self.route(to, from)?))
     }
@@ -215,10 +231,15 @@ impl Simulation {
     fn connect(&mut self, at: u32, tcp: &Tcp, (forward, backward): Way, client: u32) -> u32 {
         let group = self.sources[at as usize].group;
         let mut sender = Sender::new(Arc::clone(&tcp.parameters), tcp.controller.make());
+        let mut receiver = Receiver::new(&tcp.parameters);
+        if let Some(path) = &self.sources[at as usize].steering {
+            receiver.steer(path.join());
+            sender.limit_window(FIRST_WINDOW);
+        }
         sender.open();
         let place = self.connections.add(Connection {
             sender,
-            receiver: Receiver::new(&tcp.parameters),
+            receiver,
             forward,
             backward,
             header_bytes: tcp.parameters.header_bytes,
@@ -228,6 +249,7 @@ impl Simulation {
             group,
             window: tcp.parameters.receive_window,
             selective: Selective::default(),
+            echoes: Echoes::default(),
         });
         let source = &mut self.sources[at as usize];
         source.counters.opened += 1;

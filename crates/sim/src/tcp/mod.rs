@@ -7,7 +7,8 @@
 //!   receiver answers; the request that asked for the data is not simulated.
 //! - The sender's half is closed by a FIN on its last segment. The receiver's half has nothing to
 //!   say and is not closed by packets of its own.
-//! - The receiver's application reads at once, so the advertised window is constant.
+//! - The receiver's application reads at once, so the advertised window is constant, unless a receiver yields by
+//!   it ([`Simulation::steer`](crate::Simulation::steer)).
 //! - A lost SYN lengthens the first timeout of the data (RFC 6298 §5.7), but does not shrink the
 //!   initial window (RFC 5681 §3.1): that is the controller's, which begins with the data.
 
@@ -19,7 +20,7 @@ mod counters;
 mod delivery;
 mod outbox;
 mod pacer;
-mod receiver;
+pub(crate) mod receiver;
 mod rto;
 mod scoreboard;
 mod sender;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use lull_cc::Timestamp;
+use lull_cc::receive::{Arrival, Flow};
 
 use super::Parameters;
 use super::counters::ReceiverCounters;
@@ -25,7 +26,7 @@ enum Due {
 /// Calling order: [`handle_data`](Receiver::handle_data) for each segment and
 /// [`handle_timeout`](Receiver::handle_timeout) at the [`deadline`](Receiver::deadline); after
 /// each, send what [`poll_transmit`](Receiver::poll_transmit) gives.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Receiver {
     /// The next segment expected (RCV.NXT).
     next: u32,
@@ -43,7 +44,23 @@ pub struct Receiver {
     echo: bool,
     one_way_micros: u32,
     counters: ReceiverCounters,
+    steering: Option<Box<Steering>>,
 }
+
+/// A receiver that yields by the window that it advertises.
+#[derive(Debug)]
+struct Steering {
+    flow: Flow,
+    /// The first segment that may not be sent.
+    edge: u32,
+    /// The time stamp that the newest segment echoes.
+    echo: u32,
+}
+
+/// Linux's time stamps have this many nanoseconds.
+const CLOCK_NANOS: u64 = 1_000_000;
+/// Before the first acknowledgement, a receiver that yields advertises so many segments.
+pub(crate) const FIRST_WINDOW: u32 = 2;
 
 impl Receiver {
     /// A receiver that expects the first segment.
@@ -60,7 +77,49 @@ impl Receiver {
             echo: false,
             one_way_micros: 0,
             counters: ReceiverCounters::default(),
+            steering: None,
         }
+    }
+
+    /// Yields by the window that it advertises, from the first segment on.
+    pub(crate) fn steer(&mut self, flow: Flow) {
+        self.steering = Some(Box::new(Steering { flow, edge: FIRST_WINDOW, echo: 0 }));
+    }
+
+    /// Whether it steers the window that it advertises.
+    pub(crate) fn is_steered(&self) -> bool {
+        self.steering.is_some()
+    }
+
+    /// The time stamp of what is sent `now`.
+    pub(crate) fn clock(now: Timestamp) -> u32 {
+        (now.as_nanos() / CLOCK_NANOS) as u32
+    }
+
+    /// The segment that arrives now echoes this time stamp.
+    pub(crate) fn handle_echo(&mut self, now: Timestamp, echo: u32) {
+        if let Some(steering) = &mut self.steering {
+            steering.echo = echo;
+            steering.flow.handle_echo(now, echo);
+        }
+    }
+
+    /// The window for an acknowledgement that leaves `now`.
+    fn steered_window(&mut self, now: Timestamp) {
+        let Some(steering) = &mut self.steering else { return };
+        let arrived = self.counters.segments + self.counters.duplicates;
+        let arrival = Arrival {
+            now,
+            packets: arrived as u32,
+            echo: Some(steering.echo),
+            clock: Self::clock(now),
+            granted: steering.edge.saturating_sub(self.next),
+            blocks: self.blocks.len() as u32,
+        };
+        let packets = steering.flow.handle_arrival(&arrival);
+        // What was advertised is not taken back.
+        steering.edge = steering.edge.max(self.next.saturating_add(packets));
+        self.window = steering.edge - self.next;
     }
 
     /// Has the processor fetch what a segment will need.
@@ -186,12 +245,14 @@ impl Receiver {
     }
 
     /// The acknowledgement that is to be sent now, if any.
-    pub fn poll_transmit(&mut self) -> Option<AckHeader> {
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<AckHeader> {
         if self.due != Due::Now {
             return None;
         }
         self.due = Due::Nothing;
-        Some(self.header())
+        self.steered_window(now);
+        let clock = if self.is_steered() { Self::clock(now) } else { 0 };
+        Some(AckHeader { clock, ..self.header() })
     }
 
     fn header(&self) -> AckHeader {
@@ -254,7 +315,7 @@ mod tests {
     /// The acknowledgement that a segment which was 7 ms under way causes at once.
     fn receive(receiver: &mut Receiver, number: u32) -> Option<AckHeader> {
         receiver.handle_data(at(107), &data(number), at(100), false);
-        receiver.poll_transmit()
+        receiver.poll_transmit(at(107))
     }
 
     fn sack(receiver: &mut Receiver, number: u32) -> (u32, Vec<SackBlock>) {
@@ -278,9 +339,9 @@ mod tests {
         let deadline = at(107) + Duration::from_millis(40);
         assert_eq!(receiver.deadline(), Some(deadline));
         receiver.handle_timeout(at(146));
-        assert_eq!(receiver.poll_transmit(), None);
+        assert_eq!(receiver.poll_transmit(at(146)), None);
         receiver.handle_timeout(deadline);
-        assert_eq!(receiver.poll_transmit().unwrap().cumulative, 1);
+        assert_eq!(receiver.poll_transmit(deadline).unwrap().cumulative, 1);
         assert_eq!(receiver.deadline(), None);
     }
 
@@ -326,7 +387,7 @@ mod tests {
         let mut echo = |number, marked, window_reduced| {
             let header = DataHeader { window_reduced, ..data(number) };
             receiver.handle_data(at(1), &header, at(0), marked);
-            receiver.poll_transmit().unwrap().echo
+            receiver.poll_transmit(at(1)).unwrap().echo
         };
         assert!(!echo(0, false, false));
         assert!(echo(1, true, false));

@@ -184,6 +184,11 @@ impl Sender {
         controller + self.board.memory_bytes() + self.outbox.memory_bytes()
     }
 
+    /// The receiver has room for so many segments until its first acknowledgement.
+    pub(crate) fn limit_window(&mut self, segments: u32) {
+        self.right_edge = segments;
+    }
+
     /// Begins the connection.
     pub fn open(&mut self) {
         assert_eq!(self.state, State::Closed, "a connection is opened once");
@@ -263,6 +268,9 @@ impl Sender {
             if self.outbox.is_closing() && self.board.first() == self.outbox.limit() {
                 self.state = State::Finished;
             }
+        }
+        if self.deadline == NEVER && self.is_shut_out() {
+            self.restart_timer(now.as_nanos());
         }
     }
 
@@ -424,6 +432,15 @@ impl Sender {
             return;
         }
         self.deadline = NEVER;
+        if self.is_shut_out() {
+            // RFC 9293 §3.8.6.1, the persist timer: one segment goes out. As it is answered, the next one
+            // waits no longer.
+            self.right_edge = self.board.next() + 1;
+            self.unpaced = true;
+            // Linux takes a sender for idle only if its application had nothing to send.
+            self.last_sent = now.as_nanos();
+            return;
+        }
         self.timer.back_off();
         match self.state {
             // RFC 6298 §5.7: the timer of the SYN.
@@ -453,6 +470,14 @@ impl Sender {
 
     fn restart_timer(&mut self, now: u64) {
         self.deadline = now.saturating_add(nanos(self.timer.timeout()));
+    }
+
+    /// The advertised window has no room for a segment, and nothing is in flight whose acknowledgement could open it.
+    fn is_shut_out(&self) -> bool {
+        self.state == State::Established
+            && self.board.outstanding() == 0
+            && self.board.next() >= self.right_edge
+            && self.board.next() < self.outbox.limit()
     }
 
     /// When [`handle_timeout`](Sender::handle_timeout) is to be called.

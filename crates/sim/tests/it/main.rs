@@ -2,6 +2,7 @@
 
 mod believable;
 mod common;
+mod downloads;
 mod jitter;
 mod lull;
 mod nice;
