@@ -248,6 +248,23 @@ static LULL_INLINE void lull_on_send(struct lull_path *p, struct lull_member *m,
 	}
 }
 
+/* At a receiver, which cannot see when its sender is about to send: another packet may be allowed.
+ * Returns whether that is a new pair. */
+static LULL_INLINE bool lull_on_turn(struct lull_path *p, struct lull_member *m, u64 now_us,
+				     u32 delivered)
+{
+	now_us = lull_path_advance(p, now_us);
+	if (!m->last_rtt)
+		return true;
+	if (!lull_path_is_at_floor(p) && !lull_leads(p, m) && lull_path_is_lead_free(p, now_us))
+		lull_take_lead(p, m, now_us, delivered);
+	if (now_us < m->next_pair)
+		return false;
+	m->next_pair = lull_path_next_slot(p, now_us);
+	m->pause = m->next_pair - now_us;
+	return true;
+}
+
 /* What the transport may have in flight: whole packets, and never less than one pair, which the
  * pacing rate spreads. The next pair waits for the last one. */
 static LULL_INLINE u32 lull_cwnd(const struct lull_member *m, u32 in_flight)

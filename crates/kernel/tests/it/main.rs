@@ -7,4 +7,5 @@ mod foreground;
 mod mirror;
 mod shared_lull;
 mod shared_paths;
+mod shared_receive;
 mod shared_state;
