@@ -15,10 +15,10 @@
 enum { FAMILY_INET = 2 };
 
 /* crates/kernel/src/status.rs reads records of this size (RECORD_SIZE), field by field (parse). */
-_Static_assert(sizeof(struct status_record) == 144 &&
-		       __builtin_offsetof(struct status_record, netns) == 56 &&
-		       __builtin_offsetof(struct status_record, local_port) == 88 &&
-		       __builtin_offsetof(struct status_record, local) == 96,
+_Static_assert(sizeof(struct status_record) == 160 &&
+		       __builtin_offsetof(struct status_record, netns) == 64 &&
+		       __builtin_offsetof(struct status_record, local_port) == 104 &&
+		       __builtin_offsetof(struct status_record, local) == 112,
 	       "change RECORD_SIZE and parse in crates/kernel/src/status.rs, too");
 
 /* Never created: it tells the loader how large a state this program reads. */
@@ -76,6 +76,9 @@ int lull_status(struct bpf_iter__bpf_sk_storage_map *ctx)
 	record.srtt_us = tp->srtt_us >> 3;
 	record.bytes_acked = tp->bytes_acked;
 	record.bytes_sent = tp->bytes_sent;
+	record.bytes_received = tp->bytes_received;
+	record.mss = tp->mss_cache;
+	record.receive_window = tp->rcv_wnd;
 	record.family = sk->__sk_common.skc_family;
 	record.state = sk->__sk_common.skc_state;
 	record.local_port = sk->__sk_common.skc_num;

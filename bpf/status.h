@@ -11,6 +11,7 @@ struct status_record {
 	u64 yielded_us;
 	u64 bytes_acked;
 	u64 bytes_sent;
+	u64 bytes_received;
 	u64 inode;
 	u64 cgroup;
 	u64 epoch; /* of the path that it shares; 0: none */
@@ -22,6 +23,8 @@ struct status_record {
 	u32 srtt_us;
 	u32 rounds;
 	u32 rounds_congested;
+	u32 mss;
+	u32 receive_window; /* bytes that the other side may send, as advertised last */
 	u16 local_port;
 	u16 remote_port;
 	u32 member; /* number of the socket within that path */

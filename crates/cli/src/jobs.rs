@@ -152,6 +152,8 @@ fn as_json(job: &Job) -> Value {
         "state": state(job),
         "age_seconds": job.age.as_secs_f64(),
         "tcp_bytes": job.tcp_bytes,
+        "tcp_bytes_received": job.tcp_received,
+        "udp_bytes": job.udp_bytes,
         "congestion": job.congestion,
         "cgroup": job.cgroup,
         "processes": job.processes,
@@ -176,6 +178,9 @@ mod tests {
             age: Duration::from_secs(3_661),
             is_paused: true,
             tcp_bytes: None,
+            tcp_received: None,
+            udp_bytes: None,
+            yielded: None,
         };
         let expected = "job   name    state   since    sent  processes  command\n\
             12.0  backup  paused  1:01:01  -     2          restic backup\n";

@@ -444,6 +444,7 @@ fn path_json(path: &SharedPath, status: &Status) -> Value {
         "interface": path.interface,
         "network_namespace": path.network_namespace,
         "connections": path.members,
+        "phase": path.phase,
         "leader": leader.map(|leader| json!({ "local": leader.local, "remote": leader.remote })),
         "window_packets": path.window.as_f64(),
         "base_rtt_us": path.base_rtt.map(|rtt| rtt.as_micros() as u64),
@@ -475,6 +476,9 @@ fn socket_json(socket: &Socket) -> Value {
         "yielding_seconds": yielding.map(|yielding| yielding.yielded.as_secs_f64()),
         "bytes_acked": socket.bytes_acked,
         "bytes_sent": socket.bytes_sent,
+        "bytes_received": socket.bytes_received,
+        "mss": socket.mss,
+        "receive_window": socket.receive_window,
         "pid": socket.owner.as_ref().map(|owner| owner.pid),
         "command": socket.owner.as_ref().map(|owner| owner.command.as_str()),
     })

@@ -43,6 +43,13 @@ pub struct Job {
     pub is_paused: bool,
     /// What it has sent over TCP so far; None for a user without the rights to ask.
     pub tcp_bytes: Option<u64>,
+    /// What it has received over TCP so far, likewise.
+    pub tcp_received: Option<u64>,
+    /// What it has sent over UDP so far, likewise.
+    pub udp_bytes: Option<u64>,
+    /// Time that closed connections have spent yielding, likewise. Zero under a congestion control that keeps it for
+    /// the path.
+    pub yielded: Option<Duration>,
 }
 
 /// All jobs in sight, in the order in which they began.
@@ -140,6 +147,7 @@ fn examine(hierarchy: &Hierarchy, found: Background) -> Option<Job> {
     let &first = processes.first()?;
     let directory = File::open(&path).ok()?;
     let name = sys::attribute(directory.as_fd(), NAME).ok();
+    let counters = counters(&directory);
     let frozen = fs::read_to_string(path.join("cgroup.freeze")).unwrap_or_default();
     Some(Job {
         id: found.id,
@@ -148,7 +156,10 @@ fn examine(hierarchy: &Hierarchy, found: Background) -> Option<Job> {
         command: command(first),
         age: age(first),
         is_paused: frozen.trim() == "1",
-        tcp_bytes: counters(&directory).map(|counters| counters.tcp_bytes),
+        tcp_bytes: counters.map(|counters| counters.tcp_bytes),
+        tcp_received: counters.map(|counters| counters.tcp_received),
+        udp_bytes: counters.map(|counters| counters.udp_bytes),
+        yielded: counters.map(|counters| counters.yielded),
         cgroup: found.called,
         processes,
     })

@@ -6,6 +6,7 @@
 //! - [`hold`]: a variant of it with any constants, for as long as the process lives.
 //! - [`run`]: a program whose TCP connections, its children's included, are background ones.
 //! - [`serve`](fn@serve): makes that possible for users without the rights of root.
+//! - [`observe`](fn@observe): the background at one moment, for monitors.
 //! - [`adopt`]: the same for a process that runs already; [`foreground`](fn@foreground) takes it back.
 
 mod admission;
@@ -24,6 +25,7 @@ mod load;
 mod machine;
 mod mend;
 mod mounts;
+mod observe;
 mod parameters;
 mod path_foreground;
 mod paths;
@@ -35,6 +37,7 @@ mod serve;
 mod service;
 mod signals;
 mod skeletons;
+mod snapshot;
 mod state;
 mod status;
 mod sys;
@@ -54,10 +57,12 @@ pub use hooks::Dscp;
 pub use jobs::{Job, job_to_foreground, jobs, pause, resume};
 pub use load::{Loaded, Unloaded, load, unload};
 pub use machine::{check_congestion, check_kernel, check_name, check_privilege};
+pub use observe::observe;
 pub use parameters::{Algorithm, MinWindow, Parameters, PathTable};
-pub use paths::{Foreground, Prefix, SharedPath};
+pub use paths::{Foreground, Phase, Prefix, SharedPath};
 pub use run::{Ending, Outcome, Summary, Traffic, run};
 pub use serve::{SOCKET, serve};
 pub use signals::die_by;
+pub use snapshot::{ConnectionSample, JobSample, PathSample, Scope, Snapshot};
 pub use status::{Owner, Socket, Status, Yielding, status};
 pub use user::User;

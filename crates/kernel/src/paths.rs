@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use lull_cc::Window;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::skeletons::lull::types::{lull_path, path_foreground, path_key, shared_path};
@@ -22,12 +23,16 @@ const RATE_SHIFT: u32 = 8;
 pub struct SharedPath {
     /// The destinations that count as one.
     pub destination: Prefix,
+    /// Distinguishes it from an earlier path to the same destination.
+    pub(crate) epoch: u64,
     /// Index of the egress interface; 0 without a route.
     pub interface: u32,
     /// Inode of the network namespace, where a connection of the path is open.
     pub network_namespace: Option<u32>,
     /// Connections that share it.
     pub members: u32,
+    /// What the connections do with the window.
+    pub phase: Phase,
     /// The place of the connection that uses the window in [`crate::Status::sockets`].
     pub leader: Option<usize>,
     /// The window of all connections together.
@@ -38,6 +43,28 @@ pub struct SharedPath {
     pub packets_per_second: u64,
     /// What other connections of this host have sent there; `None` if that is not watched.
     pub foreground: Option<Foreground>,
+}
+
+/// What the background connections of a path do: `enum lull_phase` of bpf/lull_types.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// They search for the capacity, which is unknown.
+    Start,
+    /// They yield: other traffic uses the path.
+    Floor,
+    /// They use what the path has left.
+    Use,
+}
+
+impl Phase {
+    fn of(number: u32) -> Self {
+        match number {
+            0 => Phase::Start,
+            1 => Phase::Floor,
+            _ => Phase::Use,
+        }
+    }
 }
 
 /// What connections of this host that are not in the background have sent on a path, since it is in the
@@ -112,6 +139,7 @@ struct Entry {
     rate: u64,
     base_rtt: u32,
     members: u32,
+    phase: Phase,
     leader: u32,
     foreground: Foreground,
 }
@@ -143,6 +171,7 @@ impl Entry {
                 word(STATE + offset_of!(lull_path, delay.empty.before))?,
             ]),
             members: word(STATE + offset_of!(lull_path, members))?,
+            phase: Phase::of(word(STATE + offset_of!(lull_path, phase))?),
             leader: word(STATE + offset_of!(lull_path, lead.leader))?,
             foreground: Foreground {
                 connected: time(long(FOREGROUND + offset_of!(path_foreground, connected_us))?),
@@ -158,9 +187,11 @@ impl Entry {
         let is_member = |socket: &&Socket| socket.membership.is_some_and(|m| m.epoch == self.epoch);
         SharedPath {
             destination: self.destination,
+            epoch: self.epoch,
             interface: self.interface,
             network_namespace: sockets.iter().find(is_member).map(|it| it.network_namespace),
             members: self.members,
+            phase: self.phase,
             leader: members.get(&leader).copied(),
             window: Window::from_raw(self.window),
             base_rtt: (self.base_rtt != 0).then(|| Duration::from_micros(self.base_rtt.into())),
@@ -200,6 +231,7 @@ mod tests {
         set(key + offset_of!(path_key, interface), &3u32.to_ne_bytes());
         set(key + offset_of!(path_key, family), &family.to_ne_bytes());
         set(state + offset_of!(lull_path, members), &2u32.to_ne_bytes());
+        set(state + offset_of!(lull_path, phase), &1u32.to_ne_bytes());
         set(state + offset_of!(lull_path, window), &(1u64 << 16).to_ne_bytes());
         set(state + offset_of!(lull_path, capacity.peak_before), &(900u64 << 8).to_ne_bytes());
         set(state + offset_of!(lull_path, capacity.peak), &(800u64 << 8).to_ne_bytes());
@@ -212,7 +244,7 @@ mod tests {
         let path = Entry::parse(&bytes).unwrap().describe(&HashMap::new(), &[]);
         assert_eq!(path.destination.to_string(), "10.9.8.0/24");
         assert_eq!((path.interface, path.members, path.leader), (3, 2, None));
-        assert_eq!(path.window, Window::ONE);
+        assert_eq!((path.window, path.phase), (Window::ONE, Phase::Floor));
         assert_eq!((path.base_rtt, path.packets_per_second), (None, 900));
         let bytes = entry(libc::AF_INET6 as u32, [0x20, 1, 0xd, 0xb8, 0, 5, 0, 0]);
         let prefix = Entry::parse(&bytes).unwrap().destination;

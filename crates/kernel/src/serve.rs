@@ -7,7 +7,8 @@
 //!
 //! Lines of text go over the socket: `background 1 le` asks, or `background 1 le lull`; `ok 0 PATH` answers with the cgroup, or
 //! `no WHY`. Later `counters` asks for its numbers, and `foreground PID` for lines that end with an empty one,
-//! without the move of that process. The background ends when the client has disconnected and
+//! without the move of that process. `snapshot` asks for the background of the machine as one line of JSON
+//! instead, without what the user must not see of others. The background ends when the client has disconnected and
 //! no process is left in it.
 
 mod client;
@@ -29,7 +30,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, chown};
 
-pub(crate) use client::{Served, reachable_server};
+pub(crate) use client::{Served, ask_for_snapshot, reachable_server};
 
 use crate::background::{Background, Choice};
 use crate::elsewhere::Elsewhere;
@@ -37,7 +38,7 @@ use crate::error::{Error, Result};
 use crate::hooks::Dscp;
 use crate::parameters::{Parameters, PathTable};
 use crate::watch::Watch;
-use crate::{machine, reaper, run, sys};
+use crate::{machine, reaper, run, snapshot, sys};
 use held::Stopped;
 
 /// Where the server listens by default.
@@ -58,6 +59,9 @@ const LONGEST_LINE: u64 = 64;
 
 /// What a client may wait with its first line.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Asks for the background of the machine.
+const SNAPSHOT: &str = "snapshot 1";
 
 /// How many backgrounds one user, and all users together, may have at a time.
 const MOST_OF_USER: usize = 32;
@@ -146,8 +150,11 @@ fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE)).map_err(asking())?;
     let copy = stream.try_clone().map_err(asking())?;
     let mut lines = Lines(BufReader::new(copy));
-    let Some((dscp, (congestion, parameters))) = lines.next().as_deref().and_then(request_in)
-    else {
+    let request = lines.next().unwrap_or_default();
+    if request == SNAPSHOT {
+        return send_snapshot(stream, peer.uid());
+    }
+    let Some((dscp, (congestion, parameters))) = request_in(&request) else {
         return Err(asking()(io::Error::other("it speaks another version: install the same lull")));
     };
     let choice = Choice {
@@ -172,6 +179,15 @@ fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
     }
     background.tear_down();
     result
+}
+
+/// Sends the background of the machine, as far as a user may see it.
+fn send_snapshot(stream: &mut UnixStream, uid: u32) -> Result<()> {
+    let snapshot = snapshot::read_all()?.for_user(uid);
+    let text =
+        serde_json::to_string(&snapshot).map_err(|error| Error::io("write JSON")(error.into()))?;
+    stream.set_write_timeout(Some(PATIENCE)).map_err(Error::io("answer the client"))?;
+    writeln!(stream, "ok {text}").map_err(Error::io("answer the client"))
 }
 
 /// Answers a client in the background until it disconnects, and looks after the background.

@@ -75,6 +75,12 @@ pub struct Socket {
     pub bytes_acked: u64,
     /// Payload sent, retransmissions included.
     pub bytes_sent: u64,
+    /// Payload received in order.
+    pub bytes_received: u64,
+    /// Payload of a full packet, in bytes.
+    pub mss: u32,
+    /// Bytes that the other side may send before the next acknowledgement, as advertised last.
+    pub receive_window: u32,
     /// A process that holds it, if one is found.
     pub owner: Option<Owner>,
     /// Where its state is, if it shares one.
@@ -202,7 +208,7 @@ fn open_map(id: u32) -> Option<MapHandle> {
 }
 
 /// The size of `struct status_record`, which bpf/status.bpf.c asserts.
-const RECORD_SIZE: usize = 144;
+const RECORD_SIZE: usize = 160;
 
 /// None if another version of Lull keeps another state of them.
 fn sockets(place: &Place) -> Result<Option<Vec<Socket>>> {
@@ -325,6 +331,7 @@ fn parse(record: &[u8], kind: Kind) -> Socket {
     let yielded = Duration::from_micros(fields.long());
     let bytes_acked = fields.long();
     let bytes_sent = fields.long();
+    let bytes_received = fields.long();
     let inode = fields.long();
     let cgroup = fields.long();
     let epoch = fields.long();
@@ -336,6 +343,8 @@ fn parse(record: &[u8], kind: Kind) -> Socket {
     let srtt = fields.micros();
     let rounds = fields.word();
     let rounds_congested = fields.word();
+    let mss = fields.word();
+    let receive_window = fields.word();
     let local_port = fields.port();
     let remote_port = fields.port();
     let number = fields.word();
@@ -359,6 +368,9 @@ fn parse(record: &[u8], kind: Kind) -> Socket {
         }),
         bytes_acked,
         bytes_sent,
+        bytes_received,
+        mss,
+        receive_window,
         owner: None,
         membership: (epoch != 0).then_some(Membership { epoch, number }),
     }
@@ -441,10 +453,10 @@ mod tests {
     #[test]
     fn a_record_is_read_in_the_order_of_the_header() {
         let mut bytes = Vec::new();
-        for long in [1u64 << 16, 2, 3, 4, 5, 6, 13] {
+        for long in [1u64 << 16, 2, 3, 4, 15, 5, 6, 13] {
             bytes.extend(long.to_ne_bytes());
         }
-        for word in [7u32, libc::AF_INET as u32, 1, 8, 9, 10, 11, 12] {
+        for word in [7u32, libc::AF_INET as u32, 1, 8, 9, 10, 11, 12, 16, 17] {
             bytes.extend(word.to_ne_bytes());
         }
         for port in [80u16, 443] {
@@ -460,6 +472,8 @@ mod tests {
         assert_eq!(socket.local, "127.0.0.1:80".parse().unwrap());
         assert_eq!(socket.remote, "10.0.0.2:443".parse().unwrap());
         assert_eq!(socket.state, "ESTAB");
+        assert_eq!((socket.bytes_acked, socket.bytes_sent, socket.bytes_received), (3, 4, 15));
+        assert_eq!((socket.inode, socket.mss, socket.receive_window), (5, 16, 17));
         assert_eq!(socket.window, Some(Window::ONE));
         assert_eq!(socket.yielding.unwrap().rounds_congested, 12);
         assert_eq!(socket.srtt, Duration::from_micros(10));

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 
-use super::{CONGESTIONS, SOCKET, VERSION};
+use super::{CONGESTIONS, PATIENCE, SNAPSHOT, SOCKET, VERSION};
 use crate::background::Choice;
 use crate::cgroup::Hierarchy;
 use crate::error::{Error, Result};
 use crate::hooks::{Counters, Dscp};
+use crate::snapshot::Snapshot;
 
 /// The background that a server has moved this process into. It lasts at least as long as this.
 pub(crate) struct Served {
@@ -116,6 +117,25 @@ fn socket() -> PathBuf {
 pub(crate) fn reachable_server() -> Option<PathBuf> {
     let socket = socket();
     UnixStream::connect(&socket).is_ok().then_some(socket)
+}
+
+/// The background of this machine as the server shows it; `None` if no server can be reached.
+///
+/// # Errors
+/// [`Error::Refused`], as by a server of an older version.
+pub(crate) fn ask_for_snapshot() -> Result<Option<Snapshot>> {
+    let Some(socket) = reachable_server() else { return Ok(None) };
+    let refused = |why: &str| Error::Refused { socket: socket.clone(), why: why.to_owned() };
+    let ask = || -> io::Result<String> {
+        let stream = UnixStream::connect(&socket)?;
+        stream.set_read_timeout(Some(2 * PATIENCE))?;
+        exchange(&RefCell::new(BufReader::new(stream)), SNAPSHOT)
+    };
+    let answer = ask().map_err(|error| refused(&error.to_string()))?;
+    let Some(text) = answer.strip_prefix("ok ") else {
+        return Err(refused(answer.strip_prefix("no ").unwrap_or("it gives no answer")));
+    };
+    serde_json::from_str(text).map(Some).map_err(|error| refused(&error.to_string()))
 }
 
 /// A lack of rights, with the server as another remedy.
