@@ -2,6 +2,7 @@
 
 mod doctor;
 mod exec;
+mod exporter;
 mod jobs;
 mod kernel;
 mod lab;
@@ -9,6 +10,7 @@ mod origin;
 mod predict;
 mod publish;
 mod replica;
+mod top;
 mod web;
 
 use std::process::ExitCode;
@@ -22,6 +24,8 @@ Examples:
       run a backup in the background, as yourself
   sudo lull exec --pid 1234
       move a running process into the background
+  sudo lull top
+      watch the background connections of this machine
   sudo lull doctor
       check whether this machine can run programs in the background
   lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:80
@@ -43,6 +47,7 @@ struct Cli {
 enum Command {
     Doctor(doctor::Args),
     Exec(exec::Args),
+    Exporter(exporter::Args),
     Jobs(jobs::Args),
     Kernel(kernel::Args),
     Lab(lab::Args),
@@ -58,6 +63,7 @@ enum Command {
     Replica(replica::Command),
     Rollback(publish::RollbackArgs),
     Status(publish::StatusArgs),
+    Top(top::Args),
     // It holds far more options than the others.
     Web(Box<web::Args>),
 }
@@ -82,6 +88,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Doctor(args) => doctor::run(&args),
         Command::Exec(args) => exec::run(args),
+        Command::Exporter(args) => exporter::run(&args),
         Command::Jobs(args) => jobs::run(args),
         Command::Kernel(args) => kernel::run(args),
         Command::Lab(args) => return lab::forward(args.arguments),
@@ -91,6 +98,7 @@ fn main() -> ExitCode {
         Command::Replica(command) => replica::run(command),
         Command::Rollback(args) => publish::rollback(args),
         Command::Status(args) => publish::status(args),
+        Command::Top(args) => top::run(args),
         Command::Web(args) => web::run(*args),
     };
     result.unwrap_or_else(|error| {

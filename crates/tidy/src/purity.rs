@@ -9,28 +9,31 @@ use crate::{Finding, Tree};
 const PURE: &[&str] = &["cc", "sim", "speculate"];
 
 /// Crates of which some files or folders are pure: the rest gives them time and does what they say.
-const PURE_PARTS: &[(&str, &[&str])] = &[(
-    "replicate",
-    &[
-        "checker/",
-        "evaluate/",
-        "faults.rs",
-        "fuse/abi.rs",
-        "fuse/nodes.rs",
-        "merkle.rs",
-        "message.rs",
-        "origin/",
-        "path.rs",
-        "replica/",
-        "shelf.rs",
-        "simulate/",
-        "time.rs",
-        "token.rs",
-        "types.rs",
-        "watch/plan.rs",
-        "wire/",
-    ],
-)];
+const PURE_PARTS: &[(&str, &[&str])] = &[
+    ("monitor", &["draw.rs", "model.rs", "model/", "text.rs"]),
+    (
+        "replicate",
+        &[
+            "checker/",
+            "evaluate/",
+            "faults.rs",
+            "fuse/abi.rs",
+            "fuse/nodes.rs",
+            "merkle.rs",
+            "message.rs",
+            "origin/",
+            "path.rs",
+            "replica/",
+            "shelf.rs",
+            "simulate/",
+            "time.rs",
+            "token.rs",
+            "types.rs",
+            "watch/plan.rs",
+            "wire/",
+        ],
+    ),
+];
 
 /// Modules that no path may lead into.
 const MODULES: &[&str] = &["std::env", "std::fs", "std::net", "std::process", "std::thread"];

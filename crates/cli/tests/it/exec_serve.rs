@@ -8,14 +8,14 @@ use crate::support::{Kept, LULL, Said, cgroups, eventually, finish, lull, runs, 
 use lull_testing::{PublicCopy, needs};
 
 /// A server for the group nogroup, in a folder that everybody may read.
-struct Server {
+pub(crate) struct Server {
     folder: tempfile::TempDir,
     kept: Kept,
     public: PublicCopy,
 }
 
 impl Server {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let socket = folder.path().join("socket");
@@ -33,7 +33,7 @@ impl Server {
     }
 
     /// A shell script of the user nobody in a group, with `$LULL`.
-    fn shell(&self, group: &str, script: &str) -> Command {
+    pub(crate) fn shell(&self, group: &str, script: &str) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", &format!("--regid={group}"), "--clear-groups"]);
         command.args(["--inh-caps=-all", "--bounding-set=-all", "sh", "-c", script]);
