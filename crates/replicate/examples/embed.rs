@@ -1,5 +1,5 @@
-//! An origin and a replica within a program of your own: `cargo run -p lull-replicate --features daemon --example
-//! embed`. Two files are written as one transaction; the replica shows both or none of them.
+//! An origin and a replica within a program of your own: `cargo run -p lull-replicate --example embed`.
+//! Two files are written as one transaction; the replica shows both or none of them.
 
 use std::error::Error;
 use std::path::Path as FilePath;

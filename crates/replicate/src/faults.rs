@@ -1,17 +1,9 @@
-//! Bugs to be sown, so that the checker and the simulation can show that they find them.
+//! Seeded bugs: the checker and the simulation must find each of them.
 //!
-//! Without the feature `simulate` there are none: [`Faults::has`] is `false` at compile time.
+//! Only `Origin::with_fault` and `Replica::with_fault` set one. The daemons never call them.
 
 /// A bug that breaks a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(
-    not(feature = "simulate"),
-    allow(
-        dead_code,
-        unreachable_pub,
-        reason = "named by the state machines; what asks for one is compiled away"
-    )
-)]
 pub enum Fault {
     /// A body becomes visible before the invalidations of earlier commits.
     BodyBeforeInvalidations,
@@ -31,7 +23,6 @@ pub enum Fault {
     HalfATransaction,
 }
 
-#[cfg(feature = "simulate")]
 impl Fault {
     /// All of them.
     pub const ALL: [Fault; 7] = [
@@ -45,26 +36,16 @@ impl Fault {
     ];
 }
 
-/// Which bugs a state machine has.
+/// Which seeded bug a state machine has, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Faults {
-    #[cfg(feature = "simulate")]
-    sown: Option<Fault>,
-}
+pub(crate) struct Faults(Option<Fault>);
 
 impl Faults {
-    #[cfg(feature = "simulate")]
-    pub(crate) const fn sown(fault: Option<Fault>) -> Self {
-        Faults { sown: fault }
+    pub(crate) const fn seeded(fault: Option<Fault>) -> Self {
+        Faults(fault)
     }
 
-    #[cfg(feature = "simulate")]
     pub(crate) fn has(self, fault: Fault) -> bool {
-        self.sown == Some(fault)
-    }
-
-    #[cfg(not(feature = "simulate"))]
-    pub(crate) const fn has(self, _: Fault) -> bool {
-        false
+        self.0 == Some(fault)
     }
 }

@@ -19,10 +19,8 @@ use crate::daemon::{
     Clock, DaemonError, OriginDaemon, OriginEvent, OriginOptions, ReplicaDaemon, ReplicaEvent,
     ReplicaOptions,
 };
-#[cfg(feature = "fuse")]
 use crate::fuse::{Ended, MountError, Mounted};
 use crate::http::{Blocked, OriginFace, ReplicaFace, Serving};
-#[cfg(feature = "watch")]
 use crate::watch::{WatchError, WatchEvent, WatchOptions, Watched};
 use crate::ways;
 
@@ -40,7 +38,6 @@ pub enum Told {
     /// They are not any more, because somebody has unmounted them.
     Unmounted(PathBuf),
     /// Something of the folder that it watches.
-    #[cfg(feature = "watch")]
     Watch(WatchEvent),
     /// Something of the origin.
     Origin(OriginEvent),
@@ -61,7 +58,6 @@ impl Told {
             Told::Metrics(_) => "metrics",
             Told::Mounted(_) => "mounted",
             Told::Unmounted(_) => "unmounted",
-            #[cfg(feature = "watch")]
             Told::Watch(event) => match event {
                 WatchEvent::Watching(_) => "watching",
                 WatchEvent::Skipped { .. } => "skipped",
@@ -119,7 +115,6 @@ impl fmt::Display for Told {
                 "somebody has unmounted {}: start again to have the files there",
                 folder.display()
             ),
-            #[cfg(feature = "watch")]
             Told::Watch(event) => event.fmt(f),
             Told::Origin(event) => event.fmt(f),
             Told::Replica(event) => event.fmt(f),
@@ -147,19 +142,15 @@ pub enum ServiceError {
     #[error("cannot make a socket in the folder")]
     Socket(#[source] io::Error),
     /// The files cannot be mounted.
-    #[cfg(feature = "fuse")]
     #[error(transparent)]
     Mount(#[from] MountError),
     /// They cannot be shown any more.
-    #[cfg(feature = "fuse")]
     #[error("the mount has failed, so the replica has ended: start it again")]
     MountFailed(#[source] io::Error),
     /// They cannot be unmounted.
-    #[cfg(feature = "fuse")]
     #[error("cannot unmount the files: umount them by hand")]
     Unmount(#[source] io::Error),
     /// The folder cannot be watched.
-    #[cfg(feature = "watch")]
     #[error(transparent)]
     Watch(#[from] WatchError),
     /// The system gives no threads or signals.
@@ -177,10 +168,8 @@ pub struct OriginService {
     /// Where it takes `PUT` and `DELETE`, and the token for that.
     pub http: Option<(String, String)>,
     /// The folder whose files it publishes as they are written.
-    #[cfg(feature = "watch")]
     pub watch: Option<PathBuf>,
     /// How that is watched.
-    #[cfg(feature = "watch")]
     pub watch_options: WatchOptions,
 }
 
@@ -196,7 +185,6 @@ pub struct ReplicaService {
     /// Where it shows how it is; none: there as well.
     pub metrics: Option<String>,
     /// The folder in which its files are shown.
-    #[cfg(feature = "fuse")]
     pub mount: Option<PathBuf>,
     /// What happens to reads that cannot be answered.
     pub blocked: Blocked,
@@ -267,9 +255,7 @@ impl Daemon for ReplicaDaemon {
 /// What is to be closed before the daemon ends.
 enum Face {
     Http(Serving),
-    #[cfg(feature = "fuse")]
     Mount(Mounted),
-    #[cfg(feature = "watch")]
     Watch(Watched),
 }
 
@@ -277,9 +263,7 @@ impl Face {
     async fn close(self) -> Result<(), ServiceError> {
         match self {
             Face::Http(serving) => serving.close().await,
-            #[cfg(feature = "fuse")]
             Face::Mount(mounted) => mounted.close().await.map_err(ServiceError::Unmount)?,
-            #[cfg(feature = "watch")]
             Face::Watch(watched) => watched.close().await,
         }
         Ok(())
@@ -341,7 +325,6 @@ pub fn run_origin(
         let signals = Signals::take()?;
         let OriginService { daemon, clock, http, .. } = service;
         let folder = daemon.folder.clone();
-        #[cfg(feature = "watch")]
         if let Some(watched) = &service.watch {
             // Before anything begins that would tell of itself.
             Watched::check(watched, &folder)?;
@@ -361,7 +344,6 @@ pub fn run_origin(
             faces.push(Face::Http(face));
             tell(Told::Http(address));
         }
-        #[cfg(feature = "watch")]
         if let Some(watched) = &service.watch {
             let telling = Arc::clone(&tell);
             let telling = move |event| telling(Told::Watch(event));
@@ -384,7 +366,6 @@ pub fn run_replica(
     let tell = Arc::new(tell);
     finished(async {
         let signals = Signals::take()?;
-        #[cfg(feature = "fuse")]
         if let Some(folder) = &service.mount {
             // Before anything begins that would tell of itself.
             Mounted::check(folder)?;
@@ -397,7 +378,6 @@ pub fn run_replica(
         let local = ReplicaFace::open_local(&folder, daemon.handle(), blocked.clone());
         let mut faces = vec![Face::Http(local.map_err(ServiceError::Socket)?)];
         let (failing, mut failures) = unbounded_channel();
-        #[cfg(feature = "fuse")]
         if let Some(folder) = service.mount {
             let (telling, place, failing) = (Arc::clone(&tell), folder.clone(), failing.clone());
             let gone = move |ended| match ended {
@@ -445,7 +425,7 @@ fn finished(run: impl Future<Output = Result<(), ServiceError>>) -> Result<(), S
     ended
 }
 
-#[cfg(all(test, feature = "fuse"))]
+#[cfg(test)]
 mod tests {
     use std::sync::Mutex;
 

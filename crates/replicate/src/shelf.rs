@@ -267,7 +267,6 @@ impl<P> Shelf<P> {
     }
 
     /// Refers to a body for somebody who reads it, if it is there.
-    #[cfg(feature = "daemon")]
     pub(crate) fn pin(&mut self, digest: &Digest) -> Option<Pin> {
         if !self.is_stored(digest) {
             return None;
@@ -280,7 +279,6 @@ impl<P> Shelf<P> {
     }
 
     /// Who has read it needs it no longer. If the body was lost meanwhile that reference is none any more.
-    #[cfg(feature = "daemon")]
     pub(crate) fn unpin(&mut self, pin: Pin) {
         if self.pins.remove(&pin) {
             self.release(&pin.0);

@@ -85,16 +85,8 @@ pub(crate) fn link(path: &FilePath) -> io::Result<Option<(Vec<u8>, Content)>> {
 pub(crate) struct Snapshot {
     pub(crate) size: u64,
     pub(crate) metadata: Metadata,
-    #[cfg_attr(
-        not(feature = "watch"),
-        expect(dead_code, reason = "only a watched folder compares")
-    )]
     pub(crate) fingerprint: Fingerprint,
     /// How many names it has.
-    #[cfg_attr(
-        not(feature = "watch"),
-        expect(dead_code, reason = "only a watched folder compares")
-    )]
     pub(crate) names: u64,
 }
 

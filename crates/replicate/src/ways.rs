@@ -3,7 +3,6 @@
 use std::io::{self, ErrorKind};
 
 /// For a file or a folder that cannot be used.
-#[cfg(any(feature = "identity", feature = "store"))]
 pub(crate) fn of_file(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => {
@@ -15,7 +14,6 @@ pub(crate) fn of_file(error: &io::Error) -> &'static str {
 }
 
 /// For an address that cannot be listened on.
-#[cfg(feature = "daemon")]
 pub(crate) fn of_address(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::AddrInUse => ": another program listens there, end it or name another port",
@@ -27,7 +25,7 @@ pub(crate) fn of_address(error: &io::Error) -> &'static str {
     }
 }
 
-#[cfg(all(test, feature = "daemon"))]
+#[cfg(test)]
 mod tests {
     use crate::daemon::DaemonError;
     use crate::identity::IdentityError;

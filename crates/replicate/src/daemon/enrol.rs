@@ -48,7 +48,6 @@ pub async fn join(
 }
 
 /// Uses a ticket up: the identity is in `folder` then, and no store.
-#[cfg(feature = "speed")]
 pub(crate) async fn enrol(
     folder: &FilePath,
     ticket: Ticket,

@@ -40,7 +40,6 @@ use tokio::task::spawn_blocking;
 pub use clock::{BentClock, Clock, MachineClock};
 pub use enrol::join;
 pub use link::LinkError;
-#[cfg(any(feature = "http", feature = "watch"))]
 pub(crate) use origin::HeldBodies;
 pub use origin::{
     HeldBody, OriginDaemon, OriginEvent, OriginHandle, OriginOptions, OriginStatus, PeerStatus,
@@ -51,16 +50,11 @@ pub use replica::{
     ReplicaOptions, ReplicaStatus,
 };
 
-#[cfg(feature = "http")]
 pub(crate) use observed::{Observed, Way};
-#[cfg(feature = "fuse")]
 pub(crate) use replica::Tries;
 
-#[cfg(feature = "speed")]
 pub(crate) use clock::today;
-#[cfg(feature = "speed")]
 pub(crate) use enrol::{dial, enrol};
-#[cfg(feature = "speed")]
 pub(crate) use link::{Incoming, Outgoing};
 
 use crate::identity::{IdentityError, OtherOrigin, RotationError};

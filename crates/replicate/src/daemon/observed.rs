@@ -32,7 +32,7 @@ impl<S, F: FnMut(&S, Way)> Observed<S, F> {
         (self.tell)(&self.stream, way);
     }
 
-    #[cfg(all(test, feature = "http"))]
+    #[cfg(test)]
     pub(crate) fn stream(&self) -> &S {
         &self.stream
     }

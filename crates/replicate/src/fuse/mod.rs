@@ -43,7 +43,6 @@ use files::Files;
 use point::Point;
 
 pub use point::MountError;
-#[cfg(feature = "speed")]
 pub(crate) use point::mounted_at;
 
 /// Threads that take requests, at most: what takes long is done by others.

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::transaction::Appending;
 use super::{Event, Origin, Refused};
 use crate::path::Path;
-#[cfg(feature = "daemon")]
 use crate::shelf::Pin;
 use crate::time::Reading;
 use crate::types::{Digest, DiskFull, Payload};
@@ -92,13 +91,11 @@ impl<P: Clone> Origin<P> {
     }
 
     /// Keeps a body for somebody who looks at it; none if it is not there.
-    #[cfg(feature = "daemon")]
     pub(crate) fn pin(&mut self, digest: &Digest) -> Option<Pin> {
         self.shelf.pin(digest)
     }
 
     /// Nobody looks at it by that any more.
-    #[cfg(feature = "daemon")]
     pub(crate) fn unpin(&mut self, pin: Pin) {
         self.shelf.unpin(pin);
     }
@@ -145,7 +142,6 @@ impl<P: Clone> Origin<P> {
     }
 
     /// Whether a body that the state or the log speaks of is not in the store.
-    #[cfg(feature = "daemon")]
     pub(crate) fn is_lost(&self, digest: &Digest) -> bool {
         self.shelf.is_lost(digest)
     }

@@ -5,11 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::transaction::Refused;
 use crate::path::Path;
-#[cfg(feature = "watch")]
 use crate::types::Content;
 
 /// Something that is not to be put, because it would differ from something else only in case.
-#[cfg(feature = "watch")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CaseClash {
     /// What was to be put.
@@ -18,7 +16,6 @@ pub(crate) struct CaseClash {
     pub(crate) other: Path,
 }
 
-#[cfg(feature = "watch")]
 impl CaseClash {
     /// The files or folders that differ only in case: that of [`path`](CaseClash::path) and the other one.
     pub(crate) fn names(&self) -> (Path, Path) {
@@ -99,7 +96,6 @@ impl ByCase {
 
     /// What of `changes` would be refused beside the objects that are there, of which `found` tells whether they are
     /// folders. Of two that clash with each other the first one would not.
-    #[cfg(feature = "watch")]
     pub(super) fn clashes(
         &self,
         changes: &BTreeMap<Path, Option<Content>>,

@@ -32,14 +32,12 @@ use crate::message::{Frame, PROTOCOL, Refusal, Session, Start, ToOrigin, ToRepli
 use crate::path::Path;
 use crate::shelf::Shelf;
 use crate::time::{LocalTime, Reading, SlewedClock};
-#[cfg(feature = "watch")]
 use crate::types::Content;
 use crate::types::{Digest, Position, ReplicaId, Sequence, Version};
 
 pub use bodies::HoldId;
 use bodies::Holds;
 use case::ByCase;
-#[cfg(feature = "watch")]
 pub(crate) use case::CaseClash;
 pub use condition::{Condition, Named};
 use history::History;
@@ -173,9 +171,8 @@ impl<P: Clone> Origin<P> {
     }
 
     /// Sows a bug.
-    #[cfg(feature = "simulate")]
     pub fn sow(&mut self, fault: Option<Fault>) {
-        self.faults = Faults::sown(fault);
+        self.faults = Faults::seeded(fault);
     }
 
     /// The state on stable storage.
@@ -200,7 +197,6 @@ impl<P: Clone> Origin<P> {
     }
 
     /// What of these changes would be refused because of paths that differ only in case.
-    #[cfg(feature = "watch")]
     pub(crate) fn case_clashes(&self, changes: &BTreeMap<Path, Option<Content>>) -> Vec<CaseClash> {
         let found = |path: &Path| {
             let version = self.image.objects.get(path);

@@ -343,13 +343,11 @@ impl<P: Clone> Replica<P> {
     }
 
     /// Sows a bug.
-    #[cfg(feature = "simulate")]
     pub fn sow(&mut self, fault: Option<crate::Fault>) {
-        self.faults = Faults::sown(fault);
+        self.faults = Faults::seeded(fault);
     }
 
     /// The lease of an earlier life goes on: a part of the bug of restarts that go back.
-    #[cfg(feature = "simulate")]
     pub(crate) fn keep_lease(&mut self, before: &Self) {
         self.lease = before.lease.clone();
     }

@@ -309,14 +309,12 @@ impl<P: Clone> Replica<P> {
     }
 
     /// Whether anything is known that reads can be answered by.
-    #[cfg(feature = "daemon")]
     pub(crate) fn has_lease(&self) -> bool {
         self.lease.covered().is_some()
     }
 
     /// Somebody has asked whether what he has of an object is still current, and it is: that is a read of
     /// it, though of no body.
-    #[cfg(feature = "daemon")]
     pub(crate) fn count_read(&mut self, path: &Path) {
         if self.object(path).is_some() {
             *self.reads.entry(path.clone()).or_default() += 1;

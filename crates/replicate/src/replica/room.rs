@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::{Object, Replica, Step};
 use crate::path::Path;
-#[cfg(feature = "daemon")]
 use crate::shelf::Pin;
 use crate::shelf::Shelf;
 use crate::types::{Content, Digest};
@@ -76,13 +75,11 @@ impl<P: Clone> Replica<P> {
     }
 
     /// Keeps a body for somebody who reads it; none if it is not here. It counts for the quota.
-    #[cfg(feature = "daemon")]
     pub(crate) fn pin(&mut self, digest: &Digest) -> Option<Pin> {
         self.shelf.pin(digest)
     }
 
     /// Nobody reads it by that any more.
-    #[cfg(feature = "daemon")]
     pub(crate) fn unpin(&mut self, pin: Pin) {
         self.shelf.unpin(pin);
     }

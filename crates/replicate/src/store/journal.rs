@@ -180,7 +180,6 @@ impl<S: State> Store<S> {
         Ok(opened)
     }
 
-    #[cfg(any(test, feature = "simulate"))]
     pub(crate) fn open_with(
         open: Opener,
         bodies: Bodies,

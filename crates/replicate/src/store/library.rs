@@ -148,7 +148,6 @@ impl core::fmt::Debug for Library {
 impl Library {
     /// Closes the database for all who read it, so that it can be opened again. To be called when the
     /// store is not written any more.
-    #[cfg(feature = "daemon")]
     pub(crate) fn close(&self) {
         *self.0.database.write().unwrap_or_else(PoisonError::into_inner) = None;
     }

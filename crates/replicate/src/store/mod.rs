@@ -22,7 +22,6 @@
 //! What is read is compared with its hash each time: a body that is missing or has gone bad is none.
 
 mod bodies;
-#[cfg(any(test, feature = "simulate"))]
 pub(crate) mod faulty;
 mod journal;
 mod library;
@@ -43,14 +42,11 @@ use crate::shelf::BodyEffect;
 use crate::types::{Digest, DiskFull, Payload};
 use crate::ways;
 
-#[cfg(feature = "simulate")]
 pub(crate) use bodies::name_of;
 pub use bodies::{Bodies, Body, Staged, Stager};
-#[cfg(feature = "simulate")]
 pub(crate) use journal::sealed::Tables;
 pub use journal::{Opened, State, Store};
 pub use library::Library;
-#[cfg(feature = "simulate")]
 pub(crate) use library::Opener;
 pub use origin::OriginState;
 pub use replica::ReplicaState;

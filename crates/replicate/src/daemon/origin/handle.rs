@@ -1,8 +1,6 @@
 //! What writes to an origin, and asks it.
 
-#[cfg(feature = "watch")]
 use ::core::ops::Bound;
-#[cfg(feature = "watch")]
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +12,16 @@ use super::core::{Core, Wanted};
 use super::{HeldBody, Shared, WriteError, lock};
 use crate::daemon::DaemonError;
 use crate::identity::{IdentityError, Ticket};
-#[cfg(feature = "watch")]
 use crate::origin::CaseClash;
 use crate::origin::{Condition, Transaction};
 use crate::path::{Path, prefix_of};
 use crate::store::{Bodies, Body, StoreError};
 use crate::time::WallTime;
 use crate::token::Keyring;
-#[cfg(feature = "watch")]
 use crate::types::Content;
-#[cfg(feature = "watch")]
 use crate::types::{Digest, Version};
 use crate::types::{Metadata, Payload, ReplicaId, Sequence};
 
-#[cfg(feature = "watch")]
 fn lost<'a>(core: &Core, versions: impl Iterator<Item = &'a Version>) -> BTreeSet<Digest> {
     let digests = versions.map(|version| version.content.digest);
     digests.filter(|digest| core.machine.is_lost(digest)).collect()
@@ -61,7 +55,6 @@ impl OriginHandle {
     }
 
     /// A body found no room on the disk while it came, so nothing was asked for it yet.
-    #[cfg(any(feature = "http", feature = "watch"))]
     pub(crate) fn disk_full(&self) {
         self.0.try_with(|core, now| core.disk_full(now.local));
     }
@@ -132,7 +125,6 @@ impl OriginHandle {
 
     /// The objects at these names, and below those of which that is said; the empty one is the root. And which of
     /// their bodies are lost.
-    #[cfg(feature = "watch")]
     pub(crate) fn objects_at<'a>(
         &self,
         names: impl Iterator<Item = (&'a [u8], bool)>,
@@ -155,7 +147,6 @@ impl OriginHandle {
     }
 
     /// The objects after this one, and no more than so many.
-    #[cfg(feature = "watch")]
     pub(crate) fn objects_after(
         &self,
         after: Option<&Path>,
@@ -170,13 +161,11 @@ impl OriginHandle {
 
     /// What of these changes would be refused because of paths that differ only in case, if nothing else
     /// were written before them.
-    #[cfg(feature = "watch")]
     pub(crate) fn case_clashes(&self, changes: &BTreeMap<Path, Option<Content>>) -> Vec<CaseClash> {
         self.0.with(|core, _| core.machine.case_clashes(changes))
     }
 
     /// Whether a body is in the store, so that a write may name it.
-    #[cfg(feature = "watch")]
     pub(crate) fn has_body(&self, digest: &Digest) -> bool {
         self.0.with(|core, _| core.machine.has_body(digest))
     }

@@ -1,14 +1,11 @@
 //! Bodies that are in the store before the transaction that names them.
 
-#[cfg(any(feature = "http", feature = "watch"))]
 use std::collections::VecDeque;
 
 use super::core::Held;
 use super::{OriginHandle, WriteError};
 use crate::origin::{HoldId, Refused};
-#[cfg(any(feature = "http", feature = "watch"))]
 use crate::store::Body;
-#[cfg(any(feature = "http", feature = "watch"))]
 use crate::types::Payload;
 
 /// A body that is kept for a transaction to come. Dropped, it is kept no longer than others need it.
@@ -41,14 +38,11 @@ impl Drop for HeldBody {
 }
 
 /// Bytes of bodies that are on their way to the disk at a time, at most.
-#[cfg(any(feature = "http", feature = "watch"))]
 const MOST_COMING_BYTES: u64 = 16 << 20;
 /// And so many of them: each has a name, and waits for an answer of the store.
-#[cfg(any(feature = "http", feature = "watch"))]
 const MOST_COMING: usize = 4_096;
 
 /// Bodies that are kept for one transaction to come.
-#[cfg(any(feature = "http", feature = "watch"))]
 #[derive(Debug)]
 pub(crate) struct HeldBodies {
     origin: OriginHandle,
@@ -58,7 +52,6 @@ pub(crate) struct HeldBodies {
     bytes_coming: u64,
 }
 
-#[cfg(any(feature = "http", feature = "watch"))]
 impl HeldBodies {
     pub(crate) fn new(origin: OriginHandle) -> Self {
         HeldBodies { origin, stored: Vec::new(), coming: VecDeque::new(), bytes_coming: 0 }
@@ -95,7 +88,6 @@ impl HeldBodies {
     }
 
     /// As what is kept until it is dropped.
-    #[cfg(feature = "http")]
     pub(crate) fn into_stored(self) -> Vec<HeldBody> {
         self.stored
     }

@@ -36,7 +36,6 @@ use crate::types::{ReplicaId, Sequence};
 
 use self::core::Core;
 pub use self::handle::OriginHandle;
-#[cfg(any(feature = "http", feature = "watch"))]
 pub(crate) use self::held::HeldBodies;
 pub use self::held::HeldBody;
 pub use self::status::{OriginStatus, PeerStatus};

@@ -34,7 +34,6 @@ use crate::types::{ReplicaId, Sequence};
 
 pub use self::reads::{Found, Pending, ReadError};
 pub use self::status::{OutageStatus, ReplicaStatus};
-#[cfg(feature = "fuse")]
 pub(crate) use self::tries::Tries;
 
 /// What a replica daemon is told once.
@@ -487,7 +486,6 @@ impl ReplicaHandle {
     }
 
     /// What its clocks show.
-    #[cfg(any(feature = "fuse", feature = "http"))]
     pub(crate) fn now(&self) -> Reading {
         self.0.clock.read()
     }

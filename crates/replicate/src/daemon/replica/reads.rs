@@ -177,7 +177,6 @@ enum Opened {
 
 impl Found {
     /// All of it, if it is in memory.
-    #[cfg(feature = "fuse")]
     pub(crate) fn whole(&self) -> Option<&Buffer> {
         match &self.body {
             Opened::Whole(bytes) => Some(bytes),
@@ -186,7 +185,6 @@ impl Found {
     }
 
     /// From now on its body may go like any other.
-    #[cfg(any(feature = "fuse", feature = "http"))]
     pub(crate) fn let_go(&mut self) {
         self.pinned = None;
     }
@@ -285,7 +283,6 @@ impl ReplicaHandle {
     }
 
     /// What a read of a name has said is as good as the body to who has that: so it counts as a read of it.
-    #[cfg(feature = "http")]
     pub(crate) fn count_read(&self, path: &Path) {
         self.0.with(|core, _| core.machine.count_read(path));
     }
@@ -329,7 +326,6 @@ impl ReplicaHandle {
     /// `forget` is called before any read is answered from another state, and as soon as an answer may not be used
     /// any longer without asking again: see [`Answer::holds_for`]. It is called under the replica's lock, so it
     /// must neither wait nor read. If it gives false it is not called any more.
-    #[cfg(feature = "fuse")]
     pub(crate) fn remember(&self, forget: impl Fn() -> bool + Send + 'static) {
         self.0.with(|core, _| core.remember.push(Box::new(forget)));
     }
