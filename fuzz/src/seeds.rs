@@ -4,17 +4,17 @@ use std::fs;
 use std::path::Path as FilePath;
 
 use lull_cc::{Bytes, Timestamp};
-use lull_replicate::message::{
+use lull_replication::message::{
     Ask, BodyHeader, Channel, Enrol, Enrolled, Frame, FromAuthority, NotEnrolled, PROTOCOL,
     Refusal, Report, Session, Start, ToAuthority, ToOrigin, ToReplica, Tree,
 };
-use lull_replicate::path::Path;
-use lull_replicate::time::{LocalTime, WallTime};
-use lull_replicate::types::{
+use lull_replication::path::Path;
+use lull_replication::time::{LocalTime, WallTime};
+use lull_replication::types::{
     Change, Content, Digest, Incarnation, Kind, Metadata, Mode, Position, ReplicaId, Sequence,
     Version,
 };
-use lull_replicate::wire::{Attach, BodyPart, Message, Outline, PIECE, Preface, encode};
+use lull_replication::wire::{Attach, BodyPart, Message, Outline, PIECE, Preface, encode};
 use lull_speculate::log::Entry;
 use lull_speculate::model::Model;
 use lull_speculate::observe::Limits;

@@ -1,10 +1,10 @@
 //! The protocol of origin and replicas.
 
-use lull_replicate::lane::Lane;
-use lull_replicate::message::{
+use lull_replication::lane::Lane;
+use lull_replication::message::{
     BodyHeader, Channel, Frame, FromAuthority, ToAuthority, ToOrigin, ToReplica,
 };
-use lull_replicate::wire::{
+use lull_replication::wire::{
     Assembly, Attach, BodyPart, Delivery, Frames, Message, PREFACE, Preface, encode,
 };
 

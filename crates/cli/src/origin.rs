@@ -10,9 +10,9 @@ use anyhow::Context;
 use lull_cc::Bytes;
 use lull_replicate::daemon::{BentClock, Clock, MachineClock, OriginOptions, create_origin};
 use lull_replicate::http::client::Client;
-use lull_replicate::origin::{CaseClashes, Config, Strategy};
 use lull_replicate::service::{OriginService, Told, run_origin, runtime};
 use lull_replicate::watch::WatchOptions;
+use lull_replication::origin::{CaseClashes, Config, Strategy};
 use lull_transport::{Dscp, Options};
 use serde_json::json;
 

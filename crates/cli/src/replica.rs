@@ -12,9 +12,9 @@ use lull_cc::Bytes;
 use lull_replicate::daemon::{Clock, MachineClock, ReplicaOptions, join};
 use lull_replicate::http::Blocked;
 use lull_replicate::identity::Ticket;
-use lull_replicate::origin::Strategy;
-use lull_replicate::replica::{Config, Order, Staleness};
 use lull_replicate::service::{ReplicaService, run_replica, runtime};
+use lull_replication::origin::Strategy;
+use lull_replication::replica::{Config, Order, Staleness};
 
 use crate::origin::{clock, teller};
 use crate::publish::progress::ReplicaBar;

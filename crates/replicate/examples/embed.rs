@@ -6,13 +6,13 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lull_replicate::Path;
 use lull_replicate::daemon::{
     Clock, MachineClock, OriginDaemon, OriginOptions, ReplicaDaemon, ReplicaHandle, ReplicaOptions,
     create_origin, join,
 };
-use lull_replicate::origin::{Put, Transaction};
-use lull_replicate::types::{Metadata, Sequence};
+use lull_replication::Path;
+use lull_replication::origin::{Put, Transaction};
+use lull_replication::types::{Metadata, Sequence};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -8,10 +8,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path as FilePath;
 
 use lull_cc::Bytes;
+use lull_replication::time::WallTime;
+use lull_replication::types::{Content, Digest, Kind, Metadata, Mode};
 use nix::fcntl::OFlag;
-
-use crate::time::WallTime;
-use crate::types::{Content, Digest, Kind, Metadata, Mode};
 
 /// What is read at a time.
 const CHUNK: usize = 64 * 1024;

@@ -3,13 +3,13 @@
 use crate::manifest::{self, Kind};
 use crate::{Finding, Tree};
 
-/// `cli → web, replicate, lab, load, monitor → emulator → transport, kernel, sim, speculate → cc`: a crate imports only crates
-/// of the lines below its own. `lab` and `load` run `web` and `replicate` as processes, as a user would.
+/// A crate imports only crates of the lines below its own. `lab` and `load` run `web` and `replicate` as processes,
+/// as a user would.
 const ARROW: &[&[&str]] = &[
     &["cli"],
     &["web", "replicate", "lab", "load", "monitor"],
     &["emulator"],
-    &["transport", "kernel", "sim", "speculate"],
+    &["transport", "kernel", "replication", "sim", "speculate"],
     &["cc"],
 ];
 

@@ -6,33 +6,18 @@ use crate::rust::Source;
 use crate::{Finding, Tree};
 
 /// Crates that are pure as a whole.
-const PURE: &[&str] = &["cc", "sim", "speculate"];
+const PURE: &[&str] = &["cc", "replication", "sim", "speculate"];
 
 /// Crates of which some files or folders are pure: the rest gives them time and does what they say.
 const PURE_PARTS: &[(&str, &[&str])] = &[
     ("monitor", &["draw.rs", "model.rs", "model/", "text.rs"]),
-    (
-        "replicate",
-        &[
-            "checker/",
-            "evaluate/",
-            "faults.rs",
-            "fuse/abi.rs",
-            "fuse/nodes.rs",
-            "merkle.rs",
-            "message.rs",
-            "origin/",
-            "path.rs",
-            "replica/",
-            "shelf.rs",
-            "simulate/",
-            "time.rs",
-            "token.rs",
-            "types.rs",
-            "watch/plan.rs",
-            "wire/",
-        ],
-    ),
+    ("replicate", &[
+        "evaluate/",
+        "fuse/abi.rs",
+        "fuse/nodes.rs",
+        "simulate/",
+        "watch/plan.rs",
+    ]),
 ];
 
 /// Modules that no path may lead into.
@@ -200,13 +185,13 @@ mod tests {
         let text = "use std::net::TcpStream;";
         let tree = made_up(&[
             ("crates/replicate/Cargo.toml", "[package]\nname = 'lull-replicate'\n"),
-            ("crates/replicate/src/origin/mod.rs", text),
-            ("crates/replicate/src/time.rs", text),
+            ("crates/replicate/src/fuse/nodes.rs", text),
+            ("crates/replicate/src/watch/plan.rs", text),
             ("crates/replicate/src/daemon.rs", text),
         ]);
         let found = pure_crates(&tree);
         let paths: Vec<_> = found.iter().map(|finding| finding.path.as_str()).collect();
-        assert_eq!(paths, ["crates/replicate/src/origin/mod.rs", "crates/replicate/src/time.rs"]);
+        assert_eq!(paths, ["crates/replicate/src/fuse/nodes.rs", "crates/replicate/src/watch/plan.rs"]);
     }
 
     #[test]

@@ -9,11 +9,10 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use lull_replication::time::{LocalTime, Reading, WallTime};
 use nix::time::{ClockId, clock_gettime};
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
-
-use crate::time::{LocalTime, Reading, WallTime};
 
 /// Where a daemon has its time from.
 pub trait Clock: fmt::Debug + Send + Sync {

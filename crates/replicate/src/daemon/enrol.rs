@@ -4,6 +4,8 @@ use std::io;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
+use lull_replication::message::{Channel, Enrolled, Frame, FromAuthority, Session, ToAuthority};
+use lull_replication::types::ReplicaId;
 use rustls::pki_types::ServerName;
 use rustls::{CertificateError, ClientConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -15,9 +17,7 @@ use super::clock::today;
 use super::link::{Incoming, Outgoing, ask, prepare, soon};
 use super::{Clock, DaemonError, LinkError};
 use crate::identity::{IdentityError, Joining, OtherOrigin, ReplicaIdentity, Ticket};
-use crate::message::{Channel, Enrolled, Frame, FromAuthority, Session, ToAuthority};
 use crate::store::{ReplicaState, Settings, Store, StoreError};
-use crate::types::ReplicaId;
 
 /// Becomes the replica of a ticket: its identity and a store are in `folder` then. If a replica of the same
 /// origin was there, its identity counts no more, and what it had need not be transferred again.

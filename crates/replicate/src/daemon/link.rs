@@ -3,6 +3,8 @@
 use core::time::Duration;
 use std::io;
 
+use lull_replication::message::{Channel, Frame};
+use lull_replication::wire::{Frames, Message, PREFACE, Preface, Unexpected, WireError, encode};
 use socket2::SockRef;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -10,9 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::identity::{IdentityError, NotAdmitted};
-use crate::message::{Channel, Frame};
 use crate::store::StoreError;
-use crate::wire::{Frames, Message, PREFACE, Preface, Unexpected, WireError, encode};
 
 /// What the other side may take for a handshake, a preface or a first message.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

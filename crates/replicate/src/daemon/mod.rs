@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::thread::panicking;
 use std::time::Duration;
 
+use lull_replication::message::NotEnrolled;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -58,7 +59,6 @@ pub(crate) use enrol::{dial, enrol};
 pub(crate) use link::{Incoming, Outgoing};
 
 use crate::identity::{IdentityError, OtherOrigin, RotationError};
-use crate::message::NotEnrolled;
 use crate::store::{Done, Library, State, Store, StoreError, Worker};
 use crate::ways;
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 #[cfg(test)]
 use lull_cc::Bytes;
+use lull_replication::lane::{Lane, Lanes};
+use lull_replication::types::{Content, Digest};
+use lull_replication::wire::{Outline, PIECE};
 use tokio::sync::{Semaphore, watch};
 
 use super::look;
-use crate::lane::{Lane, Lanes};
 use crate::store::{Library, StoreError};
-use crate::types::{Content, Digest};
-use crate::wire::{Outline, PIECE};
 
 /// Bytes of outlines that are kept: those of 64 GiB of bodies.
 const MOST: usize = 32 << 20;
@@ -191,8 +191,8 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::store::{Job, Opened, ReplicaState, Settings, Store};
-    use crate::time::WallTime;
-    use crate::types::Metadata;
+    use lull_replication::time::WallTime;
+    use lull_replication::types::Metadata;
 
     fn outline() -> Arc<Outline> {
         Arc::new(Outline::default())

@@ -7,10 +7,11 @@
 
 use core::time::Duration;
 
+use lull_replication::replica::{ReadId, Replica};
+
 use super::Workload;
 use super::measure::Tally;
 use super::world::{BEGIN, reading, request};
-use crate::replica::{ReadId, Replica};
 
 /// How long a cut at `now` is masked, and whether that is to the end.
 pub(super) fn mask<'a>(

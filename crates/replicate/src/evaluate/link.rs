@@ -1,6 +1,6 @@
 //! The origin's link: one body after the other.
 
-use crate::message::{BodyHeader, Frame};
+use lull_replication::message::{BodyHeader, Frame};
 
 /// A body on its way into the link.
 #[derive(Clone, Debug)]

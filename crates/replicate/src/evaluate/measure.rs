@@ -2,9 +2,10 @@
 
 use core::time::Duration;
 
+use lull_replication::replica::Why;
+use lull_replication::types::Sequence;
+
 use super::Workload;
-use crate::replica::Why;
-use crate::types::Sequence;
 
 /// A distribution, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

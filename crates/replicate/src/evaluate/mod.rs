@@ -21,8 +21,8 @@ mod world;
 
 use core::time::Duration;
 
-use crate::origin::Strategy;
-use crate::replica::Order;
+use lull_replication::origin::Strategy;
+use lull_replication::replica::Order;
 
 pub use measure::{Outcome, Spread};
 pub use workload::{Read, Updates, Workload, Write};

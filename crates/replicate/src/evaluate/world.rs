@@ -4,20 +4,22 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use lull_cc::Bytes;
+use lull_replication::BodyEffect;
+use lull_replication::message::{BodyHeader, Frame, ToOrigin, ToReplica};
+use lull_replication::origin::{
+    self, Append, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId,
+};
+use lull_replication::path::Path;
+use lull_replication::replica::{self, Object, ReadId, Replica, Request, Staleness, What};
+use lull_replication::time::{LocalTime, Reading, WallTime};
+use lull_replication::types::{
+    Change, Commit, Content, Digest, Incarnation, Metadata, Payload, ReplicaId, Sequence, Version,
+};
 use lull_sim::random::Random;
 
 use super::link::{Carried, Link};
 use super::measure::{Outcome, Tally, seconds};
 use super::{Options, Workload, cut};
-use crate::BodyEffect;
-use crate::message::{BodyHeader, Frame, ToOrigin, ToReplica};
-use crate::origin::{self, Append, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId};
-use crate::path::Path;
-use crate::replica::{self, Object, ReadId, Replica, Request, Staleness, What};
-use crate::time::{LocalTime, Reading, WallTime};
-use crate::types::{
-    Change, Commit, Content, Digest, Incarnation, Metadata, Payload, ReplicaId, Sequence, Version,
-};
 
 /// Time before the first read, in nanoseconds: replicas connect, and get their leases.
 pub(super) const BEGIN: u64 = 10_000_000_000;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::types::{self, Metadata, Mode};
+use lull_replication::types::{self, Metadata, Mode};
 
 /// Version of the protocol: what an older kernel speaks it says itself.
 const MAJOR: u32 = 7;

@@ -7,6 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use lull_replication::path::PathError;
+use lull_replication::replica::{Answer as Answered, Entry, Holding, Outcome, Request, What};
+use lull_replication::types::{self, Metadata, Mode, Sequence};
+use lull_replication::wire::PIECE;
 use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid};
 use tokio::runtime::Handle as Runtime;
@@ -19,10 +23,6 @@ use super::lock;
 use super::nodes::{File, Node, Nodes, Place, number_of};
 use super::remembered::forget_names;
 use crate::daemon::{Found, ReadError, ReplicaHandle, Tries};
-use crate::path::PathError;
-use crate::replica::{Answer as Answered, Entry, Holding, Outcome, Request, What};
-use crate::types::{self, Metadata, Mode, Sequence};
-use crate::wire::PIECE;
 
 /// Requests for pages that are answered at a time, of which each takes as much memory as it asks for, 1 MiB at most.
 /// Those whose body is not here take nothing yet.
@@ -581,7 +581,7 @@ async fn part(found: &Found, begin: u64, end: u64) -> Result<Option<Vec<u8>>, Er
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replica::Why;
+    use lull_replication::replica::Why;
 
     #[test]
     fn a_body_that_is_given_up_again_and_again_is_one_that_was_waited_for_in_vain() {

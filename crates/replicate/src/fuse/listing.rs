@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use lull_replication::path::{Path, prefix_of};
+use lull_replication::replica::{Entry, Outcome, What};
+use lull_replication::types::Mode;
 use nix::errno::Errno;
 
 use super::abi::{Answer, Kind, READ, Range};
 use super::files::{Files, Open};
 use super::nodes::{Place, number_of};
-use crate::path::{Path, prefix_of};
-use crate::replica::{Entry, Outcome, What};
-use crate::types::Mode;
 
 /// A name of a folder that is open.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Files {
                         Place::Now(path) | Place::Then(_, path) => path.as_ref(),
                         Place::States => None,
                     };
-                    let path = whole(path.map_or(b"", Path::as_bytes), &name);
+                    let path = whole(path.map_or(&b""[..], Path::as_bytes), &name);
                     let number = number_of(&path, Some(version.sequence));
                     let kind = Kind::of(&version.content.metadata);
                     Listed { name, number, kind }

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::path::{Path, PathError, RESERVED};
-use crate::types::{Mode, Sequence, Version};
+use lull_replication::path::{Path, PathError, RESERVED};
+use lull_replication::types::{Mode, Sequence, Version};
 
 /// The inode of the root.
 pub(super) const ROOT: u64 = 1;
@@ -192,7 +192,7 @@ mod tests {
     use lull_cc::Bytes;
 
     use super::*;
-    use crate::types::{Content, Digest, Metadata};
+    use lull_replication::types::{Content, Digest, Metadata};
 
     fn path(text: &str) -> Path {
         Path::new(text).unwrap()

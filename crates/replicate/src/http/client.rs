@@ -16,6 +16,8 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
+use lull_replication::path::{Escaped, Path, PathError};
+use lull_replication::types::{LARGEST_BODY, Sequence};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use thiserror::Error;
 use tokio::net::UnixStream;
@@ -25,9 +27,7 @@ use super::content::Content;
 use super::origin::{AFTER, Done, Entry, Order, WITHIN};
 use super::socket;
 use super::transaction::{END, Head, Of, What, put_head};
-use crate::path::{Escaped, Path, PathError};
 use crate::source;
-use crate::types::{LARGEST_BODY, Sequence};
 use folder::{difference, is_empty, scan};
 
 /// A file's name in one line, whatever is in it.

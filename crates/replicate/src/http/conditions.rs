@@ -2,9 +2,8 @@
 
 use http::header::{self, AsHeaderName, HeaderMap};
 use httpdate::HttpDate;
-
-use crate::origin::{Condition, Named};
-use crate::types::Digest;
+use lull_replication::origin::{Condition, Named};
+use lull_replication::types::Digest;
 
 /// The tag of a body.
 pub(super) fn tag_of(body: &Digest) -> String {

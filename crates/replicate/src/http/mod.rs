@@ -31,6 +31,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use lull_replication::path::RESERVED as OWN;
 use lull_transport::descriptors;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
@@ -38,7 +39,6 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::path::RESERVED as OWN;
 use content::Content;
 pub use origin::OriginFace;
 pub use replica::{Blocked, ReplicaFace};

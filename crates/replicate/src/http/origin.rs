@@ -16,6 +16,9 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, heade
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use lull_replication::origin::{Condition, Put, Refused, Transaction};
+use lull_replication::path::{Escaped, Path};
+use lull_replication::types::{Digest, Kind, LARGEST_BODY, Metadata, Sequence};
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
@@ -27,10 +30,7 @@ use super::transaction::{File, Intake, Malformed, Parser};
 use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of, own_of, socket};
 use crate::daemon::{DaemonError, OriginHandle, WriteError, blocking};
 use crate::identity::IdentityError;
-use crate::origin::{Condition, Put, Refused, Transaction};
-use crate::path::{Escaped, Path};
 use crate::store::Body;
-use crate::types::{Digest, Kind, LARGEST_BODY, Metadata, Sequence};
 
 /// The state that a transaction was made for.
 pub(super) const AFTER: HeaderName = HeaderName::from_static("lull-after");

@@ -14,6 +14,12 @@ use http::header::{self, HeaderMap};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use httpdate::HttpDate;
 use hyper::body::Incoming;
+use lull_replication::path::{Escaped, Path};
+use lull_replication::replica::{Answer, Request as Read, What};
+use lull_replication::time::LocalTime;
+use lull_replication::token::{Keyring, TokenError};
+use lull_replication::types::{Kind, Metadata, Sequence, Version};
+use lull_replication::wire::PIECE;
 use tokio::net::TcpListener;
 use tokio::select;
 use tokio::sync::mpsc::channel;
@@ -24,12 +30,6 @@ use super::content::Content;
 use super::origin::local;
 use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of, own_of};
 use crate::daemon::{Found, ReadError, ReplicaHandle};
-use crate::path::{Escaped, Path};
-use crate::replica::{Answer, Request as Read, What};
-use crate::time::LocalTime;
-use crate::token::{Keyring, TokenError};
-use crate::types::{Kind, Metadata, Sequence, Version};
-use crate::wire::PIECE;
 use links::{Resolved, resolve};
 
 /// The cookie of a session, which a browser shows to one host only; and the parameter of a query that takes it to

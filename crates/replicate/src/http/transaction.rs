@@ -6,16 +6,18 @@ use std::collections::BTreeMap;
 use std::io;
 
 use lull_cc::Bytes;
+use lull_replication::origin::{Put, Transaction};
+use lull_replication::path::{Path, PathError};
+use lull_replication::time::WallTime;
+use lull_replication::types::{
+    Content, Digest, DiskFull, Kind, LARGEST_BODY, Metadata, Mode, Payload,
+};
+use lull_replication::wire::PIECE;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::daemon::{HeldBodies, HeldBody, OriginHandle, WriteError, blocking};
-use crate::origin::{Put, Transaction};
-use crate::path::{Path, PathError};
 use crate::store::{Bodies, Body, Stager, StoreError};
-use crate::time::WallTime;
-use crate::types::{Content, Digest, DiskFull, Kind, LARGEST_BODY, Metadata, Mode, Payload};
-use crate::wire::PIECE;
 
 /// Bytes of new bodies that a transaction keeps in memory, at most; of the rest as many on their way to
 /// the disk. Large ones go to it as they come.

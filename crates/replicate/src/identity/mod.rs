@@ -18,7 +18,7 @@
 //!     ├───────────────── Enrolled ────────────────────▶│ the new one was used
 //! ```
 //!
-//! What is said is in [`message`](crate::message), from [`ToAuthority`](crate::message::ToAuthority) on;
+//! What is said is in [`message`](lull_replication::message), from [`ToAuthority`](lull_replication::message::ToAuthority) on;
 //! `rustls` has the cryptography, with ring.
 
 mod files;
@@ -34,6 +34,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use lull_replication::message::{NotEnrolled, Refusal};
+use lull_replication::time::WallTime;
+use lull_replication::types::{Digest, ReplicaId};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose,
     date_time_ymd,
@@ -42,9 +45,6 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
 
-use crate::message::{NotEnrolled, Refusal};
-use crate::time::WallTime;
-use crate::types::{Digest, ReplicaId};
 use crate::ways;
 
 pub use origin::{OriginIdentity, RotationError};

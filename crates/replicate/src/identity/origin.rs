@@ -6,6 +6,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use lull_replication::message::{Enrol, Enrolled, NotEnrolled};
+use lull_replication::time::WallTime;
+use lull_replication::token::{Keyring, TokenKey};
+use lull_replication::types::{Digest, ReplicaId, Sequence};
 use rcgen::{
     CertificateParams, CertificateSigningRequestParams, ExtendedKeyUsagePurpose, Issuer, KeyPair,
     PublicKeyData, SanType,
@@ -22,10 +26,6 @@ use super::{
     EnrolError, IdentityError, NotAdmitted, ORIGIN_NAME, Peer, Ticket, authority_parameters,
     certificate, files, fingerprint, hex, is_old, key, leaf_parameters, provider, random, ticket,
 };
-use crate::message::{Enrol, Enrolled, NotEnrolled};
-use crate::time::WallTime;
-use crate::token::{Keyring, TokenKey};
-use crate::types::{Digest, ReplicaId, Sequence};
 
 /// Certificates of a name that are remembered when they count no more, to tell those who show them why.
 const REPLACED: usize = 16;

@@ -3,6 +3,7 @@
 use core::fmt;
 use std::sync::Arc;
 
+use lull_replication::types::Digest;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
@@ -13,7 +14,6 @@ use rustls::{
 use thiserror::Error;
 
 use super::{fingerprint, provider};
-use crate::types::Digest;
 
 /// Why whoever joins does not talk to a server: it is not the origin of the ticket. Found within
 /// [`CertificateError::Other`].

@@ -4,6 +4,10 @@ use core::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use lull_replication::message::{Enrol, Enrolled};
+use lull_replication::time::WallTime;
+use lull_replication::token::{Keyring, TokenKey};
+use lull_replication::types::ReplicaId;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::ServerName;
 use rustls::time_provider::TimeProvider;
@@ -16,10 +20,6 @@ use super::{
     IdentityError, ORIGIN_NAME, Ticket, certificate, files, fingerprint, is_old, key, provider,
     ticket,
 };
-use crate::message::{Enrol, Enrolled};
-use crate::time::WallTime;
-use crate::token::{Keyring, TokenKey};
-use crate::types::ReplicaId;
 
 /// What is in the file.
 #[derive(Clone, Serialize, Deserialize)]

@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use lull_replication::token::{Keyring, TokenError};
+use lull_replication::types::{ReplicaId, Sequence};
 use rustls::pki_types::{ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
 use rustls::version::{TLS12, TLS13};
@@ -13,8 +15,6 @@ use rustls::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::token::{Keyring, TokenError};
-use crate::types::{ReplicaId, Sequence};
 
 const DAY: u64 = 86_400;
 /// Some state.

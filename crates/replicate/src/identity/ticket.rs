@@ -4,9 +4,8 @@ use core::fmt;
 use core::net::IpAddr;
 use core::str::FromStr;
 
+use lull_replication::types::{Digest, ReplicaId};
 use thiserror::Error;
-
-use crate::types::{Digest, ReplicaId};
 
 /// What a text that is a ticket begins with: the version of its layout.
 const PREFIX: &str = "lull1";

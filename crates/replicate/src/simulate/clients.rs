@@ -9,17 +9,17 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use lull_cc::Bytes;
+use lull_replication::checker::{self, Acknowledged, Changes, Log, Name, Read, Seen, Violation};
+use lull_replication::origin::{self, HoldId, Put, Transaction, TransactionId};
+use lull_replication::path::{Path, prefix_of};
+use lull_replication::replica::{Answer, Entry, Outcome, ReadId, Request, What};
+use lull_replication::types::{Commit, Content, Digest, Metadata, Payload, Sequence, Version};
 use lull_sim::random::Random;
 
 use super::Situation;
 use super::clock::True;
 use super::disk::{Body, contents};
 use super::world::{Event, MS, World};
-use crate::checker::{self, Acknowledged, Changes, Log, Name, Read, Seen, Violation};
-use crate::origin::{self, HoldId, Put, Transaction, TransactionId};
-use crate::path::{Path, prefix_of};
-use crate::replica::{Answer, Entry, Outcome, ReadId, Request, What};
-use crate::types::{Commit, Content, Digest, Metadata, Payload, Sequence, Version};
 
 pub(super) use arrivals::News;
 use arrivals::Waits;
@@ -238,7 +238,7 @@ impl Clients {
     }
 
     fn changes(&self, commit: &Commit) -> Changes {
-        let change = |change: &crate::types::Change| {
+        let change = |change: &lull_replication::types::Change| {
             let body = change.content.and_then(|content: Content| self.body_of(&content.digest));
             self.name(&change.path).map(|name| (name, body))
         };

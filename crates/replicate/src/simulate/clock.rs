@@ -1,8 +1,7 @@
 //! Clocks of machines, which are wrong.
 
+use lull_replication::time::{LocalTime, Reading, WallTime};
 use lull_sim::random::Random;
-
-use crate::time::{LocalTime, Reading, WallTime};
 
 /// True time since the beginning of a run, in nanoseconds. No machine can see it.
 pub(super) type True = u64;

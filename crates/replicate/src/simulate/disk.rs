@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lull_cc::Bytes;
+use lull_replication::BodyEffect;
+use lull_replication::types::{Digest, DiskFull, Incarnation, Payload};
+use lull_replication::{checker, origin, replica};
 use lull_sim::random::Random;
 
 use super::Storage;
 use super::clock::True;
 use super::medium::Medium;
 use super::pool::Pool;
-use crate::shelf::BodyEffect;
 use crate::store::{self, OriginState, ReplicaState, State, Tables};
-use crate::types::{Digest, DiskFull, Incarnation, Payload};
-use crate::{checker, origin, replica};
 
 /// A body: it tells its own number.
 pub(super) type Body = checker::Body;

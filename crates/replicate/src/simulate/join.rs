@@ -1,12 +1,13 @@
 //! A replica that was away for longer than the origin's hashes reach, and joins again.
 
+use lull_replication::message::Refusal;
+use lull_replication::replica::Image;
+use lull_replication::types::ReplicaId;
+
 use super::Situation;
 use super::disk::Disk;
 use super::turns::Turns;
 use super::world::{Event, MS, World};
-use crate::message::Refusal;
-use crate::replica::Image;
-use crate::types::ReplicaId;
 
 impl World {
     /// The origin does not know any more whether the replica has followed it: whoever runs that empties its

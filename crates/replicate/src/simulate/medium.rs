@@ -5,17 +5,17 @@ use std::sync::{Arc, OnceLock};
 
 use futures_executor::block_on;
 use lull_cc::Bytes;
+use lull_replication::origin;
+use lull_replication::time::WallTime;
+use lull_replication::types::{Digest, DiskFull, Incarnation, Payload};
 use lull_sim::random::Random;
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt};
 use redb::Builder;
 
 use super::disk::{Body, Durable, Operation, contents, real};
-use crate::origin;
 use crate::store::faulty::FaultyDisk;
 use crate::store::{Bodies, Done, Job, Opened, Opener, Store, StoreError, Tables, name_of};
-use crate::time::WallTime;
-use crate::types::{Digest, DiskFull, Incarnation, Payload};
 
 /// Operations of the backend within which the power fails, at a crash. A transaction takes a dozen.
 const FUSE: u64 = 20;
@@ -194,7 +194,8 @@ impl<I: Durable> Medium<I> {
         let read = found.iter().map(|&(digest, size)| {
             let bytes = library.read(&digest).expect("the disk is fine");
             let number = bytes.as_ref().and_then(|bytes| bytes.first_chunk());
-            let body = crate::checker::Body(u64::from_le_bytes(*number.unwrap_or(&[0; 8])));
+            let body =
+                lull_replication::checker::Body(u64::from_le_bytes(*number.unwrap_or(&[0; 8])));
             (Payload { digest, size, bytes: body }, bytes.is_some())
         });
         read.collect()

@@ -4,7 +4,7 @@
 //! Everything that a machine can't know is decided here by a seeded generator: how long a message
 //! takes, which connection breaks, what a crash leaves on a disk, how wrong a clock is. A run is a
 //! sequence of steps, each a message, a timer, the end of a disk operation or something that a client
-//! does. What clients see is recorded, and the [`checker`](crate::checker) looks at it at the end.
+//! does. What clients see is recorded, and the [`checker`](lull_replication::checker) looks at it at the end.
 //! Equal options give equal runs on every machine.
 
 mod clients;
@@ -22,8 +22,8 @@ mod world;
 
 use std::panic::{UnwindSafe, catch_unwind};
 
-use crate::Fault;
-use crate::checker::Violation;
+use lull_replication::Fault;
+use lull_replication::checker::Violation;
 
 pub use situations::{Situation, Situations};
 
@@ -38,7 +38,7 @@ pub struct Options {
     pub fault: Option<Fault>,
     /// What they store things in.
     pub storage: Storage,
-    /// [`Config::step_slice`](crate::replica::Config::step_slice) of the replicas.
+    /// [`Config::step_slice`](lull_replication::replica::Config::step_slice) of the replicas.
     pub step_slice: usize,
 }
 
@@ -49,7 +49,7 @@ impl Default for Options {
             steps: 2_000,
             fault: None,
             storage: Storage::Model,
-            step_slice: crate::replica::Config::default().step_slice,
+            step_slice: lull_replication::replica::Config::default().step_slice,
         }
     }
 }

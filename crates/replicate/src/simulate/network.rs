@@ -1,10 +1,10 @@
 //! Links between the origin and its replicas.
 
+use lull_replication::types::{Incarnation, Sequence};
 use lull_sim::random::Random;
 
 use super::clock::True;
 use super::turns::Turns;
-use crate::types::{Incarnation, Sequence};
 
 /// A way that messages take, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

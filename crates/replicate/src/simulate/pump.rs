@@ -3,6 +3,10 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
+use lull_replication::message::{Refusal, ToOrigin};
+use lull_replication::origin::Refused;
+use lull_replication::types::{Digest, Payload, ReplicaId};
+use lull_replication::{origin, replica};
 use lull_sim::random::Random;
 
 use super::clients::News;
@@ -11,10 +15,6 @@ use super::network::Way;
 use super::turns::Sending;
 use super::world::{Event, MS, ReplicaHost, World};
 use super::{Situation, Situations};
-use crate::message::{Refusal, ToOrigin};
-use crate::origin::Refused;
-use crate::types::{Digest, Payload, ReplicaId};
-use crate::{origin, replica};
 
 /// One body in so many comes with other bytes, and one breaks off.
 const DAMAGED: u64 = 200;

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use crate::origin::Strategy;
-use crate::{origin, replica};
+use lull_replication::origin::Strategy;
+use lull_replication::{origin, replica};
 
 macro_rules! situations {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {

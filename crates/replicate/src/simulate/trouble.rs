@@ -1,13 +1,13 @@
 //! What breaks, and how everything has to come to rest when nothing breaks any more.
 
 use lull_cc::Bytes;
+use lull_replication::Fault;
+use lull_replication::message::{Refusal, Stock};
+use lull_replication::types::{ReplicaId, Sequence};
 
 use super::Situation;
 use super::turns::Turns;
 use super::world::{Event, MS, Mend, World};
-use crate::Fault;
-use crate::message::{Refusal, Stock};
-use crate::types::{ReplicaId, Sequence};
 
 impl World {
     pub(super) fn trouble(&mut self) {

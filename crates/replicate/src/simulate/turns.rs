@@ -1,10 +1,11 @@
 //! Bodies on the demand channel of a replica, which take turns.
 
+use lull_replication::lane::{Lane, Lanes};
+use lull_replication::message::{BodyHeader, Frame};
+use lull_replication::types::Payload;
+
 use super::clock::True;
 use super::disk::Body;
-use crate::lane::{Lane, Lanes};
-use crate::message::{BodyHeader, Frame};
-use crate::types::Payload;
 
 /// A body of which not all has left.
 #[derive(Clone, Debug)]

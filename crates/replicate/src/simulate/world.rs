@@ -4,6 +4,12 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use lull_cc::Timestamp;
+use lull_replication::lane::Lanes;
+use lull_replication::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica};
+use lull_replication::origin::{self, CaseClashes, Origin, ReadsPerWriteAndByte, Strategy};
+use lull_replication::replica::{self, Replica};
+use lull_replication::time::LocalTime;
+use lull_replication::types::{Commit, Digest, DiskFull, Payload, ReplicaId};
 use lull_sim::events::EventQueue;
 use lull_sim::random::Random;
 
@@ -13,12 +19,6 @@ use super::disk::{Body, Disk, Done};
 use super::network::Link;
 use super::pool::Pool;
 use super::{Options, Outcome, Situation, Situations};
-use crate::lane::Lanes;
-use crate::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica};
-use crate::origin::{self, CaseClashes, Origin, ReadsPerWriteAndByte, Strategy};
-use crate::replica::{self, Replica};
-use crate::time::LocalTime;
-use crate::types::{Commit, Digest, DiskFull, Payload, ReplicaId};
 
 /// Something that happens at a time.
 #[derive(Clone, Copy, Debug)]
@@ -546,7 +546,7 @@ impl World {
 
     pub(super) fn with_origin(
         &mut self,
-        call: impl FnOnce(&mut Origin<Body>, crate::time::Reading),
+        call: impl FnOnce(&mut Origin<Body>, lull_replication::time::Reading),
     ) {
         let now = self.origin.clock.read(self.now);
         if let Some(machine) = &mut self.origin.machine {
@@ -558,7 +558,7 @@ impl World {
     pub(super) fn with_replica(
         &mut self,
         replica: usize,
-        call: impl FnOnce(&mut Replica<Body>, crate::time::Reading),
+        call: impl FnOnce(&mut Replica<Body>, lull_replication::time::Reading),
     ) {
         let host = &mut self.replicas[replica];
         let now = host.clock.read(self.now);

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lull_replication::origin::Strategy;
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
@@ -17,7 +18,6 @@ use super::swarm::{Board, Swarm, join};
 use super::times::{Spread, Times, rounded};
 use super::{PATIENCE, Scratch, Settings, SpeedError, knee, origin, raise_files, runtime, tickets};
 use crate::daemon::OriginHandle;
-use crate::origin::Strategy;
 
 /// Connections of a replica, of which both ends are here.
 const ENDS: u64 = 6;

@@ -10,6 +10,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lull_replication::origin::Strategy;
+use lull_replication::types::{Digest, Position, Sequence};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -20,8 +22,6 @@ use super::times::rounded;
 use super::{Scratch, SpeedError, name_of, origin, raise_files, runtime, tickets, write_of};
 use crate::daemon::{OriginDaemon, OriginHandle};
 use crate::identity::Ticket;
-use crate::origin::Strategy;
-use crate::types::{Digest, Position, Sequence};
 
 /// Connections of a replica, of which one end is here.
 const ENDS: u64 = 3;

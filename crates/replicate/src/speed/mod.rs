@@ -26,6 +26,9 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lull_replication::origin::{Put, Strategy, Transaction};
+use lull_replication::path::Path;
+use lull_replication::types::{DiskFull, Metadata};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
@@ -36,10 +39,7 @@ use crate::daemon::{
 };
 use crate::fuse::{MountError, mounted_at};
 use crate::identity::{IdentityError, Ticket};
-use crate::origin::{Put, Strategy, Transaction};
-use crate::path::Path;
 use crate::store::{Body, StoreError};
-use crate::types::{DiskFull, Metadata};
 
 use offered::Offer;
 pub use times::Spread;

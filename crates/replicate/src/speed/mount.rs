@@ -3,15 +3,15 @@
 use std::path::Path as FilePath;
 use std::time::Duration;
 
+use lull_replication::origin::{Put, Strategy, Transaction};
+use lull_replication::path::Path;
+use lull_replication::types::Metadata;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::{SpeedError, clock, name_of, origin, runtime, tickets};
 use crate::daemon::{OriginDaemon, ReplicaDaemon, ReplicaOptions, join};
 use crate::fuse::Mounted;
-use crate::origin::{Put, Strategy, Transaction};
-use crate::path::Path;
-use crate::types::Metadata;
 
 /// For how long the replica may fetch the files.
 const FETCHED: Duration = Duration::from_secs(60);

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use lull_replication::origin::Refused;
+use lull_replication::types::Sequence;
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout_at};
 
 use super::{PATIENCE, SpeedError, write_of};
 use crate::daemon::{OriginHandle, WriteError};
-use crate::origin::Refused;
-use crate::types::Sequence;
 
 /// Until the first write is due, so that all writers are there.
 const AHEAD: Duration = Duration::from_millis(50);

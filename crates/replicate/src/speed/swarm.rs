@@ -11,6 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use lull_replication::message::{
+    Channel, Frame, PROTOCOL, Report, Session, Start, Stock, ToOrigin, ToReplica,
+};
+use lull_replication::replica::Config;
+use lull_replication::time::WallTime;
+use lull_replication::types::{Incarnation, Position, Sequence};
+use lull_replication::wire::{Attach, BodyPart};
 use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
@@ -21,13 +28,6 @@ use tokio_rustls::client::TlsStream;
 use super::{PATIENCE, SpeedError, clock, name_of};
 use crate::daemon::{Incoming, LinkError, Outgoing, dial, enrol, today};
 use crate::identity::{ReplicaIdentity, Ticket};
-use crate::message::{
-    Channel, Frame, PROTOCOL, Report, Session, Start, Stock, ToOrigin, ToReplica,
-};
-use crate::replica::Config;
-use crate::time::WallTime;
-use crate::types::{Incarnation, Position, Sequence};
-use crate::wire::{Attach, BodyPart};
 
 /// Who enrols or connects at a time: an origin has places for 64 connections of which it does not know
 /// yet what they are for.

@@ -1,11 +1,11 @@
 //! Durable writes: how long an acknowledgement takes, by how many are offered.
 
+use lull_replication::origin::Strategy;
 use serde::Serialize;
 
 use super::offered::End;
 use super::times::{Spread, Times, rounded};
 use super::{Scratch, Settings, SpeedError, knee, origin, runtime};
-use crate::origin::Strategy;
 
 /// How it was answered.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -8,14 +8,14 @@ use blake3::Hasher;
 use bytes::Bytes as Buffer;
 use futures_executor::{block_on, block_on_stream};
 use lull_cc::Bytes;
+use lull_replication::types::{Digest, DiskFull, Payload};
+use lull_replication::wire::{Outline, PIECE};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Name;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 
 use super::shortage::{Reserve, Writing};
 use super::{StoreError, cause, is_full};
-use crate::types::{Digest, DiskFull, Payload};
-use crate::wire::{Outline, PIECE};
 
 /// What bodies are that the state machines hand on: small ones are in memory, large ones in a file
 /// already, from which they are to be given their name.

@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use lull_cc::Bytes;
+use lull_replication::time::WallTime;
+use lull_replication::types::{Digest, DiskFull, Incarnation, Payload};
+use lull_replication::wire::WireError;
+use lull_replication::wire::cursor::{Reader, Writer};
 use redb::{Builder, Database, DatabaseError, ReadTransaction, TableDefinition, WriteTransaction};
 
 use super::library::{INLINE, Library, Opener, Shared, any_inline, begin_read, lengths};
 use super::shortage::{Shortage, worth_trying};
 use super::{Bodies, Body, Done, Job, Settings, StoreError, is_full};
-use crate::time::WallTime;
-use crate::types::{Digest, DiskFull, Incarnation, Payload};
-use crate::wire::WireError;
-use crate::wire::cursor::{Reader, Writer};
 
 /// The version of what is written here. In version 1 a file was executable or not; the two modes that it had
 /// are written in the same bytes still.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes as Buffer;
 use lull_cc::Bytes;
+use lull_replication::types::Digest;
+use lull_replication::wire::Outline;
 use redb::{
     Database, DatabaseError, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
     TableDefinition,
@@ -13,8 +15,6 @@ use redb::{
 
 use super::worker::PAUSE;
 use super::{Bodies, StoreError};
-use crate::types::Digest;
-use crate::wire::Outline;
 
 /// Small bodies by their hash.
 pub(super) const INLINE: TableDefinition<'static, &[u8; 32], &[u8]> =
@@ -172,7 +172,7 @@ impl Library {
     pub fn outline(&self, digest: &Digest, size: Bytes) -> Result<Option<Outline>, StoreError> {
         match self.inline(digest)? {
             Some(bytes) if Digest::of(&bytes) == *digest => {
-                Ok(Some(Outline::of(bytes.chunks(crate::wire::PIECE))))
+                Ok(Some(Outline::of(bytes.chunks(lull_replication::wire::PIECE))))
             }
             Some(_) => Ok(None),
             None => self.0.bodies.outline(digest, size),
@@ -190,7 +190,9 @@ impl Library {
         number: u32,
     ) -> Result<Option<Buffer>, StoreError> {
         match self.inline(digest)? {
-            Some(bytes) if number == 0 && bytes.len() <= crate::wire::PIECE => Ok(Some(bytes)),
+            Some(bytes) if number == 0 && bytes.len() <= lull_replication::wire::PIECE => {
+                Ok(Some(bytes))
+            }
             Some(_) => Ok(None),
             None => self.0.bodies.piece(digest, size, number),
         }

@@ -1,4 +1,4 @@
-//! Logs, states and bodies on a disk: what does the [`Effect`](crate::origin::Effect)s of an origin
+//! Logs, states and bodies on a disk: what does the [`Effect`](lull_replication::origin::Effect)s of an origin
 //! and of a replica, and what both begin with after a crash.
 //!
 //! | what | where | why there |
@@ -36,10 +36,10 @@ use std::io;
 use std::path::PathBuf;
 
 use lull_cc::Bytes;
+use lull_replication::BodyEffect;
+use lull_replication::types::{Digest, DiskFull, Payload};
 use thiserror::Error;
 
-use crate::shelf::BodyEffect;
-use crate::types::{Digest, DiskFull, Payload};
 use crate::ways;
 
 pub(crate) use bodies::name_of;
@@ -58,7 +58,7 @@ pub struct Settings {
     /// Memory for pages of the database.
     pub cache: Bytes,
     /// Bodies up to this size lie in the database; 1 MiB at most, because larger ones go to a file as
-    /// they come. For an origin it is [`Config::inline`](crate::origin::Config::inline).
+    /// they come. For an origin it is [`Config::inline`](lull_replication::origin::Config::inline).
     pub inline: Bytes,
 }
 

@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path as FilePath;
 
 use lull_cc::Bytes;
+use lull_replication::origin::{Append, Chain, Effect, Entry, Image};
+use lull_replication::path::Path;
+use lull_replication::time::WallTime;
+use lull_replication::types::{
+    Change, Commit, Digest, Incarnation, Payload, Position, Sequence, Version,
+};
+use lull_replication::wire::WireError;
+use lull_replication::wire::cursor::{Reader, Writer};
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 
 use super::journal::sealed::Tables;
 use super::journal::{ROW, Store, open};
 use super::{Body, Job, Settings, StoreError};
-use crate::origin::{Append, Chain, Effect, Entry, Image};
-use crate::path::Path;
-use crate::time::WallTime;
-use crate::types::{Change, Commit, Digest, Incarnation, Payload, Position, Sequence, Version};
-use crate::wire::WireError;
-use crate::wire::cursor::{Reader, Writer};
 
 /// Versions by the key of the path.
 const OBJECTS: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("objects");

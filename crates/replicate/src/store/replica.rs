@@ -5,17 +5,17 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use lull_cc::Bytes;
+use lull_replication::path::Path;
+use lull_replication::replica::{Effect, Image, Object, Step};
+use lull_replication::types::{Digest, Incarnation, Payload, Position};
+use lull_replication::wire::WireError;
+use lull_replication::wire::cursor::{Reader, Writer};
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 
 use super::journal::sealed::Tables;
 use super::journal::{ROW, Store, open};
 use super::origin::whole;
 use super::{Body, Job, Settings, StoreError};
-use crate::path::Path;
-use crate::replica::{Effect, Image, Object, Step};
-use crate::types::{Digest, Incarnation, Payload, Position};
-use crate::wire::WireError;
-use crate::wire::cursor::{Reader, Writer};
 
 /// Versions by path, and whether the body is here.
 const OBJECTS: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("objects");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Done, Job, State, Store, StoreError};
 
 /// Jobs in one transaction, at most, so that those behind it do not wait for long. An origin's append
-/// is one job, of up to [`Config::batch`](crate::origin::Config::batch) commits.
+/// is one job, of up to [`Config::batch`](lull_replication::origin::Config::batch) commits.
 const TOGETHER: usize = 1_024;
 /// Large bodies that are written at a time: each waits for the disk.
 const WRITERS: usize = 4;

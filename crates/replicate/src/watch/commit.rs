@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::Ordering;
 
+use lull_replication::origin::{Put, Transaction};
+use lull_replication::path::Path;
+use lull_replication::types::{Content, DiskFull, Kind, Payload};
+
 use super::seen::{Changes, Depth, name_of};
 use super::{Batch, Ended, Failed, Watcher};
 use crate::daemon::{Clock, MachineClock};
-use crate::origin::{Put, Transaction};
-use crate::path::Path;
 use crate::source;
 use crate::store::Body;
-use crate::types::{Content, DiskFull, Kind, Payload};
 
 /// Bytes of new bodies in one transaction, at most: some of them are in memory until it is written.
 /// What is here already, as of files that were renamed, counts nothing; and what belongs to a rename is not

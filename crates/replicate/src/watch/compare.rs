@@ -13,11 +13,12 @@ use std::fs::{self, ReadDir};
 use std::path::Path as FilePath;
 use std::time::{Duration, Instant};
 
+use lull_replication::path::Path;
+
 use super::events::Events;
 use super::index::Index;
 use super::seen::{Depth, Name, Names, bytes_of, name_of};
 use crate::daemon::OriginHandle;
-use crate::path::Path;
 use crate::source::Fingerprint;
 
 /// A slice takes so long, or as long as one entry of a folder does.

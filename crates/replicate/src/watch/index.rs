@@ -7,11 +7,12 @@ use core::ops::Bound;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
+use lull_replication::path::{Path, prefix_of};
+use lull_replication::time::WallTime;
+use lull_replication::types::Content;
+
 use super::seen::{Depth, Name, Names, bytes_of, is_in, name_of};
-use crate::path::{Path, prefix_of};
 use crate::source::Fingerprint;
-use crate::time::WallTime;
-use crate::types::Content;
 
 /// A file whose last change is older than this when it is read is known by its fingerprint, if it was closed:
 /// a later change has a later time. Times of files have the resolution of the kernel's tick, which is 10 ms at

@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use blake3::Hasher;
 use lull_cc::Bytes;
+use lull_replication::path::{Path, PathError};
+use lull_replication::types::{Content, Digest, LARGEST_BODY};
 use nix::errno::Errno;
 
 use super::events::Events;
 use super::index::Index;
 use super::seen::{Depth, Name, Names, Odd, Seen, bytes_of};
 use crate::daemon::{Clock, MachineClock};
-use crate::path::{Path, PathError};
 use crate::source::{self, Fingerprint, Snapshot};
-use crate::types::{Content, Digest, LARGEST_BODY};
 
 /// After so many bytes of a file the kernel's queue is emptied.
 const EVENTS: u64 = 1 << 20;

@@ -39,6 +39,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use lull_replication::origin::Refused;
+use lull_replication::path::Path;
+use lull_replication::time::LocalTime;
+use lull_replication::types::Content;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use thiserror::Error;
@@ -46,12 +50,8 @@ use tokio::runtime::Handle as Runtime;
 use tokio::task::spawn_blocking;
 
 use crate::daemon::{Clock, HeldBodies, MachineClock, OriginHandle, WriteError};
-use crate::origin::Refused;
-use crate::path::Path;
 use crate::source::{self, Fingerprint};
 use crate::store::StoreError;
-use crate::time::LocalTime;
-use crate::types::Content;
 use compare::Comparison;
 use events::{Events, Gone};
 use index::Index;

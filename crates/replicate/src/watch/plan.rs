@@ -22,12 +22,13 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
+use lull_replication::path::Path;
+use lull_replication::time::LocalTime;
+use lull_replication::types::Version;
+
 use super::seen::{
     Changes, Depth, Name, Names, Odd, Seen, add, bytes_of, covers, is_in, meets, name_of, simplify,
 };
-use crate::path::Path;
-use crate::time::LocalTime;
-use crate::types::Version;
 
 /// When nothing has happened for so long, what happened is looked at.
 const SETTLE: Duration = Duration::from_millis(50);

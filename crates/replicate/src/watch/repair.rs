@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use lull_replication::time::LocalTime;
 use lull_transport::set_low_disk_priority;
 
 use super::compare::{Comparison, Slice};
 use super::seen::{Names, simplify};
 use super::{Ended, WatchEvent, Watcher};
 use crate::daemon::{Clock, MachineClock};
-use crate::time::LocalTime;
 
 /// A stray write begins a comparison after this time: more writes may follow.
 const SETTLE: Duration = Duration::from_millis(50);

@@ -7,9 +7,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::origin::CaseClash;
-use crate::path::{Path, PathError, prefix_of};
-use crate::types::{Content, Digest, LARGEST_BODY, Version};
+use lull_replication::origin::CaseClash;
+use lull_replication::path::{Path, PathError, prefix_of};
+use lull_replication::types::{Content, Digest, LARGEST_BODY, Version};
 
 /// A name below the watched folder, as its file system has it; the folder itself is the empty one.
 /// Ordered by its parts, so that what is in a folder follows it.

@@ -6,14 +6,14 @@ mod seen;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use lull_cc::Bytes;
+use lull_replication::origin::CaseClash;
+use lull_replication::path::Path;
+use lull_replication::time::{LocalTime, WallTime};
+use lull_replication::types::{Content, Digest, Metadata, Mode, Sequence, Version};
 use proptest::prelude::*;
 
 use super::plan::{Happened, MORE_LOOKS, PUT_OFF, Plan};
 use super::seen::{Depth, Name, Names, Odd, Seen, name_of};
-use crate::origin::CaseClash;
-use crate::path::Path;
-use crate::time::{LocalTime, WallTime};
-use crate::types::{Content, Digest, Metadata, Mode, Sequence, Version};
 
 fn at(ms: i64) -> LocalTime {
     LocalTime::from_nanos(ms * 1_000_000)

@@ -11,7 +11,7 @@ use anyhow::Context;
 use lull_cc::Bytes;
 use lull_emulator::parse_duration;
 use lull_load::readers::{self, Arrivals, Edits, Load, Origin, Readers, Report, Source};
-use lull_replicate::checker::Violation;
+use lull_replication::checker::Violation;
 use serde_json::json;
 
 use super::readers::{add_violations, exceptions, violations};

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lull_replicate::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, check};
+use lull_replication::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, check};
 use lull_testing::{command, fuse, needs};
 use serde_json::Value;
 

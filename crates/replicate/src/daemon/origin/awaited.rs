@@ -3,10 +3,11 @@
 use ::core::ops::Bound;
 use std::sync::Arc;
 
-use crate::origin::Origin;
-use crate::path::Path;
+use lull_replication::origin::Origin;
+use lull_replication::path::Path;
+use lull_replication::types::{Change, ReplicaId, Sequence};
+
 use crate::store::Body;
-use crate::types::{Change, ReplicaId, Sequence};
 
 /// Of which bodies are looked at while nobody else can do anything.
 const AT_ONCE: usize = 1_000;

@@ -3,6 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use lull_replication::Pin;
+use lull_replication::lane::{Lane, Lanes};
+use lull_replication::message::{BodyHeader, Channel, Frame};
+use lull_replication::types::Content;
+use lull_replication::wire::{BodyPart, Outline, PIECE};
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::AbortHandle;
@@ -11,12 +16,7 @@ use super::Shared;
 use super::core::{Core, Link};
 use crate::daemon::link::Outgoing;
 use crate::daemon::{LinkError, look};
-use crate::lane::{Lane, Lanes};
-use crate::message::{BodyHeader, Channel, Frame};
-use crate::shelf::Pin;
 use crate::store::{Library, StoreError};
-use crate::types::Content;
-use crate::wire::{BodyPart, Outline, PIECE};
 
 /// The hashes of a body's pieces; none if it is not there, or not what it should be.
 type Found = Result<Option<Arc<Outline>>, StoreError>;

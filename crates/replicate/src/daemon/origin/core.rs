@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use lull_replication::message::{Channel, Frame, Refusal, Session, ToOrigin};
+use lull_replication::origin::{
+    Append, Condition, Counters, Entry, Event, HoldId, Origin, Transaction, TransactionId,
+};
+use lull_replication::path::Path;
+use lull_replication::time::{LocalTime, Reading};
+use lull_replication::types::{Digest, DiskFull, Incarnation, Payload, ReplicaId, Sequence};
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::WriteError;
 use crate::daemon::LinkError;
-use crate::message::{Channel, Frame, Refusal, Session, ToOrigin};
-use crate::origin::{
-    Append, Condition, Counters, Entry, Event, HoldId, Origin, Transaction, TransactionId,
-};
-use crate::path::Path;
 use crate::store::{Body, Done, StoreError, Worker};
-use crate::time::{LocalTime, Reading};
-use crate::types::{Digest, DiskFull, Incarnation, Payload, ReplicaId, Sequence};
 
 /// What tells of a body that is to be held.
 pub(super) type Held = oneshot::Receiver<Result<(), DiskFull>>;

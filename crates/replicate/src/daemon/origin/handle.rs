@@ -5,6 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lull_replication::origin::CaseClash;
+use lull_replication::origin::{Condition, Transaction};
+use lull_replication::path::{Path, prefix_of};
+use lull_replication::time::WallTime;
+use lull_replication::token::Keyring;
+use lull_replication::types::Content;
+use lull_replication::types::{Digest, Version};
+use lull_replication::types::{Metadata, Payload, ReplicaId, Sequence};
 use tokio::sync::oneshot;
 
 use super::awaited::{Awaited, Far, Of, Seen};
@@ -12,15 +20,7 @@ use super::core::{Core, Wanted};
 use super::{HeldBody, Shared, WriteError, lock};
 use crate::daemon::DaemonError;
 use crate::identity::{IdentityError, Ticket};
-use crate::origin::CaseClash;
-use crate::origin::{Condition, Transaction};
-use crate::path::{Path, prefix_of};
 use crate::store::{Bodies, Body, StoreError};
-use crate::time::WallTime;
-use crate::token::Keyring;
-use crate::types::Content;
-use crate::types::{Digest, Version};
-use crate::types::{Metadata, Payload, ReplicaId, Sequence};
 
 fn lost<'a>(core: &Core, versions: impl Iterator<Item = &'a Version>) -> BTreeSet<Digest> {
     let digests = versions.map(|version| version.content.digest);
@@ -43,7 +43,7 @@ impl OriginHandle {
         &self.0.bodies
     }
 
-    /// Stores a body for a transaction to come, which names it by [`Put::Stored`](crate::origin::Put)
+    /// Stores a body for a transaction to come, which names it by [`Put::Stored`](lull_replication::origin::Put)
     /// as long as this is held: so that a large one need not be in memory.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl OriginHandle {
     /// before, whether that is on the disk yet or not.
     ///
     /// # Errors
-    /// As for [`write`](OriginHandle::write), and [`Refused::Condition`](crate::origin::Refused::Condition).
+    /// As for [`write`](OriginHandle::write), and [`Refused::Condition`](lull_replication::origin::Refused::Condition).
     pub async fn write_if(
         &self,
         conditions: Vec<(Path, Condition)>,
@@ -200,7 +200,7 @@ impl OriginHandle {
 
     /// Waits until these replicas have the state at `at`: they answer reads with it or a later one, and have
     /// the bodies of the commit that made it. Not those that were overwritten or deleted since, that are lost,
-    /// that there is no room for, and that are not pushed by this [`Strategy`](crate::origin::Strategy).
+    /// that there is no room for, and that are not pushed by this [`Strategy`](lull_replication::origin::Strategy).
     ///
     /// # Errors
     /// If one of them is none that will, see [`joined`](OriginHandle::joined), or the daemon ends.

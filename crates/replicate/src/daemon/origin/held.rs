@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
+use lull_replication::origin::{HoldId, Refused};
+use lull_replication::types::Payload;
+
 use super::core::Held;
 use super::{OriginHandle, WriteError};
-use crate::origin::{HoldId, Refused};
 use crate::store::Body;
-use crate::types::Payload;
 
 /// A body that is kept for a transaction to come. Dropped, it is kept no longer than others need it.
 #[derive(Debug)]

@@ -18,6 +18,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lull_replication::message::Refusal;
+use lull_replication::origin::{Config, Origin, Prioritise, ReadsPerWriteAndByte, Refused};
+use lull_replication::path::Path;
+use lull_replication::time::{Reading, WallTime};
+use lull_replication::types::{ReplicaId, Sequence};
 use lull_transport::Options;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
@@ -27,12 +32,7 @@ use tokio::task::JoinHandle;
 use super::outlines::Outlines;
 use super::{Clock, DaemonError, OnPanic, end, worker_of};
 use crate::identity::{self, IdentityError, OriginIdentity};
-use crate::message::Refusal;
-use crate::origin::{Config, Origin, Prioritise, ReadsPerWriteAndByte, Refused};
-use crate::path::Path;
 use crate::store::{Bodies, Library, OriginState, Settings, Store, StoreError};
-use crate::time::{Reading, WallTime};
-use crate::types::{ReplicaId, Sequence};
 
 use self::core::Core;
 pub use self::handle::OriginHandle;

@@ -5,6 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use lull_replication::message::{
+    Channel, Frame, FromAuthority, NotEnrolled, Session, ToAuthority, ToOrigin, ToReplica,
+};
+use lull_replication::types::ReplicaId;
+use lull_replication::wire::Attach;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, copy, sink, split};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,11 +24,6 @@ use crate::daemon::LinkError;
 use crate::daemon::clock::{today, until};
 use crate::daemon::link::{Incoming, Outgoing, PATIENCE, answer, prepare, soon};
 use crate::identity::{EnrolError, NotAdmitted, Peer};
-use crate::message::{
-    Channel, Frame, FromAuthority, NotEnrolled, Session, ToAuthority, ToOrigin, ToReplica,
-};
-use crate::types::ReplicaId;
-use crate::wire::Attach;
 
 /// Connections of one replica of which nobody knows yet what they are for, at a time: so that it keeps out
 /// nobody else.

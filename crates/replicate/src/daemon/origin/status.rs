@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use lull_replication::origin::Counters;
 use serde::Serialize;
 
 use super::{OriginHandle, lock};
-use crate::origin::Counters;
 
 /// An origin at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -7,10 +7,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use lull_replication::time::LocalTime;
 use tokio::sync::oneshot;
 
 use super::lock;
-use crate::time::LocalTime;
 
 /// So many.
 pub(super) const MOST: usize = 64;

@@ -3,6 +3,12 @@
 mod channels;
 mod demands;
 
+use lull_replication::message::{
+    Channel, Frame, FromAuthority, NotEnrolled, PROTOCOL, Session, ToAuthority, ToOrigin, ToReplica,
+};
+use lull_replication::origin::{Demand, Priority, Put, Strategy, Transaction};
+use lull_replication::types::{Incarnation, Metadata, Position};
+use lull_replication::wire::{Attach, BodyPart, Message, encode};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite, copy, sink, split};
 use tokio::task::JoinSet;
@@ -14,12 +20,6 @@ use crate::daemon::enrol::dial;
 use crate::daemon::link::{Incoming, Outgoing, soon};
 use crate::daemon::{LinkError, MachineClock, ReplicaDaemon, ReplicaOptions, join};
 use crate::identity::ReplicaIdentity;
-use crate::message::{
-    Channel, Frame, FromAuthority, NotEnrolled, PROTOCOL, Session, ToAuthority, ToOrigin, ToReplica,
-};
-use crate::origin::{Demand, Priority, Put, Strategy, Transaction};
-use crate::types::{Incarnation, Metadata, Position};
-use crate::wire::{Attach, BodyPart, Message, encode};
 
 struct Site {
     folder: TempDir,

@@ -5,10 +5,11 @@ use std::ops::Bound;
 use std::thread;
 use std::time::Duration;
 
+use lull_replication::origin::Image;
+use lull_replication::path::Path;
+use lull_replication::types::{Digest, Position, Sequence, Version};
+
 use super::{Core, OriginHandle};
-use crate::origin::Image;
-use crate::path::Path;
-use crate::types::{Digest, Position, Sequence, Version};
 
 /// Objects that are taken at a time, and changes that are followed: a millisecond.
 const AT_A_TIME: usize = 4_096;
@@ -134,9 +135,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::origin::Append;
-    use crate::time::WallTime;
-    use crate::types::{Change, Commit, Content, Metadata};
+    use lull_replication::origin::Append;
+    use lull_replication::time::WallTime;
+    use lull_replication::types::{Change, Commit, Content, Metadata};
 
     /// Puts and deletions as one commit, with a log of `log` commits.
     fn write(image: &mut Image, log: u64, changes: &BTreeMap<u8, Option<u8>>) {

@@ -14,6 +14,14 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lull_replication::message::Refusal;
+use lull_replication::path::Path;
+use lull_replication::replica::{
+    Answer, Config, Counters, Event, Outage, ReadId, Replica, Skew, Step,
+};
+use lull_replication::time::{LocalTime, Reading};
+use lull_replication::token::Keyring;
+use lull_replication::types::{ReplicaId, Sequence};
 use thiserror::Error;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -22,15 +30,9 @@ use super::clock::until;
 use super::outlines::Outlines;
 use super::{Clock, DaemonError, OnPanic, end, worker_of};
 use crate::identity::ReplicaIdentity;
-use crate::message::Refusal;
-use crate::path::Path;
-use crate::replica::{Answer, Config, Counters, Event, Outage, ReadId, Replica, Skew, Step};
 use crate::store::{
     Bodies, Body, Done, Library, ReplicaState, Settings, Store, StoreError, Worker,
 };
-use crate::time::{LocalTime, Reading};
-use crate::token::Keyring;
-use crate::types::{ReplicaId, Sequence};
 
 pub use self::reads::{Found, Pending, ReadError};
 pub use self::status::{OutageStatus, ReplicaStatus};

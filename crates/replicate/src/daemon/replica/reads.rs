@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes as Buffer;
+use lull_replication::Pin;
+use lull_replication::path::Path;
+use lull_replication::replica::{Answer, Holding, Outcome, ReadId, Request, What, Why};
+use lull_replication::time::{LocalTime, WallTime};
+use lull_replication::types::{Sequence, Version};
+use lull_replication::wire::{Outline, PIECE};
 use thiserror::Error;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::tries::Tries;
 use super::{ReplicaHandle, Shared};
 use crate::daemon::look;
-use crate::path::Path;
-use crate::replica::{Answer, Holding, Outcome, ReadId, Request, What, Why};
-use crate::shelf::Pin;
 use crate::store::{Library, StoreError};
-use crate::time::{LocalTime, WallTime};
-use crate::types::{Sequence, Version};
-use crate::wire::{Outline, PIECE};
 
 /// Why a read was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -307,7 +307,7 @@ impl ReplicaHandle {
         Ok(found)
     }
 
-    /// The states that can be told, see [`Replica::states`](crate::replica::Replica::states): from the
+    /// The states that can be told, see [`Replica::states`](lull_replication::replica::Replica::states): from the
     /// earliest to the present one, and when each was made.
     pub fn states(&self) -> Vec<(Sequence, WallTime)> {
         self.0.with(|core, _| core.machine.states().collect())

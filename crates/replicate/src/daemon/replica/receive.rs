@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lull_replication::lane::Lane;
+use lull_replication::message::{Channel, Frame};
+use lull_replication::types::{DiskFull, Payload};
+use lull_replication::wire::{Assembly, BodyPart, Delivery};
 use tokio::io::AsyncRead;
 
 use super::Shared;
 use crate::daemon::link::Incoming;
 use crate::daemon::{LinkError, blocking};
-use crate::lane::Lane;
-use crate::message::{Channel, Frame};
 use crate::store::{Body, Stager};
-use crate::types::{DiskFull, Payload};
-use crate::wire::{Assembly, BodyPart, Delivery};
 
 /// Takes in the bodies of a connection until it ends.
 pub(super) async fn bodies(

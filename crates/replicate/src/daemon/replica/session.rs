@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use lull_replication::message::{Channel, Frame, Session, ToOrigin, ToReplica};
+use lull_replication::wire::Attach;
 use tokio::io::{AsyncRead, AsyncWrite, split};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -15,8 +17,6 @@ use crate::daemon::enrol::{dial_through, renew};
 use crate::daemon::link::{Incoming, Outgoing};
 use crate::daemon::observed::{Observed, Way};
 use crate::identity::ReplicaIdentity;
-use crate::message::{Channel, Frame, Session, ToOrigin, ToReplica};
-use crate::wire::Attach;
 
 /// Between the first two tries; doubled with each that fails.
 const FIRST: Duration = Duration::from_millis(100);

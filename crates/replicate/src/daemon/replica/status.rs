@@ -3,11 +3,11 @@
 use core::time::Duration;
 use std::sync::atomic::Ordering;
 
+use lull_replication::replica::{Counters, Outage};
+use lull_replication::time::LocalTime;
 use serde::Serialize;
 
 use super::ReplicaHandle;
-use crate::replica::{Counters, Outage};
-use crate::time::LocalTime;
 
 /// A replica at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -4,6 +4,11 @@ mod forged;
 
 use std::net::SocketAddr;
 
+use lull_replication::merkle::leaf_of;
+use lull_replication::origin::{Put, Strategy, Transaction};
+use lull_replication::path::LONGEST_PATH;
+use lull_replication::replica::{Request, What};
+use lull_replication::types::Metadata;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -12,11 +17,6 @@ use super::*;
 use crate::daemon::link::soon;
 use crate::daemon::testing::origin_and_replica;
 use crate::daemon::{MachineClock, OriginDaemon, OriginOptions, create_origin, join};
-use crate::merkle::paths_of_one_leaf;
-use crate::origin::{Put, Strategy, Transaction};
-use crate::path::LONGEST_PATH;
-use crate::replica::{Request, What};
-use crate::types::Metadata;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_panics_ends_the_replica_and_nobody_waits_for_ever() {
@@ -155,6 +155,26 @@ async fn a_new_replica_gets_files_of_one_leaf_that_is_longer_than_a_message() {
     assert_eq!((status.sequence, status.objects), (at.0, 10));
     daemon.stop().await.unwrap();
     origin.stop().await.unwrap();
+}
+
+/// So many paths of this length in one leaf of the hash tree.
+fn paths_of_one_leaf(count: usize, length: usize) -> Vec<Path> {
+    const DIGITS: usize = 8;
+    let name = |at: usize| if at % 200 == 199 { '/' } else { 'x' };
+    let same: String = (0..length - DIGITS).map(name).collect();
+    let path = |number: u32| Path::new(&format!("{same}{number:08}")).expect("a path");
+    // The beginning is hashed once, because many numbers are tried.
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(same.as_bytes());
+    let leaf = |number: &u32| {
+        let hash = hasher.clone().update(format!("{number:08}").as_bytes()).finalize();
+        [hash.as_bytes()[0], hash.as_bytes()[1]]
+    };
+    let first = leaf(&0);
+    let paths: Vec<_> =
+        (0..).filter(|number| leaf(number) == first).take(count).map(path).collect();
+    assert!(paths.iter().all(|path| leaf_of(path) == leaf_of(&paths[0])));
+    paths
 }
 
 fn clock_now() -> LocalTime {

@@ -6,13 +6,13 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::Ordering;
 
 use lull_cc::Bytes;
+use lull_replication::path::Path;
+use lull_replication::types::{Content, Digest, LARGEST_BODY};
 
 use super::{ClientError, Published, Publishing};
 use crate::http::origin::Entry;
 use crate::http::transaction::{File, Head, Of, What};
-use crate::path::Path;
 use crate::source::{self, Snapshot};
-use crate::types::{Content, Digest, LARGEST_BODY};
 
 /// An object that is to be published.
 #[derive(Clone, Debug)]

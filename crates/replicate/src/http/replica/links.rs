@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use lull_replication::path::Path;
+use lull_replication::replica::{Entry, Outcome, Request, What};
+use lull_replication::types::{Kind, Sequence, Version};
+
 use crate::daemon::{ReadError, ReplicaHandle};
-use crate::path::Path;
-use crate::replica::{Entry, Outcome, Request, What};
-use crate::types::{Kind, Sequence, Version};
 
 /// Links that are followed for one URL, as in Linux (path_resolution(7)).
 const MOST_LINKS: usize = 40;

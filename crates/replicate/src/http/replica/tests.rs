@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lull_replication::origin::{Put, Transaction};
+use lull_replication::replica::Why;
+use lull_replication::time::Reading as Shown;
+use lull_replication::token::TokenKey;
+
 use super::*;
 use crate::daemon::testing::origin_and_replica;
 use crate::daemon::{Clock, MachineClock};
-use crate::origin::{Put, Transaction};
-use crate::replica::Why;
-use crate::time::Reading as Shown;
-use crate::token::TokenKey;
 
 /// The machine's clocks, so many seconds ahead.
 #[derive(Debug, Default)]

@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use lull_replication::origin::{Event, Origin, Strategy};
+use lull_replication::types::{Change, ReplicaId, Sequence, Version};
+
 use super::super::Situation;
 use super::super::disk::Body;
 use super::super::world::{OriginHost, ReplicaHost, World};
 use super::Clients;
-use crate::origin::{Event, Origin, Strategy};
-use crate::types::{Change, ReplicaId, Sequence, Version};
 
 /// Waits at a time, at most: the oldest make room.
 const WAITS: usize = 12;

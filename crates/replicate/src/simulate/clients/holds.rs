@@ -1,10 +1,11 @@
 //! Whoever writes so much at a time that bodies are held for it before it is written.
 
+use lull_replication::origin::{HoldId, Put};
+use lull_replication::types::{Content, Metadata};
+
 use super::super::Situation;
 use super::super::world::World;
 use super::{Body, Payload};
-use crate::origin::{HoldId, Put};
-use crate::types::{Content, Metadata};
 
 /// A body that is held, or is to be.
 #[derive(Clone, Debug)]

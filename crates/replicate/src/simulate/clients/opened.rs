@@ -1,12 +1,13 @@
 //! Who goes on reading what is open, as in a mount or in a response that is under way: a body that was given up
 //! meanwhile is fetched again, beside whatever else the session reads.
 
+use lull_replication::replica::{Answer, Holding, Outcome, Request, What, Why};
+use lull_replication::types::{Sequence, Version};
+
 use super::super::Situation;
 use super::super::clock::True;
 use super::super::world::{Event, MS, World};
 use super::{Reading, id_of};
-use crate::replica::{Answer, Holding, Outcome, Request, What, Why};
-use crate::types::{Sequence, Version};
 
 /// What a session has open: at which replica, which object, which version.
 pub(super) type Open = (usize, usize, Version);

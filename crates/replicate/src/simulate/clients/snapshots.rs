@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use lull_replication::path::Path;
+use lull_replication::replica::{Entry, Holding, Outcome};
+use lull_replication::types::{Commit, Sequence};
+
 use super::super::Situation;
 use super::super::world::World;
 use super::{Clients, NAMES, Name, Seen};
-use crate::path::Path;
-use crate::replica::{Entry, Holding, Outcome};
-use crate::types::{Commit, Sequence};
 
 /// What sessions see of states that were.
 #[derive(Default)]

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use lull_replication::origin::Event;
+use lull_replication::types::{Change, Commit};
 use lull_sim::random::Random;
 
 use super::*;
-use crate::origin::Event;
-use crate::types::{Change, Commit};
 
 fn variable(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
@@ -208,7 +208,7 @@ fn step(
     let mut jobs = Vec::new();
     for change in changes(&some_transaction(random)) {
         let valid = Object {
-            version: Version { sequence, content: payload(some_body(random)).content() },
+            version: Version { sequence, content: content_of(&payload(some_body(random))) },
             valid: true,
         };
         step.changes.insert(change.path, change.content.map(|_| valid));
@@ -227,10 +227,8 @@ fn step(
     Ok(())
 }
 
-impl Payload<Body> {
-    fn content(&self) -> Content {
-        Content { digest: self.digest, size: self.size, metadata: Metadata::default() }
-    }
+fn content_of(body: &Payload<Body>) -> Content {
+    Content { digest: body.digest, size: body.size, metadata: Metadata::default() }
 }
 
 /// The body that [`some_body`] made with this content.

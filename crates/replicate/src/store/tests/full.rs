@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use lull_replication::origin::{Event, Refused};
+
 use super::*;
-use crate::origin::{Event, Refused};
 
 /// What the disk of an origin says about it.
 fn on_disk(disks: &Disks) -> Image {

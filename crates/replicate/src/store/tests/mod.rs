@@ -11,19 +11,21 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use lull_replication::message::{Frame, PROTOCOL, Refusal, Session, ToOrigin, ToReplica};
+use lull_replication::origin::{
+    Append, Config, Image, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId,
+};
+use lull_replication::path::Path;
+use lull_replication::replica::{self, Object, Replica, Step};
+use lull_replication::time::{LocalTime, Reading, WallTime};
+use lull_replication::types::{
+    Content, Incarnation, Metadata, Mode, Position, ReplicaId, Sequence, Version,
+};
 use object_store::local::LocalFileSystem;
 use redb::{Builder, Database, DatabaseError, ReadableTable};
 use tempfile::TempDir;
 
 use super::*;
-use crate::message::{Frame, PROTOCOL, Refusal, Session, ToOrigin, ToReplica};
-use crate::origin::{
-    Append, Config, Image, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId,
-};
-use crate::path::Path;
-use crate::replica::{self, Object, Replica, Step};
-use crate::time::{LocalTime, Reading, WallTime};
-use crate::types::{Content, Incarnation, Metadata, Mode, Position, ReplicaId, Sequence, Version};
 use faulty::FaultyDisk;
 use shortage::{Reserve, Room, Shortage};
 
@@ -307,9 +309,12 @@ fn a_large_body_goes_to_the_disk_as_it_comes() {
     let read = store.library().read(&digest).expect("the disk is fine");
     assert_eq!(read.as_deref(), Some(&bytes[..]));
     let outline = store.library().outline(&digest, size).expect("the disk is fine");
-    assert_eq!(outline, Some(crate::wire::Outline::of(bytes.chunks(crate::wire::PIECE))));
+    assert_eq!(
+        outline,
+        Some(lull_replication::wire::Outline::of(bytes.chunks(lull_replication::wire::PIECE)))
+    );
     let last = store.library().piece(&digest, size, 53).expect("the disk is fine");
-    assert_eq!(last.as_deref(), Some(&bytes[53 * crate::wire::PIECE..]));
+    assert_eq!(last.as_deref(), Some(&bytes[53 * lull_replication::wire::PIECE..]));
     body_file(&folder.path().join(BODIES));
 }
 

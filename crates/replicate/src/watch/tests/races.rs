@@ -6,13 +6,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
+use lull_replication::time::LocalTime;
+use lull_replication::types::Digest;
 use tempfile::TempDir;
 use tokio::runtime::Handle as Runtime;
 use tokio::task::block_in_place;
 
 use crate::daemon::{Clock, MachineClock, OriginDaemon, OriginOptions, create_origin};
-use crate::time::LocalTime;
-use crate::types::Digest;
 use crate::watch::commit::MOST_BYTES;
 use crate::watch::events::Events;
 use crate::watch::index::Index;

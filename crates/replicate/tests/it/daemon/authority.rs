@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use lull_replicate::daemon::{BentClock, DaemonError, OriginEvent, ReplicaEvent, join};
 use lull_replicate::http::{Blocked, ReplicaFace, Serving};
-use lull_replicate::message::Refusal;
-use lull_replicate::origin::Put;
-use lull_replicate::replica::Config;
 use lull_replicate::store::StoreError;
-use lull_replicate::token::TokenError;
-use lull_replicate::types::{Content, Metadata, Sequence};
+use lull_replication::message::Refusal;
+use lull_replication::origin::Put;
+use lull_replication::replica::Config;
+use lull_replication::token::TokenError;
+use lull_replication::types::{Content, Metadata, Sequence};
 
 use super::sessions::{get, header};
 use super::site::{LIMIT, Site, body, path, patient, runtime};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lull_replicate::daemon::{ReplicaEvent, ReplicaHandle};
-use lull_replicate::types::Sequence;
+use lull_replication::types::Sequence;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

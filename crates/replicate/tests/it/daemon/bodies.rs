@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use lull_cc::Bytes;
 use lull_replicate::daemon::Found;
-use lull_replicate::types::{Digest, Sequence};
-use lull_replicate::wire::PIECE;
+use lull_replication::types::{Digest, Sequence};
+use lull_replication::wire::PIECE;
 
 use super::site::{Site, body, path, patient, runtime};
 

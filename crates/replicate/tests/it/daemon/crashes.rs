@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lull_replicate::checker::{Acknowledged, Body, Changes, Log, Name, Read, Seen, check};
 use lull_replicate::daemon::{OriginHandle, ReplicaHandle, WriteError};
-use lull_replicate::origin::{Put, Transaction};
-use lull_replicate::replica::Staleness;
-use lull_replicate::types::{Metadata, Sequence};
+use lull_replication::checker::{Acknowledged, Body, Changes, Log, Name, Read, Seen, check};
+use lull_replication::origin::{Put, Transaction};
+use lull_replication::replica::Staleness;
+use lull_replication::types::{Metadata, Sequence};
 
 use super::site::{Site, path, runtime};
 
@@ -120,7 +120,7 @@ async fn read(here: Shared, begun: Instant, session: u64) -> Vec<Read> {
             Some(found) => {
                 let mut bytes = Vec::new();
                 while bytes.len() < found.version.content.size.0 as usize {
-                    let number = bytes.len().div_ceil(lull_replicate::wire::PIECE) as u32;
+                    let number = bytes.len().div_ceil(lull_replication::wire::PIECE) as u32;
                     // The replica may have crashed since it has answered.
                     let Ok(piece) = found.piece(number).await else { continue 'reads };
                     bytes.extend(piece.expect("within the time of grace"));

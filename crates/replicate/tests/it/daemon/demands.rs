@@ -8,9 +8,9 @@ use lull_replicate::daemon::{
     Clock, MachineClock, OriginDaemon, OriginOptions, ReplicaDaemon, ReplicaHandle, ReplicaOptions,
     create_origin, join,
 };
-use lull_replicate::origin::{Put, Strategy, Transaction};
-use lull_replicate::replica::{Order, Request, What};
-use lull_replicate::types::{Metadata, Sequence};
+use lull_replication::origin::{Put, Strategy, Transaction};
+use lull_replication::replica::{Order, Request, What};
+use lull_replication::types::{Metadata, Sequence};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -7,9 +7,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use lull_replicate::daemon::ReplicaEvent;
 use lull_replicate::http::{Blocked, OriginFace, ReplicaFace};
-use lull_replicate::origin::{Put, Transaction};
-use lull_replicate::types::{Digest, Metadata, Mode, Sequence};
-use lull_replicate::wire::PIECE;
+use lull_replication::origin::{Put, Transaction};
+use lull_replication::types::{Digest, Metadata, Mode, Sequence};
+use lull_replication::wire::PIECE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -22,9 +22,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use lull_replicate::daemon::{self, DaemonError, OriginEvent, ReadError, ReplicaEvent};
-use lull_replicate::message::{NotEnrolled, Refusal};
-use lull_replicate::replica::{Outcome, Request, What, Why};
-use lull_replicate::types::Sequence;
+use lull_replication::message::{NotEnrolled, Refusal};
+use lull_replication::replica::{Outcome, Request, What, Why};
+use lull_replication::types::Sequence;
 
 use site::{Site, body, path, patient, runtime};
 
@@ -47,7 +47,7 @@ fn what_is_written_is_read_at_each_replica() {
                 assert_eq!(site.read(replica, name).await.as_deref(), *bytes, "{name}");
             }
             assert_eq!(site.read(replica, "folder/none").await, None);
-            let what = What::Folder(lull_replicate::Path::new("folder").ok());
+            let what = What::Folder(lull_replication::Path::new("folder").ok());
             let all = site.replica(replica).read(Request { what, after: sequence }, None).await;
             let Ok(Outcome::Folder(all)) = all.map(|answer| answer.outcome) else { panic!() };
             assert_eq!(all.len(), SIZES.len());

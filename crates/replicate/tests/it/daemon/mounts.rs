@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use lull_cc::Bytes;
 use lull_replicate::fuse::{Ended, Mounted};
-use lull_replicate::origin::{Put, Transaction};
-use lull_replicate::replica::{Config, Order, Staleness};
-use lull_replicate::time::WallTime;
-use lull_replicate::types::{Metadata, Mode};
+use lull_replication::origin::{Put, Transaction};
+use lull_replication::replica::{Config, Order, Staleness};
+use lull_replication::time::WallTime;
+use lull_replication::types::{Metadata, Mode};
 use lull_testing::{command, fuse, needs};
 
 use super::site::{Site, body, path, patient, runtime};

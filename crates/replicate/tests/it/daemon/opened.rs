@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lull_cc::Bytes;
-use lull_replicate::types::Sequence;
+use lull_replication::types::Sequence;
 use lull_testing::{command, fuse, needs};
 
 use super::mounts::{LARGE, LIMIT, Reader, Seen, bare};

@@ -7,9 +7,9 @@ use std::time::Duration;
 use lull_replicate::daemon::{OriginEvent, WriteError};
 use lull_replicate::http::OriginFace;
 use lull_replicate::http::client::{Client, ClientError};
-use lull_replicate::origin::{Put, Transaction};
-use lull_replicate::types::{Metadata, Sequence};
 use lull_replicate::watch::{WatchOptions, Watched};
+use lull_replication::origin::{Put, Transaction};
+use lull_replication::types::{Metadata, Sequence};
 use tempfile::TempDir;
 
 use super::site::{Site, body, path, patient, runtime};

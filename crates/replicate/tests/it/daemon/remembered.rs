@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lull_replicate::origin::{Put, Transaction};
-use lull_replicate::time::WallTime;
-use lull_replicate::types::{Content, Metadata, Mode};
+use lull_replication::origin::{Put, Transaction};
+use lull_replication::time::WallTime;
+use lull_replication::types::{Content, Metadata, Mode};
 use lull_testing::{command, fuse, needs, root, skip};
 
 use super::mounts::Seen;

@@ -5,15 +5,15 @@ use std::path::Path as FilePath;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lull_replicate::Path;
 use lull_replicate::daemon::{
     Clock, DaemonError, MachineClock, OriginDaemon, OriginEvent, OriginHandle, OriginOptions,
     ReplicaDaemon, ReplicaEvent, ReplicaHandle, ReplicaOptions, create_origin, join,
 };
 use lull_replicate::identity::Ticket;
-use lull_replicate::origin::{Put, Transaction};
-use lull_replicate::replica::Config;
-use lull_replicate::types::{Metadata, Sequence};
+use lull_replication::Path;
+use lull_replication::origin::{Put, Transaction};
+use lull_replication::replica::Config;
+use lull_replication::types::{Metadata, Sequence};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 

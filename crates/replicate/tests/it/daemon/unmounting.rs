@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use lull_replicate::daemon::{Clock, MachineClock};
 use lull_replicate::fuse::{Ended, Mounted};
-use lull_replicate::replica::Config;
-use lull_replicate::time::Reading;
+use lull_replication::replica::Config;
+use lull_replication::time::Reading;
 use lull_testing::{command, fuse, needs};
 
 use super::mounts::{LARGE, LIMIT, Reader, Seen, bare};

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lull_replicate::types::{Digest, Kind, Sequence};
 use lull_replicate::watch::{WatchEvent, WatchOptions, Watched};
+use lull_replication::types::{Digest, Kind, Sequence};
 use lull_testing::{needs, root};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
@@ -102,17 +102,18 @@ impl Watching {
     /// What the origin has.
     fn everything(&self) -> Files {
         let objects = self.site.origin().tree().objects;
-        let content = |(path, version): (lull_replicate::Path, lull_replicate::types::Version)| {
-            let content = version.content;
-            let metadata = content.metadata;
-            let kind = match metadata.kind {
-                Kind::File => S_IFREG,
-                Kind::Link => S_IFLNK,
-                Kind::Folder => S_IFDIR,
+        let content =
+            |(path, version): (lull_replication::Path, lull_replication::types::Version)| {
+                let content = version.content;
+                let metadata = content.metadata;
+                let kind = match metadata.kind {
+                    Kind::File => S_IFREG,
+                    Kind::Link => S_IFLNK,
+                    Kind::Folder => S_IFDIR,
+                };
+                let mode = kind | u32::from(metadata.mode.bits());
+                (path.to_string(), (content.digest, mode, metadata.modified.as_nanos()))
             };
-            let mode = kind | u32::from(metadata.mode.bits());
-            (path.to_string(), (content.digest, mode, metadata.modified.as_nanos()))
-        };
         objects.into_iter().map(content).collect()
     }
 
@@ -208,7 +209,7 @@ fn found(folder: &FilePath) -> io::Result<Files> {
                 _ => continue,
             };
             let name = path.strip_prefix(folder).expect("below it").as_os_str().as_bytes();
-            let name = lull_replicate::Path::from_bytes(name).expect("a name").to_string();
+            let name = lull_replication::Path::from_bytes(name).expect("a name").to_string();
             let mode = metadata.mode() & (S_IFMT | 0o777);
             let modified = metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec();
             all.insert(name, (Digest::of(&bytes), mode, modified));

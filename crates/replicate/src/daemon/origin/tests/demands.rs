@@ -1,9 +1,9 @@
 //! Bodies that reads wait for, as they go to a replica that does what the tests tell it to.
 
 use lull_cc::Bytes;
+use lull_replication::wire::{Assembly, Delivery};
 
 use super::*;
-use crate::wire::{Assembly, Delivery};
 
 /// More than all buffers between the two sides take.
 const LARGE: usize = 64 << 20;

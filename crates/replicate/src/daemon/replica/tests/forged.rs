@@ -4,13 +4,13 @@ use std::fs;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::AtomicUsize;
 
+use lull_replication::wire::{HEADER, PIECE, PREFACE};
 use tokio::io::{AsyncRead, AsyncWrite, split};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
 use crate::daemon::clock::today;
 use crate::identity::OriginIdentity;
-use crate::wire::{HEADER, PIECE, PREFACE};
 
 /// More than is kept in memory while it comes: most of it is in a file when the bad piece comes.
 const SIZE: usize = 40 * PIECE + 7;

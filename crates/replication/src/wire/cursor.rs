@@ -1,4 +1,4 @@
-//! Fields: integers in little-endian order, lists and texts behind their lengths.
+//! Fields: integers in little-endian order, lists and texts behind their lengths. Stores use them as well.
 
 use lull_cc::Bytes;
 
@@ -13,40 +13,48 @@ use crate::types::{
 pub struct Writer<'a>(&'a mut Vec<u8>);
 
 impl<'a> Writer<'a> {
-    pub(crate) fn new(to: &'a mut Vec<u8>) -> Self {
+    /// A writer at the end of `to`.
+    pub fn new(to: &'a mut Vec<u8>) -> Self {
         Writer(to)
     }
 
-    pub(crate) fn u8(&mut self, value: u8) {
+    /// Appends one byte.
+    pub fn u8(&mut self, value: u8) {
         self.0.push(value);
     }
 
-    pub(crate) fn u16(&mut self, value: u16) {
+    /// Appends two bytes.
+    pub fn u16(&mut self, value: u16) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(crate) fn u32(&mut self, value: u32) {
+    /// Appends four bytes.
+    pub fn u32(&mut self, value: u32) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(crate) fn u64(&mut self, value: u64) {
+    /// Appends eight bytes.
+    pub fn u64(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(crate) fn i64(&mut self, value: i64) {
+    /// Appends eight bytes with a sign.
+    pub fn i64(&mut self, value: i64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(crate) fn flag(&mut self, value: bool) {
+    /// Appends a truth value in one byte.
+    pub fn flag(&mut self, value: bool) {
         self.u8(u8::from(value));
     }
 
-    pub(crate) fn bytes(&mut self, value: &[u8]) {
+    /// Appends bytes as they are, without their length.
+    pub fn bytes(&mut self, value: &[u8]) {
         self.0.extend_from_slice(value);
     }
 
     /// Bytes behind their length.
-    pub(crate) fn blob(
+    pub fn blob(
         &mut self,
         (what, limit): (&'static str, usize),
         value: &[u8],
@@ -58,39 +66,47 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    pub(crate) fn digest(&mut self, value: &Digest) {
+    /// Appends a hash.
+    pub fn digest(&mut self, value: &Digest) {
         self.bytes(&value.0);
     }
 
-    pub(crate) fn sequence(&mut self, value: Sequence) {
+    /// Appends a position in the log.
+    pub fn sequence(&mut self, value: Sequence) {
         self.u64(value.0);
     }
 
-    pub(crate) fn replica(&mut self, value: ReplicaId) {
+    /// Appends a replica's number.
+    pub fn replica(&mut self, value: ReplicaId) {
         self.u32(value.0);
     }
 
-    pub(crate) fn wall(&mut self, value: WallTime) {
+    /// Appends a time of a wall clock.
+    pub fn wall(&mut self, value: WallTime) {
         self.i64(value.as_nanos());
     }
 
-    pub(crate) fn local(&mut self, value: LocalTime) {
+    /// Appends a time of an interval clock.
+    pub fn local(&mut self, value: LocalTime) {
         self.i64(value.as_nanos());
     }
 
-    pub(crate) fn position(&mut self, value: &Position) {
+    /// Appends a position with the hash of the log up to it.
+    pub fn position(&mut self, value: &Position) {
         self.sequence(value.sequence);
         self.digest(&value.chain);
     }
 
-    pub(crate) fn path(&mut self, value: &Path) {
+    /// Appends a path behind its length.
+    pub fn path(&mut self, value: &Path) {
         let text = value.as_bytes();
         // A path has 4095 bytes at most.
         self.u16(text.len() as u16);
         self.bytes(text);
     }
 
-    pub(crate) fn content(&mut self, value: &Content) -> Result<(), WireError> {
+    /// Appends a hash, a size and metadata.
+    pub fn content(&mut self, value: &Content) -> Result<(), WireError> {
         if value.size > LARGEST_BODY {
             return Err(WireError::Value("size"));
         }
@@ -108,13 +124,14 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    pub(crate) fn version(&mut self, value: &Version) -> Result<(), WireError> {
+    /// Appends a sequence and what it put.
+    pub fn version(&mut self, value: &Version) -> Result<(), WireError> {
         self.sequence(value.sequence);
         self.content(&value.content)
     }
 
     /// A value that may be missing, behind a flag.
-    pub(crate) fn option<T>(
+    pub fn option<T>(
         &mut self,
         value: Option<&T>,
         write: impl FnOnce(&mut Self, &T) -> Result<(), WireError>,
@@ -124,7 +141,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A list behind its length.
-    pub(crate) fn list<T>(
+    pub fn list<T>(
         &mut self,
         (what, limit): (&'static str, usize),
         items: &[T],
@@ -141,17 +158,18 @@ impl<'a> Writer<'a> {
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    /// A reader at the start of `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Reader(bytes)
     }
 
     /// Nothing may be left.
-    pub(crate) fn end(&self) -> Result<(), WireError> {
+    pub fn end(&self) -> Result<(), WireError> {
         if self.0.is_empty() { Ok(()) } else { Err(WireError::Rest(self.0.len())) }
     }
 
     /// All that is left.
-    pub(crate) fn rest(&mut self) -> &'a [u8] {
+    pub fn rest(&mut self) -> &'a [u8] {
         core::mem::take(&mut self.0)
     }
 
@@ -161,28 +179,33 @@ impl<'a> Reader<'a> {
         Ok(*first)
     }
 
-    pub(crate) fn u8(&mut self, what: &'static str) -> Result<u8, WireError> {
+    /// Reads one byte.
+    pub fn u8(&mut self, what: &'static str) -> Result<u8, WireError> {
         self.array(what).map(|[byte]| byte)
     }
 
-    pub(crate) fn u16(&mut self, what: &'static str) -> Result<u16, WireError> {
+    /// Reads two bytes.
+    pub fn u16(&mut self, what: &'static str) -> Result<u16, WireError> {
         self.array(what).map(u16::from_le_bytes)
     }
 
-    pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, WireError> {
+    /// Reads four bytes.
+    pub fn u32(&mut self, what: &'static str) -> Result<u32, WireError> {
         self.array(what).map(u32::from_le_bytes)
     }
 
-    pub(crate) fn u64(&mut self, what: &'static str) -> Result<u64, WireError> {
+    /// Reads eight bytes.
+    pub fn u64(&mut self, what: &'static str) -> Result<u64, WireError> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    pub(crate) fn i64(&mut self, what: &'static str) -> Result<i64, WireError> {
+    /// Reads eight bytes with a sign.
+    pub fn i64(&mut self, what: &'static str) -> Result<i64, WireError> {
         self.array(what).map(i64::from_le_bytes)
     }
 
     /// Zero or one: each value has one way to be written.
-    pub(crate) fn flag(&mut self, what: &'static str) -> Result<bool, WireError> {
+    pub fn flag(&mut self, what: &'static str) -> Result<bool, WireError> {
         match self.u8(what)? {
             0 => Ok(false),
             1 => Ok(true),
@@ -190,10 +213,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(crate) fn blob(
-        &mut self,
-        (what, limit): (&'static str, usize),
-    ) -> Result<Vec<u8>, WireError> {
+    /// Reads bytes behind their length.
+    pub fn blob(&mut self, (what, limit): (&'static str, usize)) -> Result<Vec<u8>, WireError> {
         let count = usize::from(self.u16(what)?);
         if count > limit {
             return Err(WireError::Count { what, count, limit });
@@ -203,38 +224,46 @@ impl<'a> Reader<'a> {
         Ok(bytes.to_vec())
     }
 
-    pub(crate) fn digest(&mut self, what: &'static str) -> Result<Digest, WireError> {
+    /// Reads a hash.
+    pub fn digest(&mut self, what: &'static str) -> Result<Digest, WireError> {
         self.array(what).map(Digest)
     }
 
-    pub(crate) fn sequence(&mut self, what: &'static str) -> Result<Sequence, WireError> {
+    /// Reads a position in the log.
+    pub fn sequence(&mut self, what: &'static str) -> Result<Sequence, WireError> {
         self.u64(what).map(Sequence)
     }
 
-    pub(crate) fn replica(&mut self, what: &'static str) -> Result<ReplicaId, WireError> {
+    /// Reads a replica's number.
+    pub fn replica(&mut self, what: &'static str) -> Result<ReplicaId, WireError> {
         self.u32(what).map(ReplicaId)
     }
 
-    pub(crate) fn wall(&mut self, what: &'static str) -> Result<WallTime, WireError> {
+    /// Reads a time of a wall clock.
+    pub fn wall(&mut self, what: &'static str) -> Result<WallTime, WireError> {
         self.i64(what).map(WallTime::from_nanos)
     }
 
-    pub(crate) fn local(&mut self, what: &'static str) -> Result<LocalTime, WireError> {
+    /// Reads a time of an interval clock.
+    pub fn local(&mut self, what: &'static str) -> Result<LocalTime, WireError> {
         self.i64(what).map(LocalTime::from_nanos)
     }
 
-    pub(crate) fn position(&mut self) -> Result<Position, WireError> {
+    /// Reads a position with the hash of the log up to it.
+    pub fn position(&mut self) -> Result<Position, WireError> {
         Ok(Position { sequence: self.sequence("position")?, chain: self.digest("chain")? })
     }
 
-    pub(crate) fn path(&mut self) -> Result<Path, WireError> {
+    /// Reads a path behind its length.
+    pub fn path(&mut self) -> Result<Path, WireError> {
         let length = usize::from(self.u16("path")?);
         let text = self.0.get(..length).ok_or(WireError::Short("path"))?;
         self.0 = &self.0[length..];
         Ok(Path::from_bytes(text)?)
     }
 
-    pub(crate) fn content(&mut self) -> Result<Content, WireError> {
+    /// Reads a hash, a size and metadata.
+    pub fn content(&mut self) -> Result<Content, WireError> {
         let digest = self.digest("digest")?;
         let size = Bytes(self.u64("size")?);
         if size > LARGEST_BODY {
@@ -249,11 +278,13 @@ impl<'a> Reader<'a> {
         content.is_possible().then_some(content).ok_or(WireError::Value("content"))
     }
 
-    pub(crate) fn version(&mut self) -> Result<Version, WireError> {
+    /// Reads a sequence and what it put.
+    pub fn version(&mut self) -> Result<Version, WireError> {
         Ok(Version { sequence: self.sequence("version")?, content: self.content()? })
     }
 
-    pub(crate) fn option<T>(
+    /// Reads a flag, and a value if it is set.
+    pub fn option<T>(
         &mut self,
         what: &'static str,
         read: impl FnOnce(&mut Self) -> Result<T, WireError>,
@@ -263,7 +294,7 @@ impl<'a> Reader<'a> {
 
     /// A list of items that take `least` bytes at least: room is made for as many as there can be
     /// in what has come, whatever the length says.
-    pub(crate) fn list<T>(
+    pub fn list<T>(
         &mut self,
         (what, limit): (&'static str, usize),
         least: usize,

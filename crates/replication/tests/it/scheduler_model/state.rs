@@ -3,14 +3,14 @@
 use core::time::Duration;
 
 use lull_cc::Bytes;
-use lull_replicate::merkle::MerkleTree;
-use lull_replicate::message::{BodyHeader, Frame, Session, Start, ToOrigin, ToReplica};
-use lull_replicate::replica::{Answer, Effect, Outcome, Replica};
-use lull_replicate::time::{LocalTime, Reading, WallTime};
-use lull_replicate::types::{
+use lull_replication::merkle::MerkleTree;
+use lull_replication::message::{BodyHeader, Frame, Session, Start, ToOrigin, ToReplica};
+use lull_replication::replica::{Answer, Effect, Outcome, Replica};
+use lull_replication::time::{LocalTime, Reading, WallTime};
+use lull_replication::types::{
     Change, Content, Digest, Incarnation, Metadata, Payload, Position, Sequence, Version,
 };
-use lull_replicate::{BodyEffect, Path};
+use lull_replication::{BodyEffect, Path};
 
 /// What the origin does: names and bodies, or deletions. The first one gives two objects the same body.
 /// The second one overwrites both, and goes in two parts.

@@ -7,12 +7,14 @@
 use std::time::Duration;
 
 use lull_cc::Bytes;
-use lull_replicate::message::{Frame, ToReplica};
-use lull_replicate::origin::{self, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId};
-use lull_replicate::replica::{self, Replica};
-use lull_replicate::time::{LocalTime, Reading, WallTime};
-use lull_replicate::types::{Digest, Metadata, Payload, ReplicaId};
-use lull_replicate::{BodyEffect, Path};
+use lull_replication::message::{Frame, ToReplica};
+use lull_replication::origin::{
+    self, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId,
+};
+use lull_replication::replica::{self, Replica};
+use lull_replication::time::{LocalTime, Reading, WallTime};
+use lull_replication::types::{Digest, Metadata, Payload, ReplicaId};
+use lull_replication::{BodyEffect, Path};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};

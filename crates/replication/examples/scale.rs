@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use lull_cc::Bytes;
-use lull_replicate::message::{Frame, PROTOCOL, Session, ToOrigin};
-use lull_replicate::origin::{
+use lull_replication::message::{Frame, PROTOCOL, Session, ToOrigin};
+use lull_replication::origin::{
     Config, Effect, Image, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId,
 };
-use lull_replicate::time::Reading;
-use lull_replicate::types::{Digest, Incarnation, Metadata, Payload, ReplicaId, Sequence};
-use lull_replicate::{BodyEffect, Path};
+use lull_replication::time::Reading;
+use lull_replication::types::{Digest, Incarnation, Metadata, Payload, ReplicaId, Sequence};
+use lull_replication::{BodyEffect, Path};
 
 fn write(origin: &mut Origin<()>, number: u64, object: u64) {
     let now = Reading::default();

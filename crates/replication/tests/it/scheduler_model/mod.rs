@@ -8,11 +8,11 @@ mod state;
 
 use core::time::Duration;
 
-use lull_replicate::message::{BodyHeader, ToReplica};
-use lull_replicate::replica::{Config, Image, Order, ReadId, Replica, Request, Staleness, What};
-use lull_replicate::time::Drift;
-use lull_replicate::types::{Digest, Sequence};
-use lull_replicate::{Fault, Path};
+use lull_replication::message::{BodyHeader, ToReplica};
+use lull_replication::replica::{Config, Image, Order, ReadId, Replica, Request, Staleness, What};
+use lull_replication::time::Drift;
+use lull_replication::types::{Digest, Sequence};
+use lull_replication::{Fault, Path};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use state::{

@@ -348,7 +348,7 @@ impl<P: Clone> Replica<P> {
     }
 
     /// The lease of an earlier life goes on: a part of the bug of restarts that go back.
-    pub(crate) fn keep_lease(&mut self, before: &Self) {
+    pub fn keep_lease(&mut self, before: &Self) {
         self.lease = before.lease.clone();
     }
 

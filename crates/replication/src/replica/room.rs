@@ -75,12 +75,12 @@ impl<P: Clone> Replica<P> {
     }
 
     /// Keeps a body for somebody who reads it; none if it is not here. It counts for the quota.
-    pub(crate) fn pin(&mut self, digest: &Digest) -> Option<Pin> {
+    pub fn pin(&mut self, digest: &Digest) -> Option<Pin> {
         self.shelf.pin(digest)
     }
 
     /// Nobody reads it by that any more.
-    pub(crate) fn unpin(&mut self, pin: Pin) {
+    pub fn unpin(&mut self, pin: Pin) {
         self.shelf.unpin(pin);
     }
 

@@ -2,12 +2,12 @@
 
 mod sys;
 
-use lull_replicate::lane::Lane;
-use lull_replicate::message::{Frame, FromAuthority, Session, ToAuthority, ToOrigin, ToReplica};
-use lull_replicate::path::Path;
-use lull_replicate::time::WallTime;
-use lull_replicate::types::{Change, Digest, Sequence};
-use lull_replicate::wire::{self, Attach, BodyPart, EXPANSION, Frames, Message};
+use lull_replication::lane::Lane;
+use lull_replication::message::{Frame, FromAuthority, Session, ToAuthority, ToOrigin, ToReplica};
+use lull_replication::path::Path;
+use lull_replication::time::WallTime;
+use lull_replication::types::{Change, Digest, Sequence};
+use lull_replication::wire::{self, Attach, BodyPart, EXPANSION, Frames, Message};
 
 /// What a frame of `bytes` takes while it is decoded, without the room for its own bytes.
 fn taken<M: Message>(bytes: &[u8]) -> usize {

@@ -9,16 +9,16 @@ use crate::types::Content;
 
 /// Something that is not to be put, because it would differ from something else only in case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CaseClash {
+pub struct CaseClash {
     /// What was to be put.
-    pub(crate) path: Path,
+    pub path: Path,
     /// What there is.
-    pub(crate) other: Path,
+    pub other: Path,
 }
 
 impl CaseClash {
     /// The files or folders that differ only in case: that of [`path`](CaseClash::path) and the other one.
-    pub(crate) fn names(&self) -> (Path, Path) {
+    pub fn names(&self) -> (Path, Path) {
         let depth = common_depth(&self.path, &self.other);
         (outer(&self.path, depth), outer(&self.other, depth))
     }

@@ -5,7 +5,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use lull_replicate::checker::{Acknowledged, Body, Changes, Log, Name, Read, Seen, check};
+use lull_replication::checker::{Acknowledged, Body, Changes, Log, Name, Read, Seen, check};
 use proptest::prelude::*;
 use stateright::semantics::{ConsistencyTester, SequentialConsistencyTester, SequentialSpec};
 

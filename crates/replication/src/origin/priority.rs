@@ -23,7 +23,7 @@ pub struct Demand {
 /// So coarse, because one order serves all replicas, and each move within it costs a step at every
 /// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Priority(pub(crate) u8);
+pub struct Priority(pub u8);
 
 impl Priority {
     /// The priority of what has this benefit for its cost, in any unit; 2⁻³² … 2³² are told apart.

@@ -66,7 +66,7 @@ impl<P> Entry<P> {
 
 /// A reference to a body by somebody who reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Pin(Digest, u64);
+pub struct Pin(Digest, u64);
 
 /// The bodies of one machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

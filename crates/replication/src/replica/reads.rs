@@ -309,13 +309,13 @@ impl<P: Clone> Replica<P> {
     }
 
     /// Whether anything is known that reads can be answered by.
-    pub(crate) fn has_lease(&self) -> bool {
+    pub fn has_lease(&self) -> bool {
         self.lease.covered().is_some()
     }
 
     /// Somebody has asked whether what he has of an object is still current, and it is: that is a read of
     /// it, though of no body.
-    pub(crate) fn count_read(&mut self, path: &Path) {
+    pub fn count_read(&mut self, path: &Path) {
         if self.object(path).is_some() {
             *self.reads.entry(path.clone()).or_default() += 1;
         }

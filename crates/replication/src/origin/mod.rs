@@ -38,7 +38,7 @@ use crate::types::{Digest, Position, ReplicaId, Sequence, Version};
 pub use bodies::HoldId;
 use bodies::Holds;
 use case::ByCase;
-pub(crate) use case::CaseClash;
+pub use case::CaseClash;
 pub use condition::{Condition, Named};
 use history::History;
 pub use image::{Append, Chain, Entry, Image};
@@ -197,7 +197,7 @@ impl<P: Clone> Origin<P> {
     }
 
     /// What of these changes would be refused because of paths that differ only in case.
-    pub(crate) fn case_clashes(&self, changes: &BTreeMap<Path, Option<Content>>) -> Vec<CaseClash> {
+    pub fn case_clashes(&self, changes: &BTreeMap<Path, Option<Content>>) -> Vec<CaseClash> {
         let found = |path: &Path| {
             let version = self.image.objects.get(path);
             version.map(|version| version.content.is_folder())

@@ -15,7 +15,7 @@
 
 mod body;
 mod control;
-pub(crate) mod cursor;
+pub mod cursor;
 mod enrolment;
 mod pieces;
 #[cfg(test)]

@@ -32,7 +32,7 @@ const BLOCK: usize = 8_192;
 
 impl Chain {
     /// That of which this is the first position that is remembered.
-    pub(crate) fn new(first: Position) -> Self {
+    pub fn new(first: Position) -> Self {
         let blocks = VecDeque::from([vec![first.chain]]);
         Chain { first: first.sequence, last: first, blocks, forgotten: 0 }
     }
@@ -54,7 +54,7 @@ impl Chain {
     }
 
     /// The hash of the next position.
-    pub(crate) fn push(&mut self, digest: Digest) {
+    pub fn push(&mut self, digest: Digest) {
         match self.blocks.back_mut().filter(|block| block.len() < BLOCK) {
             Some(block) => block.push(digest),
             None => self.blocks.push_back(vec![digest]),

@@ -91,12 +91,12 @@ impl<P: Clone> Origin<P> {
     }
 
     /// Keeps a body for somebody who looks at it; none if it is not there.
-    pub(crate) fn pin(&mut self, digest: &Digest) -> Option<Pin> {
+    pub fn pin(&mut self, digest: &Digest) -> Option<Pin> {
         self.shelf.pin(digest)
     }
 
     /// Nobody looks at it by that any more.
-    pub(crate) fn unpin(&mut self, pin: Pin) {
+    pub fn unpin(&mut self, pin: Pin) {
         self.shelf.unpin(pin);
     }
 
@@ -142,7 +142,7 @@ impl<P: Clone> Origin<P> {
     }
 
     /// Whether a body that the state or the log speaks of is not in the store.
-    pub(crate) fn is_lost(&self, digest: &Digest) -> bool {
+    pub fn is_lost(&self, digest: &Digest) -> bool {
         self.shelf.is_lost(digest)
     }
 

@@ -194,7 +194,7 @@ impl Path {
 }
 
 /// With what all paths in `folder` begin; the root is the empty name.
-pub(crate) fn prefix_of(folder: &[u8]) -> Vec<u8> {
+pub fn prefix_of(folder: &[u8]) -> Vec<u8> {
     if folder.is_empty() { Vec::new() } else { [folder, b"/"].concat() }
 }
 

@@ -1,0 +1,5 @@
+//! The integration tests of this crate, in one program so that it is linked once.
+
+mod checker_against_search;
+mod publication_scale;
+mod scheduler_model;
