@@ -10,19 +10,15 @@
 //! | [`watch`] | a folder whose files are committed as they are written | |
 //! | [`service`] | origin and replica as processes | |
 //! | [`speed`] | how fast both are on this machine | |
-//! | [`evaluate`] | the paper's simulation of response time, staleness and availability | §6.3 |
-//! | [`simulate`] | origin, replicas, clients, network and disks that fail, from a seed | |
 
 #![forbid(unsafe_code)]
 
 pub mod daemon;
-pub mod evaluate;
 mod folder;
 pub mod fuse;
 pub mod http;
 pub mod identity;
 pub mod service;
-pub mod simulate;
 mod source;
 pub mod speed;
 pub mod store;

@@ -7,16 +7,19 @@ use crate::{Finding, Tree};
 /// as a user would.
 const ARROW: &[&[&str]] = &[
     &["cli"],
+    &["replication-sim"],
     &["web", "replicate", "lab", "load", "monitor"],
     &["emulator"],
     &["transport", "kernel", "replication", "sim", "speculate"],
     &["cc"],
 ];
 
-/// Imports within one line of the arrow, for tests only.
+/// Imports within one line of the arrow or against it, for tests only.
 const BESIDE: &[(&str, &str)] = &[
     // `transport` chooses the kernel's `nice` by its name; its tests load one to choose.
     ("transport", "kernel"),
+    // The tests of the store run on the simulated disk.
+    ("replicate", "replication-sim"),
 ];
 
 /// Helps the tests of every crate, so only as a dev-dependency. Of ours it imports `cc` alone, to

@@ -100,7 +100,8 @@ impl Drop for Counted {
 /// Where bodies lie before they have their place.
 const STAGED: &str = "staged";
 
-pub(crate) fn name_of(digest: &Digest) -> Name {
+/// The name under which a large body lies in its folder or bucket.
+pub fn name_of(digest: &Digest) -> Name {
     let digits = digest.to_string();
     // 256 folders, so that none gets too large to be searched and synced.
     Name::from(format!("{}/{digits}", &digits[..2]))
@@ -122,7 +123,8 @@ impl Bodies {
         Ok(Bodies { reserve, ..Self::over(Arc::new(objects), inline) })
     }
 
-    pub(crate) fn over(objects: Arc<dyn ObjectStore>, inline: Bytes) -> Self {
+    /// Bodies in another object store than a local folder.
+    pub fn over(objects: Arc<dyn ObjectStore>, inline: Bytes) -> Self {
         let budget = Arc::new(Budget(AtomicU64::new(MOST_IN_MEMORY)));
         Bodies { objects, staged: Arc::default(), inline, budget, reserve: Arc::default() }
     }

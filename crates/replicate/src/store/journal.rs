@@ -143,7 +143,11 @@ impl<S: State> Store<S> {
         std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
     }
 
-    pub(crate) fn create(open: Opener, bodies: Bodies, state: S) -> Result<(), StoreError> {
+    /// Makes a store on any backend of the database.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] without room, and failures of the backend.
+    pub fn create(open: Opener, bodies: Bodies, state: S) -> Result<(), StoreError> {
         let full = |error: DatabaseError| match StoreError::from(error) {
             error if is_full(&error) => StoreError::Full,
             error => error,
@@ -180,11 +184,11 @@ impl<S: State> Store<S> {
         Ok(opened)
     }
 
-    pub(crate) fn open_with(
-        open: Opener,
-        bodies: Bodies,
-        now: WallTime,
-    ) -> Result<Opened<S>, StoreError> {
+    /// Opens a store on any backend of the database. A new life begins, with a number from `now`.
+    ///
+    /// # Errors
+    /// If it is no such store or is damaged, and failures of the backend.
+    pub fn open_with(open: Opener, bodies: Bodies, now: WallTime) -> Result<Opened<S>, StoreError> {
         let database = open()?;
         Self::begin(open, database, bodies, now)
     }

@@ -21,7 +21,7 @@ pub(super) const INLINE: TableDefinition<'static, &[u8; 32], &[u8]> =
     TableDefinition::new("inline");
 
 /// How the database is opened, again after a failure.
-pub(crate) type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
+pub type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
 
 /// The database and the folder of bodies, for whoever reads bodies beside the one who writes.
 pub(super) struct Shared {

@@ -22,7 +22,6 @@
 //! What is read is compared with its hash each time: a body that is missing or has gone bad is none.
 
 mod bodies;
-pub(crate) mod faulty;
 mod journal;
 mod library;
 mod origin;
@@ -42,12 +41,12 @@ use thiserror::Error;
 
 use crate::ways;
 
-pub(crate) use bodies::name_of;
+pub use bodies::name_of;
 pub use bodies::{Bodies, Body, Staged, Stager};
-pub(crate) use journal::sealed::Tables;
+pub use journal::sealed::Tables;
 pub use journal::{Opened, State, Store};
 pub use library::Library;
-pub(crate) use library::Opener;
+pub use library::Opener;
 pub use origin::OriginState;
 pub use replica::ReplicaState;
 pub use worker::Worker;

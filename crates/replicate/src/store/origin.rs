@@ -44,7 +44,7 @@ impl OriginState {
     }
 
     /// Where nothing is committed, and the chain begins so.
-    pub(crate) fn beginning(last: Position) -> Self {
+    pub fn beginning(last: Position) -> Self {
         OriginState {
             incarnation: Incarnation(0),
             last,

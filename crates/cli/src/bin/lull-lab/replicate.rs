@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lull_emulator::parse_duration;
-use lull_replicate::evaluate::{self, Options, Outcome, Spread, Workload};
 use lull_replication::origin::Strategy;
 use lull_replication::replica::Order;
+use lull_replication_sim::evaluate::{self, Options, Outcome, Spread, Workload};
 use serde_json::{Value, json};
 
 use super::workload::{Drawn, WorkloadArgs};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use lull_cc::Bytes;
 use lull_load::replay::trace::{Document, Reading, Section, Trace};
-use lull_replicate::evaluate::{Read, Updates, Workload};
+use lull_replication_sim::evaluate::{Read, Updates, Workload};
 
 use super::section::SectionArgs;
 use crate::values::positive;

@@ -21,12 +21,12 @@ use lull_replication::time::{LocalTime, Reading, WallTime};
 use lull_replication::types::{
     Content, Incarnation, Metadata, Mode, Position, ReplicaId, Sequence, Version,
 };
+use lull_replication_sim::faulty_disk::FaultyDisk;
 use object_store::local::LocalFileSystem;
 use redb::{Builder, Database, DatabaseError, ReadableTable};
 use tempfile::TempDir;
 
 use super::*;
-use faulty::FaultyDisk;
 use shortage::{Reserve, Room, Shortage};
 
 /// Bodies up to this size lie in the database, in these tests.

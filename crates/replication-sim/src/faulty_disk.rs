@@ -1,4 +1,4 @@
-//! A disk that loses what was not synced, tears it, and fills up.
+//! A disk that loses or tears unsynced writes, fails and fills up.
 
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -118,7 +118,7 @@ struct State {
 
 /// A disk; clones are the same one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FaultyDisk(Arc<Mutex<State>>);
+pub struct FaultyDisk(Arc<Mutex<State>>);
 
 impl State {
     fn operate(&mut self) -> io::Result<()> {
@@ -161,34 +161,33 @@ impl FaultyDisk {
     }
 
     /// The power fails after `operations` more.
-    pub(crate) fn set_fuse(&self, operations: Option<u64>) {
+    pub fn set_fuse(&self, operations: Option<u64>) {
         self.state(|state| state.fuse = operations);
     }
 
     /// There is room for so many more pages.
-    pub(crate) fn set_room(&self, pages: Option<usize>) {
+    pub fn set_room(&self, pages: Option<usize>) {
         self.state(|state| state.room = pages.map(|pages| state.used + pages));
     }
 
     /// Each read takes so long.
-    #[cfg(test)]
-    pub(crate) fn set_pause(&self, pause: Duration) {
+    pub fn set_pause(&self, pause: Duration) {
         self.state(|state| state.pause = pause);
     }
 
-    #[cfg(test)]
-    pub(crate) fn syncs(&self) -> u64 {
+    /// How often it was synced.
+    pub fn syncs(&self) -> u64 {
         self.state(|state| state.syncs)
     }
 
     /// Another disk, on which is what is on this one.
-    pub(crate) fn fork(&self) -> Self {
+    pub fn fork(&self) -> Self {
         FaultyDisk(Arc::new(Mutex::new(self.state(|state| state.clone()))))
     }
 
     /// The power has failed: of what was not synced each sector is there or not, whatever the order.
     /// True if something was torn.
-    pub(crate) fn crash(&self, random: &mut Random) -> bool {
+    pub fn crash(&self, random: &mut Random) -> bool {
         self.state(|state| {
             let mut torn = false;
             for change in std::mem::take(&mut state.changes) {

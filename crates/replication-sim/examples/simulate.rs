@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use lull_replicate::simulate::{Options, Storage, run};
+use lull_replication_sim::simulate::{Options, Storage, run};
 use nix::time::{ClockId, clock_gettime};
 
 /// What is asked for.

@@ -9,9 +9,9 @@ use std::panic::resume_unwind;
 use std::str::FromStr;
 use std::thread;
 
-use lull_replicate::simulate::{Options, Outcome, Situation, Storage, run};
 use lull_replication::Fault;
 use lull_replication::checker::Violation;
+use lull_replication_sim::simulate::{Options, Outcome, Situation, Storage, run};
 
 const SEEDS: u64 = 1_000;
 const DATABASE_SEEDS: u64 = 250;

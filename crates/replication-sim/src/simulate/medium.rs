@@ -5,6 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use futures_executor::block_on;
 use lull_cc::Bytes;
+use lull_replicate::store::{
+    Bodies, Done, Job, Opened, Opener, Store, StoreError, Tables, name_of,
+};
 use lull_replication::origin;
 use lull_replication::time::WallTime;
 use lull_replication::types::{Digest, DiskFull, Incarnation, Payload};
@@ -13,9 +16,9 @@ use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt};
 use redb::Builder;
 
+use crate::faulty_disk::FaultyDisk;
+
 use super::disk::{Body, Durable, Operation, contents, real};
-use crate::store::faulty::FaultyDisk;
-use crate::store::{Bodies, Done, Job, Opened, Opener, Store, StoreError, Tables, name_of};
 
 /// Operations of the backend within which the power fails, at a crash. A transaction takes a dozen.
 const FUSE: u64 = 20;

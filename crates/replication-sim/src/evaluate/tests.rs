@@ -68,7 +68,7 @@ fn a_link_that_is_too_slow_makes_push_all_stale_and_trip_slow() {
 }
 
 #[test]
-fn what_was_overwritten_holds_up_nothing_where_newer_bodies_overtake() {
+fn overwritten_version_delays_nothing_if_overtaken() {
     // The first object is overwritten while its body waits for the link, and so never comes.
     let reads: Vec<(f64, u32, u32)> = (0..100).map(|at| (f64::from(at), 1, 0)).collect();
     let mut workload = workload(&reads, &[(1.0, 1), (1.1, 0), (1.2, 0)]);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lull_cc::Bytes;
+use lull_replicate::store::{self, OriginState, ReplicaState, State, Tables};
 use lull_replication::BodyEffect;
 use lull_replication::types::{Digest, DiskFull, Incarnation, Payload};
 use lull_replication::{checker, origin, replica};
@@ -13,7 +14,6 @@ use super::Storage;
 use super::clock::True;
 use super::medium::Medium;
 use super::pool::Pool;
-use crate::store::{self, OriginState, ReplicaState, State, Tables};
 
 /// A body: it tells its own number.
 pub(super) type Body = checker::Body;

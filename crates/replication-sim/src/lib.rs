@@ -1,0 +1,23 @@
+//! Simulations of replication, with the state machines of [`lull_replication`] and without real time.
+//!
+//! | module | contents | paper |
+//! |---|---|---|
+//! | [`simulate`] | [`run`](simulate::run): origin, replicas, clients, and failing networks, disks and clocks | |
+//! | [`faulty_disk`] | [`FaultyDisk`](faulty_disk::FaultyDisk): a disk that loses and tears unsynced writes | |
+//! | [`evaluate`] | [`run`](evaluate::run): response time, staleness and availability over a log | SSR §6.3 |
+//!
+//! A seed determines a run. Each failure is repeated from its seed.
+//!
+//! ```
+//! use lull_replication_sim::simulate::{Options, run};
+//!
+//! let outcome = run(Options { seed: 17, steps: 500, ..Options::default() });
+//! assert!(outcome.is_fine(), "{:?} {:?}", outcome.violations, outcome.stuck);
+//! assert!(outcome.reads > 0);
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod evaluate;
+pub mod faulty_disk;
+pub mod simulate;
