@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lull_cc::Bytes;
-use lull_replicate::daemon::{BentClock, Clock, MachineClock, OriginOptions, create_origin};
-use lull_replicate::http::client::Client;
-use lull_replicate::service::{OriginService, Told, run_origin, runtime};
-use lull_replicate::watch::WatchOptions;
 use lull_replication::origin::{CaseClashes, Config, Strategy};
+use lull_replication_daemon::daemon::{
+    BentClock, Clock, MachineClock, OriginOptions, create_origin,
+};
+use lull_replication_daemon::http::client::Client;
+use lull_replication_daemon::service::{OriginService, Told, run_origin, runtime};
+use lull_replication_daemon::watch::WatchOptions;
 use lull_transport::{Dscp, Options};
 use serde_json::json;
 

@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lull_replicate::http::client::{Client, Publishing};
-use lull_replicate::service::runtime;
 use lull_replication::Path;
 use lull_replication::types::Sequence;
+use lull_replication_daemon::http::client::{Client, Publishing};
+use lull_replication_daemon::service::runtime;
 use serde_json::Value;
 
 /// The exit code if a state is made, and not all who were waited for are known to have it.

@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::Context;
 use http::Uri;
 use lull_cc::Bytes;
-use lull_replicate::daemon::{Clock, MachineClock, ReplicaOptions, join};
-use lull_replicate::http::Blocked;
-use lull_replicate::identity::Ticket;
-use lull_replicate::service::{ReplicaService, run_replica, runtime};
 use lull_replication::origin::Strategy;
 use lull_replication::replica::{Config, Order, Staleness};
+use lull_replication_daemon::daemon::{Clock, MachineClock, ReplicaOptions, join};
+use lull_replication_daemon::http::Blocked;
+use lull_replication_daemon::identity::Ticket;
+use lull_replication_daemon::service::{ReplicaService, run_replica, runtime};
 
 use crate::origin::{clock, teller};
 use crate::publish::progress::ReplicaBar;

@@ -1,4 +1,4 @@
-//! How fast the simulation runs: `cargo run --release -p lull-replicate
+//! How fast the simulation runs: `cargo run --release -p lull-replication-daemon
 //! --example simulate -- [database] [least=RATE] SEEDS STEPS`, over the model of a store or over the real
 //! one. With `least` it fails where there are fewer steps a second.
 

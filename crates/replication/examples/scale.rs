@@ -1,4 +1,4 @@
-//! What an origin of many objects and replicas takes: `cargo run --release -p lull-replicate
+//! What an origin of many objects and replicas takes: `cargo run --release -p lull-replication-daemon
 //! --example scale -- OBJECTS REPLICAS`. Disk and network are infinitely fast; bodies are off.
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //! sessions see one order of writes, and no read is staler than Δ.
 //!
 //! Both sides are pure state machines. Time comes in as a [`time::Reading`], effects go out as values, and equal
-//! calls give equal results. `lull-replicate` runs them over sockets and disks.
+//! calls give equal results. `lull-replication-daemon` runs them over sockets and disks.
 //!
 //! | module | contents | paper |
 //! |---|---|---|

@@ -3,12 +3,12 @@
 use crate::manifest::{self, Kind};
 use crate::{Finding, Tree};
 
-/// A crate imports only crates of the lines below its own. `lab` and `load` run `web` and `replicate` as processes,
-/// as a user would.
+/// A crate imports only crates of the lines below its own. `lab` and `load` run `web` and `replication-daemon` as
+/// processes, as a user would.
 const ARROW: &[&[&str]] = &[
     &["cli"],
     &["replication-sim"],
-    &["web", "replicate", "lab", "load", "monitor"],
+    &["web", "replication-daemon", "lab", "load", "monitor"],
     &["emulator"],
     &["transport", "kernel", "replication", "sim", "speculate"],
     &["cc"],
@@ -19,7 +19,7 @@ const BESIDE: &[(&str, &str)] = &[
     // `transport` chooses the kernel's `nice` by its name; its tests load one to choose.
     ("transport", "kernel"),
     // The tests of the store run on the simulated disk.
-    ("replicate", "replication-sim"),
+    ("replication-daemon", "replication-sim"),
 ];
 
 /// Helps the tests of every crate, so only as a dev-dependency. Of ours it imports `cc` alone, to
@@ -118,7 +118,7 @@ mod tests {
             ("sim", "lab"),
             ("web", "cli"),
             ("lab", "web"),
-            ("lab", "replicate"),
+            ("lab", "replication-daemon"),
             ("lab", "load"),
             ("load", "web"),
             ("emulator", "lab"),

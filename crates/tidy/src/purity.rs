@@ -11,7 +11,7 @@ const PURE: &[&str] = &["cc", "replication", "sim", "speculate"];
 /// Crates of which some files or folders are pure: the rest gives them time and does what they say.
 const PURE_PARTS: &[(&str, &[&str])] = &[
     ("monitor", &["draw.rs", "model.rs", "model/", "text.rs"]),
-    ("replicate", &["fuse/abi.rs", "fuse/nodes.rs", "watch/plan.rs"]),
+    ("replication-daemon", &["fuse/abi.rs", "fuse/nodes.rs", "watch/plan.rs"]),
     ("replication-sim", &["evaluate/", "simulate/"]),
 ];
 
@@ -179,16 +179,22 @@ mod tests {
     fn a_crate_may_be_pure_in_parts() {
         let text = "use std::net::TcpStream;";
         let tree = made_up(&[
-            ("crates/replicate/Cargo.toml", "[package]\nname = 'lull-replicate'\n"),
-            ("crates/replicate/src/fuse/nodes.rs", text),
-            ("crates/replicate/src/watch/plan.rs", text),
-            ("crates/replicate/src/daemon.rs", text),
+            (
+                "crates/replication-daemon/Cargo.toml",
+                "[package]\nname = 'lull-replication-daemon'\n",
+            ),
+            ("crates/replication-daemon/src/fuse/nodes.rs", text),
+            ("crates/replication-daemon/src/watch/plan.rs", text),
+            ("crates/replication-daemon/src/daemon.rs", text),
         ]);
         let found = pure_crates(&tree);
         let paths: Vec<_> = found.iter().map(|finding| finding.path.as_str()).collect();
         assert_eq!(
             paths,
-            ["crates/replicate/src/fuse/nodes.rs", "crates/replicate/src/watch/plan.rs"]
+            [
+                "crates/replication-daemon/src/fuse/nodes.rs",
+                "crates/replication-daemon/src/watch/plan.rs"
+            ]
         );
     }
 

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lull_replicate::http::client::{Client, Publishing};
-use lull_replicate::service::runtime;
+use lull_replication_daemon::http::client::{Client, Publishing};
+use lull_replication_daemon::service::runtime;
 use serde_json::Value;
 
 /// Between two looks.
@@ -102,7 +102,7 @@ fn queue_of(status: &Value, name: &str) -> Option<u64> {
 async fn while_it_works<T>(work: impl Future<Output = T>, mut show: impl AsyncFnMut()) -> T {
     let mut work = core::pin::pin!(work);
     loop {
-        match lull_replicate::service::within(PAUSE, &mut work).await {
+        match lull_replication_daemon::service::within(PAUSE, &mut work).await {
             Some(ended) => return ended,
             None => show().await,
         }

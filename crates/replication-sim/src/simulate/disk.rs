@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lull_cc::Bytes;
-use lull_replicate::store::{self, OriginState, ReplicaState, State, Tables};
 use lull_replication::BodyEffect;
 use lull_replication::types::{Digest, DiskFull, Incarnation, Payload};
 use lull_replication::{checker, origin, replica};
+use lull_replication_daemon::store::{self, OriginState, ReplicaState, State, Tables};
 use lull_sim::random::Random;
 
 use super::Storage;

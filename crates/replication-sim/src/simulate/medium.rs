@@ -5,12 +5,12 @@ use std::sync::{Arc, OnceLock};
 
 use futures_executor::block_on;
 use lull_cc::Bytes;
-use lull_replicate::store::{
-    Bodies, Done, Job, Opened, Opener, Store, StoreError, Tables, name_of,
-};
 use lull_replication::origin;
 use lull_replication::time::WallTime;
 use lull_replication::types::{Digest, DiskFull, Incarnation, Payload};
+use lull_replication_daemon::store::{
+    Bodies, Done, Job, Opened, Opener, Store, StoreError, Tables, name_of,
+};
 use lull_sim::random::Random;
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt};

@@ -60,7 +60,7 @@ pub enum Storage {
     /// A model of a disk and of what a store promises, which is fast.
     #[default]
     Model,
-    /// The real [`store`](lull_replicate::store): its database on a backend that loses and tears what was not
+    /// The real [`store`](lull_replication_daemon::store): its database on a backend that loses and tears what was not
     /// synced. What comes back from a crash is held against the model.
     Database,
 }

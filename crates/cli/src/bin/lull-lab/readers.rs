@@ -11,9 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use lull_emulator::parse_duration;
 use lull_load::readers::{File, History, Load, Origin, Read, Readers, Report, Source, Write};
-use lull_replicate::http::client::Client;
-use lull_replicate::service::runtime;
 use lull_replication::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, Violation};
+use lull_replication_daemon::http::client::Client;
+use lull_replication_daemon::service::runtime;
 use lull_replication_sim::evaluate::Workload;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lull_emulator::{Signals, contain, parse_duration};
-use lull_replicate::speed::{Settings, file_system};
+use lull_replication_daemon::speed::{Settings, file_system};
 use serde::Serialize;
 use serde_json::json;
 

@@ -13,10 +13,10 @@ use lull_load::torture::{
     History, Judgement, Progress, Read, Results, Sabotage, Sight, Torture, Watch, body, object_of,
     path_of,
 };
-use lull_replicate::daemon::{Clock, MachineClock};
-use lull_replicate::store::{OriginState, Settings, Store};
 use lull_replication::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, Violation};
 use lull_replication::types::{Change, Digest, Kind, Sequence};
+use lull_replication_daemon::daemon::{Clock, MachineClock};
+use lull_replication_daemon::store::{OriginState, Settings, Store};
 
 use lull_cli::text::is_watched;
 

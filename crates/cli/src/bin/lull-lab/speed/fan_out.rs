@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lull_replicate::speed::fan_out::{Report, run};
+use lull_replication_daemon::speed::fan_out::{Report, run};
 
 use super::{Load, Place, knee, length};
 

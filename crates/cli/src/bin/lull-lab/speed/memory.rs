@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use lull_cc::Bytes;
-use lull_replicate::speed::memory::{self, Report, Settings};
+use lull_replication_daemon::speed::memory::{self, Report, Settings};
 
 use super::Place;
 

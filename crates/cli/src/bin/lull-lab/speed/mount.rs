@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail};
 use lull_load::opens::{self, Compared, OneProcessor, Opened, PassThrough, Report, Settings};
-use lull_replicate::speed::mount::MountedReplica;
+use lull_replication_daemon::speed::mount::MountedReplica;
 
 use super::Place;
 

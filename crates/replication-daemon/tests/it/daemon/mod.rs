@@ -21,10 +21,10 @@ mod watch;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use lull_replicate::daemon::{self, DaemonError, OriginEvent, ReadError, ReplicaEvent};
 use lull_replication::message::{NotEnrolled, Refusal};
 use lull_replication::replica::{Outcome, Request, What, Why};
 use lull_replication::types::Sequence;
+use lull_replication_daemon::daemon::{self, DaemonError, OriginEvent, ReadError, ReplicaEvent};
 
 use site::{Site, body, path, patient, runtime};
 

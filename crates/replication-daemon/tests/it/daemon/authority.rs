@@ -6,14 +6,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lull_replicate::daemon::{BentClock, DaemonError, OriginEvent, ReplicaEvent, join};
-use lull_replicate::http::{Blocked, ReplicaFace, Serving};
-use lull_replicate::store::StoreError;
 use lull_replication::message::Refusal;
 use lull_replication::origin::Put;
 use lull_replication::replica::Config;
 use lull_replication::token::TokenError;
 use lull_replication::types::{Content, Metadata, Sequence};
+use lull_replication_daemon::daemon::{BentClock, DaemonError, OriginEvent, ReplicaEvent, join};
+use lull_replication_daemon::http::{Blocked, ReplicaFace, Serving};
+use lull_replication_daemon::store::StoreError;
 
 use super::sessions::{get, header};
 use super::site::{LIMIT, Site, body, path, patient, runtime};

@@ -1,8 +1,8 @@
 //! Sessions by HTTP: what a browser takes along.
 
-use lull_replicate::http::{Blocked, ReplicaFace};
 use lull_replication::token::{Keyring, TokenKey};
 use lull_replication::types::Sequence;
+use lull_replication_daemon::http::{Blocked, ReplicaFace};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

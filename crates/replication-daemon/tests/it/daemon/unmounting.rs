@@ -7,10 +7,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use lull_replicate::daemon::{Clock, MachineClock};
-use lull_replicate::fuse::{Ended, Mounted};
 use lull_replication::replica::Config;
 use lull_replication::time::Reading;
+use lull_replication_daemon::daemon::{Clock, MachineClock};
+use lull_replication_daemon::fuse::{Ended, Mounted};
 use lull_testing::{command, fuse, needs};
 
 use super::mounts::{LARGE, LIMIT, Reader, Seen, bare};

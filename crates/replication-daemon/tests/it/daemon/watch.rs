@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lull_replicate::watch::{WatchEvent, WatchOptions, Watched};
 use lull_replication::types::{Digest, Kind, Sequence};
+use lull_replication_daemon::watch::{WatchEvent, WatchOptions, Watched};
 use lull_testing::{needs, root};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 

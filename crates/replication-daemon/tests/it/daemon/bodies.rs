@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lull_cc::Bytes;
-use lull_replicate::daemon::Found;
 use lull_replication::types::{Digest, Sequence};
 use lull_replication::wire::PIECE;
+use lull_replication_daemon::daemon::Found;
 
 use super::site::{Site, body, path, patient, runtime};
 

@@ -1,4 +1,4 @@
-//! An origin and a replica within a program of your own: `cargo run -p lull-replicate --example embed`.
+//! An origin and a replica within a program of your own: `cargo run -p lull-replication-daemon --example embed`.
 //! Two files are written as one transaction; the replica shows both or none of them.
 
 use std::error::Error;
@@ -6,13 +6,13 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lull_replicate::daemon::{
-    Clock, MachineClock, OriginDaemon, OriginOptions, ReplicaDaemon, ReplicaHandle, ReplicaOptions,
-    create_origin, join,
-};
 use lull_replication::Path;
 use lull_replication::origin::{Put, Transaction};
 use lull_replication::types::{Metadata, Sequence};
+use lull_replication_daemon::daemon::{
+    Clock, MachineClock, OriginDaemon, OriginOptions, ReplicaDaemon, ReplicaHandle, ReplicaOptions,
+    create_origin, join,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

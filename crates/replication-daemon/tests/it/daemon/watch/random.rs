@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use lull_replicate::watch::WatchOptions;
+use lull_replication_daemon::watch::WatchOptions;
 use lull_sim::random::Random;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, renameat2};
 use nix::unistd::{linkat, truncate};

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, UNIX_EPOCH};
 
-use lull_replicate::watch::{WatchEvent, WatchOptions};
+use lull_replication_daemon::watch::{WatchEvent, WatchOptions};
 use nix::unistd::truncate;
 
 use super::super::site::{patient, runtime};

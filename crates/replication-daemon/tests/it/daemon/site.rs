@@ -5,15 +5,15 @@ use std::path::Path as FilePath;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lull_replicate::daemon::{
-    Clock, DaemonError, MachineClock, OriginDaemon, OriginEvent, OriginHandle, OriginOptions,
-    ReplicaDaemon, ReplicaEvent, ReplicaHandle, ReplicaOptions, create_origin, join,
-};
-use lull_replicate::identity::Ticket;
 use lull_replication::Path;
 use lull_replication::origin::{Put, Transaction};
 use lull_replication::replica::Config;
 use lull_replication::types::{Metadata, Sequence};
+use lull_replication_daemon::daemon::{
+    Clock, DaemonError, MachineClock, OriginDaemon, OriginEvent, OriginHandle, OriginOptions,
+    ReplicaDaemon, ReplicaEvent, ReplicaHandle, ReplicaOptions, create_origin, join,
+};
+use lull_replication_daemon::identity::Ticket;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -171,7 +171,7 @@ impl Site {
     pub(crate) fn transaction(
         &self,
         files: &[(&str, Option<&[u8]>)],
-    ) -> Transaction<lull_replicate::store::Body> {
+    ) -> Transaction<lull_replication_daemon::store::Body> {
         let put = |bytes: &[u8]| {
             let mut stager = self.handle.bodies().stage();
             stager.write(bytes).expect("a disk").expect("room");

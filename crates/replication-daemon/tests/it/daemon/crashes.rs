@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lull_replicate::daemon::{OriginHandle, ReplicaHandle, WriteError};
 use lull_replication::checker::{Acknowledged, Body, Changes, Log, Name, Read, Seen, check};
 use lull_replication::origin::{Put, Transaction};
 use lull_replication::replica::Staleness;
 use lull_replication::types::{Metadata, Sequence};
+use lull_replication_daemon::daemon::{OriginHandle, ReplicaHandle, WriteError};
 
 use super::site::{Site, path, runtime};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lull_replicate::daemon::{ReplicaEvent, ReplicaHandle};
 use lull_replication::types::Sequence;
+use lull_replication_daemon::daemon::{ReplicaEvent, ReplicaHandle};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

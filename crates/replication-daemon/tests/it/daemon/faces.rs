@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use lull_replicate::daemon::ReplicaEvent;
-use lull_replicate::http::{Blocked, OriginFace, ReplicaFace};
 use lull_replication::origin::{Put, Transaction};
 use lull_replication::types::{Digest, Metadata, Mode, Sequence};
 use lull_replication::wire::PIECE;
+use lull_replication_daemon::daemon::ReplicaEvent;
+use lull_replication_daemon::http::{Blocked, OriginFace, ReplicaFace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

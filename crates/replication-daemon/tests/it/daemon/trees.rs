@@ -9,8 +9,8 @@ use std::path::Path as FilePath;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-use lull_replicate::http::client::{Client, ClientError};
-use lull_replicate::http::{Blocked, OriginFace, ReplicaFace, Serving};
+use lull_replication_daemon::http::client::{Client, ClientError};
+use lull_replication_daemon::http::{Blocked, OriginFace, ReplicaFace, Serving};
 use lull_testing::{command, fuse, needs, root};
 
 use super::faces::{ask, listen};

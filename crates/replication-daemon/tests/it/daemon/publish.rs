@@ -4,12 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lull_replicate::daemon::{OriginEvent, WriteError};
-use lull_replicate::http::OriginFace;
-use lull_replicate::http::client::{Client, ClientError};
-use lull_replicate::watch::{WatchOptions, Watched};
 use lull_replication::origin::{Put, Transaction};
 use lull_replication::types::{Metadata, Sequence};
+use lull_replication_daemon::daemon::{OriginEvent, WriteError};
+use lull_replication_daemon::http::OriginFace;
+use lull_replication_daemon::http::client::{Client, ClientError};
+use lull_replication_daemon::watch::{WatchOptions, Watched};
 use tempfile::TempDir;
 
 use super::site::{Site, body, path, patient, runtime};
@@ -20,7 +20,7 @@ fn own(site: &Site) -> PathBuf {
 }
 
 /// What orders come by.
-fn face(site: &Site) -> lull_replicate::http::Serving {
+fn face(site: &Site) -> lull_replication_daemon::http::Serving {
     OriginFace::open_local(&own(site), site.origin().clone(), None).expect("a socket")
 }
 

@@ -12,11 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_cc::Bytes;
-use lull_replicate::fuse::{Ended, Mounted};
 use lull_replication::origin::{Put, Transaction};
 use lull_replication::replica::{Config, Order, Staleness};
 use lull_replication::time::WallTime;
 use lull_replication::types::{Metadata, Mode};
+use lull_replication_daemon::fuse::{Ended, Mounted};
 use lull_testing::{command, fuse, needs};
 
 use super::site::{Site, body, path, patient, runtime};

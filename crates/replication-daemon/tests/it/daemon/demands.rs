@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lull_replicate::daemon::{
-    Clock, MachineClock, OriginDaemon, OriginOptions, ReplicaDaemon, ReplicaHandle, ReplicaOptions,
-    create_origin, join,
-};
 use lull_replication::origin::{Put, Strategy, Transaction};
 use lull_replication::replica::{Order, Request, What};
 use lull_replication::types::{Metadata, Sequence};
+use lull_replication_daemon::daemon::{
+    Clock, MachineClock, OriginDaemon, OriginOptions, ReplicaDaemon, ReplicaHandle, ReplicaOptions,
+    create_origin, join,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
