@@ -11,6 +11,7 @@
 #include "lull_delay.h"
 #include "lull_growth.h"
 #include "lull_host.h"
+#include "lull_progress.h"
 #include "lull_types.h"
 
 #define LULL_LEAST_RETURN (4 * LULL_ONE)
@@ -19,9 +20,7 @@
 #define LULL_DRAIN_ROUNDS 4
 #define LULL_IGNORED_ROUNDS 2
 #define LULL_MOST_ROUNDS 100
-#define LULL_PAUSE_PACKETS 200
-#define LULL_LONGEST_PAUSE_US 2000000ULL
-#define LULL_LONGEST_SLEEP_US 10000000ULL
+#define LULL_LONGEST_PATIENCE_US 2000000ULL
 #define LULL_LOSS_PATIENCE_US 500000ULL
 #define LULL_SHALLOW_PATIENCE 8
 #define LULL_LONGEST_SHALLOW_PATIENCE 32
@@ -100,13 +99,14 @@ static LULL_INLINE void lull_path_set_leader(struct lull_path *p, u64 now_us, u3
 
 static LULL_INLINE u64 lull_path_next_slot(struct lull_path *p, u64 now_us)
 {
-	u64 pause = lull_min(LULL_PAUSE_PACKETS * lull_capacity_packet_us(&p->capacity),
-			     LULL_LONGEST_PAUSE_US);
+	u64 packet = lull_capacity_packet_us(&p->capacity);
+	u64 pause = lull_progress_pause(packet, p->members);
 
 	if (lull_path_is_at_floor(p))
 		pause = lull_min(pause, lull_less(now_us, p->floor_since) / 2);
 	pause = lull_max(pause, 2 * lull_max(lull_path_min_rtt(p), 5000));
-	p->slot = lull_min(lull_max(p->slot, now_us) + pause, now_us + LULL_LONGEST_SLEEP_US);
+	p->slot = lull_min(lull_max(p->slot, now_us) + pause,
+			   now_us + lull_progress_longest_sleep(packet, p->members));
 	return p->slot;
 }
 
@@ -201,7 +201,7 @@ static LULL_INLINE void lull_path_enter_floor(struct lull_path *p, u64 now_us, u
 					      u64 patience)
 {
 	u64 rtt = lull_path_min_rtt(p);
-	u64 longer = lull_min(lull_max(2 * p->patience, rtt), LULL_LONGEST_PAUSE_US);
+	u64 longer = lull_min(lull_max(2 * p->patience, rtt), LULL_LONGEST_PATIENCE_US);
 
 	if (lull_delay_is_shallow(&p->delay) && p->window < lull_path_full_window(p) / 4 * 3) {
 		p->patience = lull_min(longer, LULL_LONGEST_SHALLOW_PATIENCE * rtt);

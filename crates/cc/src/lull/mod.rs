@@ -33,6 +33,7 @@ mod host;
 mod jitter;
 mod member;
 mod path;
+mod progress;
 
 pub use flow::{Flow, SharedPath};
 pub use host::HostTraffic;

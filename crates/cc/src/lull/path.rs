@@ -4,6 +4,7 @@ use super::capacity::Capacity;
 use super::delay::Delay;
 use super::growth::{Growth, Restraint, grow_in_shallow};
 use super::host::{Host, HostTraffic, News};
+use super::progress;
 use crate::{Timestamp, Window};
 
 const SHIFT: u32 = Window::SHIFT;
@@ -21,12 +22,8 @@ const ALONE_ROUNDS: u32 = 16;
 const DRAIN_ROUNDS: u32 = 4;
 /// A new leader's first rounds still see the queue that the last leader left.
 const IGNORED_ROUNDS: u32 = 2;
-/// The floor's pause between pairs, in packet times: a pair in this time is 1 % of the path.
-const PAUSE_PACKETS: u64 = 200;
-/// The longest pause between two pairs of a path.
-const LONGEST_PAUSE_MICROS: u64 = 2_000_000;
-/// The longest pause between two pairs of a connection, whatever their number: its minimum progress.
-pub(super) const LONGEST_SLEEP_MICROS: u64 = 10_000_000;
+/// Patience after returns that have failed one after the other, at most.
+const LONGEST_PATIENCE_MICROS: u64 = 2_000_000;
 /// Patience after a loss, at least.
 const LOSS_PATIENCE_MICROS: u64 = 500_000;
 /// Round-trip times to wait after a competition in a shallow buffer: the foreground's slow start ends.
@@ -229,13 +226,15 @@ impl Path {
 
     /// The time of the next pair of a member, in microseconds. Members take turns.
     pub(super) fn next_slot(&mut self, now: u64) -> u64 {
-        let mut pause = (PAUSE_PACKETS * self.capacity.packet_micros()).min(LONGEST_PAUSE_MICROS);
+        let packet = self.capacity.packet_micros();
+        let mut pause = progress::pause(packet, self.members);
         if let Phase::Floor { since } = self.phase {
             // A short foreground has gone soon.
             pause = pause.min(now.saturating_sub(since) / 2);
         }
         let pause = pause.max(2 * u64::from(self.delay.min_rtt()).max(5_000));
-        self.slot = (self.slot.max(now) + pause).min(now + LONGEST_SLEEP_MICROS);
+        let sleep = progress::longest_sleep(packet, self.members);
+        self.slot = (self.slot.max(now) + pause).min(now + sleep);
         self.slot
     }
 
@@ -425,7 +424,7 @@ impl Path {
     /// buffer, where returns are slow, it has failed if it did not regain the capacity.
     fn enter_floor(&mut self, now: u64, rounds: u32, patience: u64) {
         let rtt = u64::from(self.delay.min_rtt());
-        let longer = (2 * self.patience).max(rtt).min(LONGEST_PAUSE_MICROS);
+        let longer = (2 * self.patience).max(rtt).min(LONGEST_PATIENCE_MICROS);
         if self.delay.is_shallow() && self.window < self.full_window() / 4 * 3 {
             self.patience = longer.min(LONGEST_SHALLOW_PATIENCE * rtt);
         } else if rounds < SETTLED_ROUNDS {

@@ -1,0 +1,76 @@
+//! How long connections pause between pairs of packets, so that no program gives up.
+
+/// The floor's pause between pairs, in packet times: a pair in this time is 1 % of the path.
+const PAUSE_PACKETS: u64 = 200;
+/// The longest pause between two pairs of a lone connection: 2.9 kB/s. An SSH server answers every 98 kB, and an
+/// SSH client that asks for answers gives up after 60 s.
+const LONE_PAUSE_MICROS: u64 = 1_000_000;
+/// The shortest pause between pairs of several connections, in packet times: 1.3 % of the path.
+const SHARED_PAUSE_PACKETS: u64 = 150;
+/// The longest pause between two pairs of a connection: 580 B/s. Apache's default minimum is 500 B/s, and some
+/// servers close a connection after 20 s without data.
+const LONGEST_SLEEP_MICROS: u64 = 5_000_000;
+/// Connections that have a pair in this time whatever the path carries: beside a foreground that never pauses, the
+/// known rate is less than the path's.
+const FEW: u32 = 16;
+/// It is longer for more connections: those beyond the few send at most a pair in so many packet times together, 4 %
+/// of the path.
+const CROWD_PAUSE_PACKETS: u64 = 50;
+/// The longest pause between two pairs of a connection, whatever their number.
+const LONGEST_CROWD_SLEEP_MICROS: u64 = 10_000_000;
+
+/// From a pair of any connection to the next one, in microseconds, on a path that takes `packet` microseconds
+/// for a packet and has `members` connections.
+pub(super) fn pause(packet: u64, members: u32) -> u64 {
+    let shared = (SHARED_PAUSE_PACKETS * packet).min(LONE_PAUSE_MICROS);
+    let needed = LONE_PAUSE_MICROS / u64::from(members.max(1));
+    (PAUSE_PACKETS * packet).min(shared.max(needed))
+}
+
+/// From a pair to the next one of the same connection, in microseconds, at the most.
+pub(super) fn longest_sleep(packet: u64, members: u32) -> u64 {
+    let crowd = CROWD_PAUSE_PACKETS * packet * u64::from(members.saturating_sub(FEW));
+    crowd.clamp(LONGEST_SLEEP_MICROS, LONGEST_CROWD_SLEEP_MICROS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes per second of each connection at the floor, and the part of the path that all use.
+    fn progress(mbit: u64, members: u32) -> (f64, f64) {
+        let packet = 12_000 / mbit;
+        let sleep =
+            (pause(packet, members) * u64::from(members)).min(longest_sleep(packet, members));
+        let share = 2.0 * (packet * u64::from(members)) as f64 / sleep as f64;
+        (2.0 * 1448.0 / (sleep as f64 / 1e6), share)
+    }
+
+    #[test]
+    fn lone_connection_keeps_an_ssh_client_waiting_below_a_minute() {
+        for mbit in [1, 2, 10, 100] {
+            let (bytes, share) = progress(mbit, 1);
+            assert!(
+                98_000.0 / bytes < 40.0 && share < 0.025,
+                "{mbit} Mbit/s: {bytes} B/s, {share}"
+            );
+        }
+    }
+
+    #[test]
+    fn up_to_sixteen_connections_reach_the_minimum_of_apache() {
+        for (mbit, members) in [(1, 8), (1, 16), (2, 16), (10, 16), (10, 64), (100, 64)] {
+            let (bytes, share) = progress(mbit, members);
+            assert!(
+                bytes > 550.0 && share < 0.08,
+                "{mbit} Mbit/s, {members}: {bytes} B/s, {share}"
+            );
+        }
+    }
+
+    #[test]
+    fn crowd_on_a_slow_path_has_a_pair_in_ten_seconds() {
+        let (bytes, share) = progress(1, 64);
+        assert!(bytes > 280.0 && share < 0.16, "{bytes} B/s, {share}");
+    }
+}
