@@ -50,55 +50,47 @@ extern void *bpf_rdonly_cast(const void *object, u32 type) __attribute__((sectio
 /* What is asked of a packet. */
 struct packet {
 	struct path_key key;
-	u32 header; /* length of the network header */
-	u8 protocol;
-	u8 class;
+	u32 payload;
+	bool connects; /* it is the first packet of a connection that this host opens */
 };
 
-/* Not for IPv6 with extension headers, which is not counted. */
-static INLINE bool read_network_header(struct __sk_buff *skb, struct packet *p)
+/* The payload of a packet with such a network header, and whether it opens a connection. */
+static INLINE void read_transport(const struct __sk_buff *skb, const u8 *header, u32 length,
+				  u8 protocol, struct packet *p)
 {
-	u8 ipv4[20], ipv6[40];
+	const u8 *end = (const u8 *)(long)skb->data_end, *transport = header + length;
 
-	if (skb->protocol == bpf_htons(ETHERNET_IP)) {
-		if (bpf_skb_load_bytes(skb, 0, ipv4, sizeof(ipv4)))
-			return false;
-		p->header = (ipv4[0] & 0xf) * 4;
-		p->class = ipv4[1];
-		p->protocol = ipv4[9];
-		__builtin_memcpy(p->key.prefix, ipv4 + 16, 3);
-		p->key.family = FAMILY_INET;
-		return true;
+	if (protocol == PROTOCOL_UDP) {
+		length += 8;
+	} else if (protocol == PROTOCOL_TCP && transport + 14 <= end) {
+		length += (transport[12] >> 4) * 4;
+		p->connects = (transport[13] & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+	} else {
+		return;
 	}
-	if (skb->protocol != bpf_htons(ETHERNET_IPV6) ||
-	    bpf_skb_load_bytes(skb, 0, ipv6, sizeof(ipv6)))
-		return false;
-	p->header = sizeof(ipv6);
-	p->class = ipv6[0] << 4 | ipv6[1] >> 4;
-	p->protocol = ipv6[6];
-	__builtin_memcpy(p->key.prefix, ipv6 + 24, 6);
-	p->key.family = FAMILY_INET6;
-	return true;
+	p->payload = skb->len > length ? skb->len - length : 0;
 }
 
-/* Payload; `connects`: it is the first packet of a connection that this host opens. */
-static INLINE u32 read_payload(struct __sk_buff *skb, const struct packet *p, bool *connects)
+/* Whether the packet counts: it carries data or opens a connection, and is not of lower effort. The
+ * headers of what a socket sends are contiguous. IPv6 with extension headers is not counted. */
+static INLINE bool read_packet(const struct __sk_buff *skb, struct packet *p)
 {
-	u32 header = p->header;
-	u8 words[2];
+	const u8 *data = (const u8 *)(long)skb->data, *end = (const u8 *)(long)skb->data_end;
 
-	*connects = false;
-	if (p->protocol == PROTOCOL_UDP) {
-		header += 8;
-	} else if (p->protocol == PROTOCOL_TCP) {
-		if (bpf_skb_load_bytes(skb, header + 12, words, sizeof(words)))
-			return 0;
-		header += (words[0] >> 4) * 4;
-		*connects = (words[1] & (TCP_SYN | TCP_ACK)) == TCP_SYN;
-	} else {
-		return 0;
+	if (skb->protocol == bpf_htons(ETHERNET_IP)) {
+		if (data + 20 > end || (data[1] & CLASS_BITS) == LOWER_EFFORT)
+			return false;
+		read_transport(skb, data, (data[0] & 0xf) * 4, data[9], p);
+		p->key.family = FAMILY_INET;
+		__builtin_memcpy(p->key.prefix, data + 16, 3);
+	} else if (skb->protocol == bpf_htons(ETHERNET_IPV6)) {
+		if (data + 40 > end || ((data[0] << 4 | data[1] >> 4) & CLASS_BITS) == LOWER_EFFORT)
+			return false;
+		read_transport(skb, data, 40, data[6], p);
+		p->key.family = FAMILY_INET6;
+		__builtin_memcpy(p->key.prefix, data + 24, 6);
 	}
-	return skb->len > header ? skb->len - header : 0;
+	return p->payload || p->connects;
 }
 
 static INLINE void add_data(struct path_foreground *f, u64 now_us, u32 bytes)
@@ -136,13 +128,11 @@ int lull_foreground(struct __sk_buff *skb)
 	const struct sock *socket;
 	struct shared_path *path;
 	struct packet p = {};
-	bool connects;
 	u64 now_us;
-	u32 bytes;
 
-	if (!sk || !(sk = bpf_sk_fullsock(sk)) || bpf_sk_storage_get(&sockets, sk, 0, 0))
-		return 1;
-	if (!read_network_header(skb, &p) || (p.class & CLASS_BITS) == LOWER_EFFORT)
+	/* Acknowledgements are half of all packets: they go first. */
+	if (!read_packet(skb, &p) || !sk || !(sk = bpf_sk_fullsock(sk)) ||
+	    bpf_sk_storage_get(&sockets, sk, 0, 0))
 		return 1;
 	socket = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct sock));
 	p.key.network_namespace = socket->__sk_common.skc_net.net->net_cookie;
@@ -150,12 +140,11 @@ int lull_foreground(struct __sk_buff *skb)
 	path = bpf_map_lookup_elem(&paths, &p.key);
 	if (!path)
 		return 1;
-	bytes = read_payload(skb, &p, &connects);
 	now_us = bpf_ktime_get_ns() / 1000;
-	if (connects && !will_run_lull(socket))
+	if (p.connects && !will_run_lull(socket))
 		path->foreground.connected_us = now_us;
-	if (bytes)
-		add_data(&path->foreground, now_us, bytes);
+	if (p.payload)
+		add_data(&path->foreground, now_us, p.payload);
 	return 1;
 }
 
