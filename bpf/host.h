@@ -43,6 +43,8 @@ struct host_event {
 	u64 is_small;
 };
 
+#include "host_ack.h"
+
 /* Takes the parameters. */
 static void host_start(const u64 *words);
 /* Takes an event, and answers. */

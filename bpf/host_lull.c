@@ -51,18 +51,7 @@ static void host_foreground(struct lull_path *path, const struct host_event *eve
 static void host_acknowledge(struct lull_path *path, struct lull_member *member,
 			     const struct host_event *event)
 {
-	struct lull_ack ack = {
-		.now_us = event->now_us,
-		.delivered = event->delivered,
-		.prior_delivered = event->prior_delivered,
-		.acked = event->acked,
-		.lost = event->lost,
-		.in_flight = event->in_flight,
-		.rtt_us = event->rtt_us,
-		.app_limited = event->app_limited,
-		.maybe_delayed = event->maybe_delayed,
-		.is_small = event->is_small,
-	};
+	struct ack ack = host_ack(event);
 
 	lull_on_ack(path, member, &ack);
 }

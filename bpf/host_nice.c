@@ -29,18 +29,7 @@ static void host_start(const u64 *w)
 
 static void host_step(const struct host_event *event, u64 *answer)
 {
-	struct nice_ack a = {
-		.now_us = event->now_us,
-		.delivered = event->delivered,
-		.prior_delivered = event->prior_delivered,
-		.acked = event->acked,
-		.lost = event->lost,
-		.in_flight = event->in_flight,
-		.rtt_us = event->rtt_us,
-		.app_limited = event->app_limited,
-		.maybe_delayed = event->maybe_delayed,
-		.is_small = event->is_small,
-	};
+	struct ack a = host_ack(event);
 
 	n.connections = event->delivered % 100;
 	switch (event->kind) {

@@ -59,6 +59,8 @@ struct host_event {
 	u64 is_small;
 };
 
+#include "host_ack.h"
+
 /* Takes the parameters. */
 static void host_start(const u64 *words);
 static void host_init(HOST_PATH *path);

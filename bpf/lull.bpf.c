@@ -206,7 +206,7 @@ void BPF_PROG(lull_set_state, struct sock *sk, u8 state)
 }
 
 static LULL_INLINE void acknowledge_shared(struct sock *sk, struct lull_socket *s,
-					   struct shared_path *p, const struct lull_ack *ack)
+					   struct shared_path *p, const struct ack *ack)
 {
 	begin_event(p, ack->now_us);
 	lull_on_ack(&p->state, &s->member, ack);
@@ -228,7 +228,7 @@ static LULL_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 {
 	struct tcp_sock *tp = tcp_of(sk);
 	struct lull_socket *s = state_of(sk);
-	struct lull_ack ack = {};
+	struct ack ack = {};
 	struct shared_path *p;
 	struct nice *n;
 	bool was_alone;
@@ -256,16 +256,7 @@ static LULL_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 			tp->snd_cwnd = 2;
 		return;
 	}
-	ack.now_us = tp->tcp_mstamp;
-	ack.delivered = tp->delivered;
-	ack.prior_delivered = prior_delivered(tp, rs);
-	ack.acked = newly_acked(rs);
-	ack.lost = newly_lost(rs);
-	ack.in_flight = rs->prior_in_flight;
-	ack.app_limited = rs->is_app_limited;
-	ack.maybe_delayed = rs->is_ack_delayed;
-	ack.is_small = is_small(tp, ack.acked, &s->bytes_acked);
-	ack.rtt_us = sampled_rtt_us(rs, LULL_RTT_LIMIT);
+	fill_ack(&ack, tp, rs, &s->bytes_acked, LULL_RTT_LIMIT);
 	acknowledge_shared(sk, s, p, &ack);
 }
 

@@ -107,7 +107,7 @@ static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, 
 	lull_set_in_flight(p, m, lull_choose(is_using & wants, allowed, in_flight));
 }
 
-static LULL_INLINE bool lull_is_maybe_delayed(const struct lull_member *m, const struct lull_ack *a,
+static LULL_INLINE bool lull_is_maybe_delayed(const struct lull_member *m, const struct ack *a,
 					      u32 rtt)
 {
 	bool stands_out = m->last_rtt && rtt >= m->last_rtt + LULL_RECEIVER_DELAY_US;
@@ -122,7 +122,7 @@ static LULL_INLINE void lull_set_low(const struct lull_path *p, struct lull_memb
 }
 
 static LULL_INLINE void lull_on_quarter(struct lull_path *p, struct lull_member *m,
-					const struct lull_ack *a, u64 now_us, u32 rtt)
+					const struct ack *a, u64 now_us, u32 rtt)
 {
 	if (!m->quarter_samples) {
 		m->quarter_start = now_us;
@@ -139,7 +139,7 @@ static LULL_INLINE void lull_on_quarter(struct lull_path *p, struct lull_member 
 }
 
 static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
-				    const struct lull_ack *a, u64 now_us, u32 rtt)
+				    const struct ack *a, u64 now_us, u32 rtt)
 {
 	bool is_maybe_delayed = lull_is_maybe_delayed(m, a, rtt);
 
@@ -164,7 +164,7 @@ static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 }
 
 static LULL_INLINE void lull_end_round(struct lull_path *p, struct lull_member *m,
-				       const struct lull_ack *a, u64 now_us,
+				       const struct ack *a, u64 now_us,
 				       bool leads)
 {
 	if (!a->acked || (s32)(a->prior_delivered - m->round_end) < 0)
@@ -176,7 +176,7 @@ static LULL_INLINE void lull_end_round(struct lull_path *p, struct lull_member *
 }
 
 static LULL_INLINE void lull_on_ack(struct lull_path *p, struct lull_member *m,
-				    const struct lull_ack *a)
+				    const struct ack *a)
 {
 	u32 left = lull_less(a->in_flight, (u64)a->acked + a->lost);
 	bool may_lead = p->members == 1 || p->phase == LULL_START;

@@ -101,7 +101,7 @@ static NICE_INLINE u32 nice_trigger_rtt(const struct nice_params *p, const struc
  * flight it always may; else the sample then stands out from the one before by what receivers wait
  * at the least. A queue that has grown so much at once is believed with the next sample.
  */
-static NICE_INLINE bool nice_is_maybe_delayed(const struct nice *n, const struct nice_ack *a,
+static NICE_INLINE bool nice_is_maybe_delayed(const struct nice *n, const struct ack *a,
 					      u32 rtt)
 {
 	if (a->maybe_delayed || a->in_flight <= 1)
@@ -111,7 +111,7 @@ static NICE_INLINE bool nice_is_maybe_delayed(const struct nice *n, const struct
 
 /* Nice 2.2, per ACK: count the packets that met a queue. */
 static NICE_INLINE void nice_sample(const struct nice_params *p, struct nice *n,
-				    const struct nice_ack *a)
+				    const struct ack *a)
 {
 	u32 rtt = nice_min32(a->rtt_us, NICE_RTT_LIMIT);
 	u32 trigger, shortest;
@@ -385,7 +385,7 @@ static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, 
 }
 
 static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
-				    const struct nice_ack *a)
+				    const struct ack *a)
 {
 	bool whole, in_slow_start;
 

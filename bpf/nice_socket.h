@@ -175,18 +175,9 @@ static NICE_INLINE void nice_socket_acknowledge(struct sock *sk, struct nice *n,
 {
 	struct tcp_sock *tp = tcp_of(sk);
 	struct nice_params p = parameters();
-	struct nice_ack ack = {};
+	struct ack ack = {};
 
-	ack.now_us = tp->tcp_mstamp;
-	ack.delivered = tp->delivered;
-	ack.prior_delivered = prior_delivered(tp, rs);
-	ack.acked = newly_acked(rs);
-	ack.lost = newly_lost(rs);
-	ack.in_flight = rs->prior_in_flight;
-	ack.app_limited = rs->is_app_limited;
-	ack.maybe_delayed = rs->is_ack_delayed;
-	ack.is_small = is_small(tp, ack.acked, &n->bytes_acked);
-	ack.rtt_us = sampled_rtt_us(rs, NICE_RTT_LIMIT);
+	fill_ack(&ack, tp, rs, &n->bytes_acked, NICE_RTT_LIMIT);
 	nice_on_ack(&p, n, &ack);
 	/* A route may have a largest window (`ip route ... cwnd N`). */
 	n->window = nice_min64(n->window, (u64)tp->snd_cwnd_clamp << NICE_SHIFT);

@@ -6,6 +6,7 @@
 #ifndef LULL_NICE_TYPES_H
 #define LULL_NICE_TYPES_H
 
+#include "ack.h"
 #include "noise_floor_types.h"
 #include "rtt_history_types.h"
 
@@ -64,20 +65,6 @@ struct nice_params {
 	u32 base;	    /* enum nice_base */
 	u32 detector;	    /* enum nice_detector */
 	u32 refinements;    /* of enum nice_refinement */
-};
-
-/* One acknowledgement, as the transport saw it. */
-struct nice_ack {
-	u64 now_us;
-	u32 delivered;	     /* packets delivered so far, this ACK's included */
-	u32 prior_delivered; /* the same count when the newest packet of this ACK was sent */
-	u32 acked;	     /* packets newly acknowledged or selectively acknowledged */
-	u32 lost;	     /* packets newly marked lost */
-	u32 in_flight;	     /* packets in flight before this ACK */
-	u32 rtt_us;	     /* 0: no sample */
-	u32 app_limited;     /* the newest packet was sent for want of data, not of window */
-	u32 maybe_delayed;   /* the transport knows that the receiver may have held this ACK back */
-	u32 is_small;	     /* less than three quarters of a full packet each, on average */
 };
 
 struct nice {

@@ -9,6 +9,8 @@
 #ifndef LULL_SOCKET_H
 #define LULL_SOCKET_H
 
+#include "ack.h"
+
 #define SOCKET_INLINE inline __attribute__((always_inline))
 
 /* tcp_congestion_ops programs get a tcp_sock under the name of its first member. */
@@ -79,6 +81,23 @@ static SOCKET_INLINE bool is_small(const struct tcp_sock *tp, u32 acked, u64 *by
 
 	*bytes_acked = tp->bytes_acked;
 	return bytes && bytes < (u64)acked * tp->mss_cache * 3 / 4;
+}
+
+/* What an algorithm gets to know of an acknowledgement. Round-trip times are `rtt_limit` at the most;
+ * `bytes_acked` keeps the socket's count. */
+static SOCKET_INLINE void fill_ack(struct ack *ack, const struct tcp_sock *tp,
+				   const struct rate_sample *rs, u64 *bytes_acked, u32 rtt_limit)
+{
+	ack->now_us = tp->tcp_mstamp;
+	ack->delivered = tp->delivered;
+	ack->prior_delivered = prior_delivered(tp, rs);
+	ack->acked = newly_acked(rs);
+	ack->lost = newly_lost(rs);
+	ack->in_flight = rs->prior_in_flight;
+	ack->app_limited = rs->is_app_limited;
+	ack->maybe_delayed = rs->is_ack_delayed;
+	ack->is_small = is_small(tp, ack->acked, bytes_acked);
+	ack->rtt_us = sampled_rtt_us(rs, rtt_limit);
 }
 
 /* An acknowledgement, after all that the kernel itself does with it. */
