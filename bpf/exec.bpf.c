@@ -10,7 +10,6 @@
 #include <linux/bpf.h>
 #include "kernel.h"
 #include <bpf/bpf_endian.h>
-#include "nice_types.h"
 #include "exec.h"
 
 #define INLINE inline __attribute__((always_inline))
@@ -83,12 +82,12 @@ struct {
 	__type(value, u32);
 } weights SEC(".maps");
 
-/* Nice's state of each socket: the loader puts the map of the congestion control here. */
+/* The state of each socket: the loader puts the map of the congestion control here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct nice);
+	__type(value, struct exec_state);
 } sockets SEC(".maps");
 
 enum {
@@ -322,7 +321,7 @@ static INLINE void close_connection(struct bpf_sock_ops *ops)
 	struct exec_counters *c = counted();
 	struct bpf_sock *sk = ops->sk;
 	struct connection *connection;
-	struct nice *state;
+	struct exec_state *state;
 
 	if (!c || !sk)
 		return;
@@ -498,7 +497,7 @@ int lull_open(struct bpf_iter__bpf_sk_storage_map *ctx)
 	struct exec_counters *c = counted();
 	struct sock *sk = ctx->sk;
 	struct connection *connection = ctx->value;
-	struct nice *state;
+	struct exec_state *state;
 
 	if (!c || !sk || !connection || !connection->opened_us)
 		return 0;

@@ -6,6 +6,11 @@
 /* TCP_CA_NAME_MAX of the kernel, the final zero included. */
 #define CONGESTION_NAME_SIZE 16
 
+/* How the state begins that a congestion control keeps for each socket. */
+struct exec_state {
+	u64 yielded_us;
+};
+
 struct exec_counters {
 	u64 tcp_bytes;	 /* payload handed to the network, retransmissions included */
 	u64 tcp_received; /* payload that arrived, retransmissions included */

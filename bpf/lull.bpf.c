@@ -122,14 +122,18 @@ static LULL_INLINE bool may_send(const struct tcp_sock *tp)
 static LULL_INLINE void ask_path(struct sock *sk, struct lull_socket *s)
 {
 	struct tcp_sock *tp = tcp_of(sk);
-	u64 now_us = tp->tcp_mstamp;
+	u64 now_us = tp->tcp_mstamp, next_pair = s->member.next_pair;
 	struct shared_path *p = enter_path(sk, s);
+	bool is_at_floor;
 
 	if (!p)
 		return;
 	begin_event(p, now_us);
 	lull_on_send(&p->state, &s->member, now_us, tp->delivered);
+	is_at_floor = lull_path_is_at_floor(&p->state);
 	bpf_spin_unlock(&p->lock);
+	if (is_at_floor && s->member.next_pair != next_pair)
+		s->yielded_us += s->member.pause;
 	apply(sk, s);
 }
 

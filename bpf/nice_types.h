@@ -68,14 +68,15 @@ struct nice_params {
 };
 
 struct nice {
+	/* Time in rounds that ended in a reduction or ran below two packets, with something to send.
+	 * First: exec.bpf.c reads it as struct exec_state. */
+	u64 yielded_us;
 	u64 window;
 	u64 ssthresh;
 	u64 recall; /* half of where the detector's run of cuts began; 0 after any other cut */
 	u64 round_start_us;
 	u64 rtt_sum;	 /* of the round, weighted by packets */
 	u64 bytes_acked; /* the transport's: what was acknowledged at the last ACK */
-	u64 yielded_us; /* time in rounds that ended in a reduction or ran below two packets, with
-			 * something to send */
 	u32 round_end; /* the round ends when a packet sent at or after this count is delivered */
 	u32 loss_end;  /* no second reaction before a packet sent after this count is delivered */
 	u32 num_cong;

@@ -35,6 +35,9 @@ struct shared_path {
 
 /* What `lull` keeps for each socket. */
 struct lull_socket {
+	/* Pauses between pairs on a path that is left to others. First: exec.bpf.c reads it as
+	 * struct exec_state. */
+	u64 yielded_us;
 	struct lull_member member;
 	struct path_key key;
 	u64 epoch;	 /* of its path; 0: it shares none, and runs Nice by itself */

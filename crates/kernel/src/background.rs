@@ -161,7 +161,7 @@ impl<'obj> Background<'obj> {
         let sockets = place
             .clone()
             .filter(|place| {
-                place.knows_sockets() && algorithm.is_some_and(Algorithm::keeps_nice_state)
+                place.knows_sockets() && algorithm.is_some_and(Algorithm::counts_yielding)
             })
             .map(|place| place.sockets());
         let shares = algorithm.is_some_and(Algorithm::shares_paths);

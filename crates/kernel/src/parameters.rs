@@ -36,6 +36,11 @@ impl Algorithm {
         matches!(self, Algorithm::Nice | Algorithm::Vegas)
     }
 
+    /// Whether the state of each socket begins with the time that it has yielded.
+    pub(crate) fn counts_yielding(self) -> bool {
+        self.keeps_nice_state() || self.shares_paths()
+    }
+
     /// Whether connections share the state of `bpf/shared_path_types.h`.
     pub(crate) fn shares_paths(self) -> bool {
         self == Algorithm::Lull
