@@ -209,6 +209,17 @@ void BPF_PROG(lull_set_state, struct sock *sk, u8 state)
 	apply(sk, s);
 }
 
+/* Whether the receiver or SO_MAX_PACING_RATE leaves a part of the socket's window unused: others may use
+ * that, and it must not grow. */
+static LULL_INLINE bool is_held_back(const struct sock *sk, const struct lull_socket *s)
+{
+	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+	u64 bytes = (s->member.window >> LULL_SHIFT) * tp->mss_cache;
+
+	return lull_is_least(bytes, tp->snd_wnd + 1ULL) |
+	       lull_is_least(sk->sk_pacing_rate, sk->sk_max_pacing_rate & ~(1ULL << 63));
+}
+
 static LULL_INLINE void acknowledge_shared(struct sock *sk, struct lull_socket *s,
 					   struct shared_path *p, const struct ack *ack)
 {
@@ -261,6 +272,7 @@ static LULL_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 		return;
 	}
 	fill_ack(&ack, tp, rs, &s->bytes_acked, LULL_RTT_LIMIT);
+	ack.app_limited |= is_held_back(sk, s);
 	acknowledge_shared(sk, s, p, &ack);
 }
 

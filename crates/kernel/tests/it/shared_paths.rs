@@ -1,14 +1,16 @@
 //! Connections of this host that share a path share one state in the kernel.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use lull_kernel::PathTable;
 use lull_testing::{bpf, command, needs};
 use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::connection::{Connection, Loaded, connect_with, enter, eventually, loopback, run};
 
@@ -227,4 +229,44 @@ fn connection_joins_another_path_after_a_route_change() {
     });
     let members: Vec<u32> = lull.status().paths.unwrap().iter().map(|path| path.members).collect();
     assert_eq!(members.iter().sum::<u32>(), 1, "{members:?}");
+}
+
+/// Bytes that a receiver takes, which reads little and seldom, until a time.
+fn read_slowly(server: &mut TcpStream, end: Instant) -> usize {
+    let mut buffer = vec![0; 8_000];
+    let mut bytes = 0;
+    while Instant::now() < end {
+        bytes += server.read(&mut buffer).expect("the connection is there");
+        thread::sleep(Duration::from_millis(10));
+    }
+    bytes
+}
+
+/// A leader that its receiver slows down is limited by neither its application nor its window.
+#[test]
+fn leader_with_slow_receiver_leaves_window_to_others() {
+    needs!(bpf(), command("ip"));
+    enter();
+    run("ip link set lo mtu 1500");
+    let lull = Loaded::lull(PathTable::default());
+    let connections: Vec<Connection> =
+        (0..4).map(|_| Connection::open(&lull.0, loopback([0, 1]))).collect();
+    let end = Instant::now() + Duration::from_secs(3);
+    let bytes: Vec<usize> = thread::scope(|scope| {
+        let readers = connections.into_iter().map(|Connection { mut client, mut server }| {
+            setsockopt(&server, sockopt::RcvBuf, &20_000).expect("a small buffer");
+            scope.spawn(move || {
+                // Ends with an error when the receiver has gone.
+                let writer = thread::spawn(move || while client.write_all(&[0; 8_000]).is_ok() {});
+                let bytes = read_slowly(&mut server, end);
+                drop(server);
+                writer.join().expect("the writer ends");
+                bytes
+            })
+        });
+        let readers: Vec<_> = readers.collect();
+        readers.into_iter().map(|reader| reader.join().expect("it ends")).collect()
+    });
+    let (all, most) = (bytes.iter().sum::<usize>(), *bytes.iter().max().expect("there are four"));
+    assert!(all > 2 * most, "one has more than all others: {bytes:?}");
 }
