@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use lull_transport::Dscp;
+use lull_transport::{Dscp, Options};
 
 /// Parses a number of seconds above 0.
 ///
@@ -26,6 +26,15 @@ pub fn dscp(text: &str) -> Result<Dscp, &'static str> {
         "le" => Ok(Dscp::Le),
         "none" => Ok(Dscp::None),
         _ => Err("it is le or none"),
+    }
+}
+
+/// How a service sends in the background: by a congestion control, or the best one of Lull that the kernel has.
+pub fn background(congestion_control: Option<String>, dscp: Dscp) -> Options {
+    let options = Options::new().dscp(dscp);
+    match congestion_control {
+        Some(name) => options.congestion_control(name),
+        None => options,
     }
 }
 

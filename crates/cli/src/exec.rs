@@ -41,16 +41,17 @@ Examples:
       move a running service into the background; it stays in its unit
   sudo lull exec --pid \"$(systemctl show -P MainPID backup.service)\" --children --foreground
       move it back
-  sudo lull exec --cc lull --weight 1 -- rclone copy /data remote:data
-      take a tenth of what other 'lull exec --cc lull' jobs get on the same path
+  sudo lull exec --weight 1 -- rclone copy /data remote:data
+      take a tenth of what other jobs of 'lull exec' get on the same path
   sudo lull exec --cc background --network-honours-le -- rsync -a /data host:/backup
-      on your own network that serves lower effort last: fill spare capacity sooner than nice, without
-      yielding by itself";
+      on your own network that serves lower effort last: fill spare capacity without yielding by
+      itself";
 
 /// Run a program whose TCP traffic is sent in the background
 ///
-/// Every connection that the program and its children open or accept uses TCP Nice and carries the lower-effort
-/// DSCP, also if the program chooses another. Downloads are sent by the other side: run Lull there. The program
+/// Every connection that the program and its children open or accept uses the congestion control lull and carries
+/// the lower-effort DSCP, also if the program chooses another. All background connections of this host on one path
+/// share one window, which yields to other traffic. Downloads are sent by the other side: run Lull there. The program
 /// keeps its exit code, signals, terminal and standard input. As with env, the exit codes 125, 126 and 127 mean that
 /// the program did not run.
 ///
@@ -66,9 +67,10 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(override_usage = USAGES, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Congestion control: nice, lull (one window for all background connections of this host to a destination),
-    /// background, or one that the kernel has. Lull loads the first three if needed
-    #[arg(long, value_name = "NAME", default_value = NICE)]
+    /// Congestion control: lull (one window for all background connections of this host on a path), nice (TCP Nice,
+    /// each connection by itself), background, or one that the kernel has. Lull loads the first three if needed. A
+    /// kernel that cannot run lull uses nice, and a line at the end reports it
+    #[arg(long, value_name = "NAME", default_value = LULL)]
     cc: String,
     /// State that the network serves lower-effort packets last on every link that may be full. Without this
     /// option, Lull refuses background, which does not yield by itself
@@ -84,8 +86,8 @@ pub(crate) struct Args {
     /// Name that lull jobs shows; no two running jobs have the same
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// With --cc lull: the part that each connection has of what is left, relative to those of other jobs to
-    /// the same network, from 1 to 100 [default: 10]
+    /// Part of the spare capacity that each connection has, relative to those of other jobs on the same path, from
+    /// 1 to 100; only with lull [default: 10]
     #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..=100))]
     weight: Option<u32>,
     /// Move a running process into the background instead of starting one
@@ -550,7 +552,7 @@ mod tests {
             let line = Line::try_parse_from([&["exec"], words, &["true"]].concat()).unwrap();
             choice(&line.args).automatic.map(|parameters| parameters.algorithm())
         };
-        assert_eq!(loaded(&[]), Some(Algorithm::Nice));
+        assert_eq!(loaded(&[]), Some(Algorithm::Lull));
         assert_eq!(loaded(&["--cc", "nice"]), Some(Algorithm::Nice));
         assert_eq!(loaded(&["--cc", "lull"]), Some(Algorithm::Lull));
         assert_eq!(loaded(&["--cc", "background"]), Some(Algorithm::Background));

@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 const EXAMPLES: &str = "\
 Examples:
   sudo lull kernel load
-      let any program choose 'nice' for a connection
+      let any program choose 'lull' for a connection
   sudo lull kernel status
       who has
   sudo lull kernel unload
       as it was before";
 
-/// Load TCP Nice into the kernel, unload it, and list the connections that use it
+/// Load Lull's congestion controls into the kernel, unload them, and list the connections that use them
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -55,7 +55,7 @@ Examples:
 const UNLOAD_EXAMPLES: &str = "\
 Examples:
   sudo lull kernel unload
-      unload nice, if no connection or program of 'lull exec' uses it
+      unload lull, if no connection or program of 'lull exec' uses it
   sudo lull kernel unload --name nicer
       unload the variant that 'lull kernel load --name nicer' loaded
   sudo lull kernel unload --force --json
@@ -64,9 +64,9 @@ Examples:
 const LOAD_EXAMPLES: &str = "\
 Examples:
   sudo lull kernel load
-      let any program choose 'nice' for a connection
-  sudo lull kernel load --name nicer --threshold 0.1 --fraction 0.25
-      load a variant that yields earlier, for 'lull exec --cc nicer'
+      let any program choose 'lull' for a connection
+  sudo lull kernel load --algorithm nice --name nicer --threshold 0.1 --fraction 0.25
+      load a variant of TCP Nice that yields earlier, for 'lull exec --cc nicer'
   sudo lull kernel load --algorithm vegas
       load Vegas, the base of Nice, as 'lull_vegas' for comparison
   sudo lull kernel load --algorithm background
@@ -89,9 +89,10 @@ struct Load {
     /// Smallest window in packets, from 1/48 to 1 [default: 1/48]
     #[arg(long, allow_hyphen_values = true)]
     min_window: Option<String>,
-    /// nice; vegas, which it is built on, for comparison; or background, which does not yield by
-    /// itself and needs a network that serves lower effort last. Only nice has any of the above
-    #[arg(long, value_enum, default_value_t = Kind::Nice)]
+    /// lull (one window for all background connections of this host on a path); nice (TCP Nice, each connection by
+    /// itself); vegas, the base of nice, for comparison; or background, which does not yield by itself and needs a
+    /// network that serves lower effort last. Only nice has threshold, fraction and smallest window
+    #[arg(long, value_enum, default_value_t = Kind::Lull)]
     algorithm: Kind,
     /// Most paths whose connections share a state; connections to further ones run Nice
     #[arg(long, hide = true, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
@@ -134,8 +135,10 @@ impl Load {
             ("--min-window", self.min_window.is_some()),
         ] {
             if is_given && algorithm != Algorithm::Nice {
-                let text =
-                    format!("{option} is of nice, and {called} has nothing like it: leave it out");
+                let text = format!(
+                    "{option} is of nice, and {called} has nothing like it: leave it out, or use \
+                     --algorithm nice"
+                );
                 return Err(crate::Misuse(text).into());
             }
         }
@@ -168,8 +171,6 @@ enum Kind {
     Nice,
     Vegas,
     Background,
-    /// Under development.
-    #[value(hide = true)]
     Lull,
 }
 
@@ -184,7 +185,7 @@ Examples:
 
 /// Let members of a group use 'lull exec' without sudo
 ///
-/// It listens at a Unix socket, and moves a process that connects into a background with TCP Nice. The process
+/// It listens at a Unix socket, and moves a process that connects into the background. The process
 /// is the one that the kernel names, of the user who runs it, and it stays inside its cgroup, so its limits hold.
 /// A user can't move the process of another user, or choose what runs in the background. It runs until it is
 /// killed; programs in the background stay there. A socket that systemd hands over is used instead of --socket.
@@ -204,7 +205,7 @@ struct Serve {
 #[command(after_help = UNLOAD_EXAMPLES)]
 struct Unload {
     /// The name that it was loaded by
-    #[arg(long, default_value = "nice")]
+    #[arg(long, default_value = "lull")]
     name: String,
     /// Even if it is in use: open connections keep it, new ones go to the foreground
     #[arg(long)]

@@ -15,7 +15,7 @@ use lull_replication_daemon::daemon::{
 use lull_replication_daemon::http::client::Client;
 use lull_replication_daemon::service::{OriginService, Told, run_origin, runtime};
 use lull_replication_daemon::watch::WatchOptions;
-use lull_transport::{Dscp, Options};
+use lull_transport::Dscp;
 use serde_json::json;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -142,8 +142,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "MB", default_value = "10000")]
     history: u64,
     /// Congestion control of pushes in the background. If the kernel does not have it, Lull paces them itself
-    #[arg(long, value_name = "NAME", default_value = "nice", value_parser = congestion_control)]
-    cc: String,
+    /// [default: lull; or nice, if only that is loaded]
+    #[arg(long, value_name = "NAME", value_parser = congestion_control)]
+    cc: Option<String>,
     /// DSCP of background packets: le or none
     #[arg(long, value_name = "DSCP", default_value = "le", value_parser = lull_cli::arguments::dscp)]
     dscp: Dscp,
@@ -234,7 +235,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
                         },
                         ..Config::default()
                     },
-                    background: Options::new().congestion_control(args.cc).dscp(args.dscp),
+                    background: lull_cli::arguments::background(args.cc, args.dscp),
                     ..OriginOptions::new(args.folder, args.listen)
                 },
                 clock: clock(args.lab_clock.as_deref())?,

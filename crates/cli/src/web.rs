@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use http::HeaderValue;
-use lull_cli::arguments::{dscp, seconds};
-use lull_transport::{Dscp, Options};
+use lull_cli::arguments::{background, dscp, seconds};
+use lull_transport::Dscp;
 use lull_web::proxy::{
     AccessLog, CertificateFiles, Config, Event, Inherited, Limits, Listen, Listener, Server,
     Signals, Site, Timeouts, Upstream,
@@ -156,9 +156,10 @@ struct TimeoutArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "How prefetches are sent")]
 struct BackgroundArgs {
-    /// Congestion control of prefetches. If the kernel does not have it, Lull paces them itself
-    #[arg(long, value_name = "NAME", default_value = "nice")]
-    cc: String,
+    /// Congestion control of prefetches. If the kernel does not have it, Lull paces them itself [default: lull;
+    /// or nice, if only that is loaded]
+    #[arg(long, value_name = "NAME")]
+    cc: Option<String>,
     /// DSCP of prefetches: le or none
     #[arg(long, value_name = "DSCP", default_value = "le", value_parser = dscp)]
     dscp: Dscp,
@@ -212,8 +213,7 @@ impl Args {
             client_idle: timeouts.idle_timeout,
             drain: timeouts.drain_timeout,
         };
-        config.background =
-            Options::new().congestion_control(self.background.cc).dscp(self.background.dscp);
+        config.background = background(self.background.cc, self.background.dscp);
         config
     }
 }

@@ -149,7 +149,7 @@ fn cgroups() -> Finding {
             CHECK,
             Level::Warning,
             "a part of the hierarchy is in sight, as in a container",
-            "run lull outside of the container to have 'nice' unloaded when nobody uses it",
+            "run lull outside of the container to unload congestion controls that no program uses",
         ),
         Err(error) => Finding::of(CHECK, &error),
     }
@@ -202,8 +202,7 @@ fn shared_window(is_privileged: bool) -> Option<Finding> {
     Some(match Control::load(&mut storage, "lull", false, &constants) {
         Ok(_) => Finding::ok(CHECK, "the kernel loads it"),
         Err(error) => {
-            let remedy =
-                "'lull exec --cc lull' uses TCP Nice instead; a newer kernel may have Lull";
+            let remedy = "'lull exec' uses TCP Nice instead; a newer kernel may have Lull";
             Finding::bad(CHECK, Level::Warning, error.to_string(), remedy)
         }
     })

@@ -5,7 +5,7 @@ use std::fmt;
 /// What carries a background connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Carrier {
-    /// The kernel's `nice`, which judges each acknowledgement. Only where the socket says that it
+    /// The kernel's congestion control, which judges each acknowledgement. Only where the socket says that it
     /// runs it: under `lull exec`, what the cgroup has been given runs instead, whatever is set.
     Kernel,
     /// The same controller in a thread of this process, a few times a round-trip time.

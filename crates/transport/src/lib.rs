@@ -2,9 +2,9 @@
 //!
 //! A socket or listener is put in the background by the best carrier that the machine has:
 //!
-//! - [`Carrier::Kernel`]: the congestion control `nice`, where `lull kernel load` has registered
+//! - [`Carrier::Kernel`]: the congestion control `lull`, where `lull kernel load` has registered
 //!   it. Some system calls; nothing of this crate runs afterwards.
-//! - [`Carrier::UserSpace`]: the same controller in a thread of this process, which reads
+//! - [`Carrier::UserSpace`]: TCP Nice in a thread of this process, which reads
 //!   `TCP_INFO` and sets `SO_MAX_PACING_RATE`. Needs no privilege and no module, on Linux 4.18 and
 //!   later; sees smoothed round-trip times only ([`UserSpaceNice`] says what that costs).
 //!

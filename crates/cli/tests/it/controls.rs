@@ -9,7 +9,7 @@ use serde_json::Value;
 const ALGORITHMS: [&str; 2] = ["nice", "background"];
 
 /// Otherwise Nice steps back from the jitter of a machine that is busy.
-const UNDISTURBED: [&str; 4] = ["--threshold", "0.99", "--fraction", "1"];
+const UNDISTURBED: [&str; 6] = ["--algorithm", "nice", "--threshold", "0.99", "--fraction", "1"];
 
 /// The sockets that run the control, by `lull kernel status`.
 const SOCKETS: &str = "import json, os, socket, struct, subprocess, sys, time
@@ -110,8 +110,11 @@ time.sleep(1)
 send(1)
 said['after_a_pause'] = window(client)
 print(json.dumps(said))";
-    for (algorithm, parameters, first) in [("nice", &UNDISTURBED[..], 2), ("background", &[], 1)] {
-        let control = Variant::load(&[&["--algorithm", algorithm], parameters].concat());
+    const BACKGROUND: [&str; 2] = ["--algorithm", "background"];
+    for (algorithm, parameters, first) in
+        [("nice", &UNDISTURBED[..], 2), ("background", &BACKGROUND, 1)]
+    {
+        let control = Variant::load(parameters);
         let said = python(script, &control);
         assert!(said["grown"].as_u64().unwrap() > 4, "{algorithm}: {said}");
         assert_eq!(said["after_a_pause"], first, "{algorithm}: {said}");
@@ -183,8 +186,9 @@ print(json.dumps([before, yielded()]))";
 #[test]
 fn a_mark_and_a_loss_of_the_same_window_cut_once() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
-    for (algorithm, parameters) in [("nice", &UNDISTURBED[..]), ("background", &[])] {
-        let control = Variant::load(&[&["--algorithm", algorithm], parameters].concat());
+    const BACKGROUND: [&str; 2] = ["--algorithm", "background"];
+    for (algorithm, parameters) in [("nice", &UNDISTURBED[..]), ("background", &BACKGROUND)] {
+        let control = Variant::load(parameters);
         let mut command = Command::new("unshare");
         command.args(["--net", "python3", "-B"]).arg(program("marks.py")).arg(&control.0);
         let said = finish(command.stdin(Stdio::null())).ok();

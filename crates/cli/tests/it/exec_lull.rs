@@ -1,4 +1,4 @@
-//! `lull exec --cc lull`: connections of all jobs that go to one network share one window.
+//! `lull exec`: connections of all jobs that go to one network share one window.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -144,7 +144,7 @@ fn job_in_a_network_namespace_has_a_path_of_its_own() {
 #[test]
 fn fallback_to_nice_is_reported_in_one_line() {
     needs!(lull_testing::bpf());
-    let control = Variant::load(&[]);
+    let control = Variant::load(&["--algorithm", "nice"]);
     let exec = ["exec", "--cc", &control.0, "--automatic=lull", "--", "true"];
     let said = finish(&mut lull(&exec));
     assert_eq!(said.code(), Some(0));

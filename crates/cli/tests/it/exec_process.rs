@@ -387,7 +387,8 @@ fn nice_is_loaded_and_unloaded_as_needed() {
     // What is loaded for good stays.
     let mut third = Kept::spawn(lull(&arguments).stderr(Stdio::null()));
     eventually("it is loaded", || nice.is_loaded() && nice.cgroups().len() == 1);
-    let said = finish(&mut lull(&["kernel", "load", "--name", &nice.0])).ok();
+    let said =
+        finish(&mut lull(&["kernel", "load", "--algorithm", "nice", "--name", &nice.0])).ok();
     assert!(said.contains("stays now"), "{said}");
     end(&third);
     third.0.wait().unwrap();

@@ -41,7 +41,7 @@ print(json.dumps({
 #[test]
 fn a_route_does_not_take_connections_out_of_the_background() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
-    for (algorithm, first) in [("nice", 2), ("background", 1)] {
+    for (algorithm, first) in [("lull", 2), ("nice", 2), ("background", 1)] {
         let control = Variant::load(&["--algorithm", algorithm]);
         let exec = ["--cc", &control.0, "--network-honours-le"];
         let (said, summary) = over_a_route("reno", &exec);

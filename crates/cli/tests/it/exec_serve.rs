@@ -43,7 +43,7 @@ impl Server {
     }
 
     fn cgroups(&self) -> Vec<PathBuf> {
-        cgroups(&format!("lull.nice.{}.", self.kept.pid()))
+        cgroups(&format!("lull.lull.{}.", self.kept.pid()))
     }
 }
 
@@ -60,7 +60,7 @@ fn group_member_runs_program_in_background_without_root() {
     let server = Server::start();
     let script = format!("\"$LULL\" exec -- sh -c 'python3 -c \"$1\"; exit 7' sh \"{SENDS}\"");
     let said = finish(&mut server.shell("nogroup", &script));
-    assert_eq!((said.code(), said.out.as_str()), (Some(7), "nice 4 65534 []\n"), "{said:?}");
+    assert_eq!((said.code(), said.out.as_str()), (Some(7), "lull 4 65534 []\n"), "{said:?}");
     let sentence = "lull: sent 2.0 kB over TCP in 2 connections, yielding for ";
     assert!(said.err.starts_with(sentence) && said.err.lines().count() == 1, "{said:?}");
     eventually("the cgroup is removed", || server.cgroups().is_empty());
@@ -72,7 +72,7 @@ fn group_member_runs_program_in_background_without_root() {
 
     let script = format!("\"$LULL\" exec --dscp none --quiet -- python3 -c \"{SENDS}\"");
     let said = finish(&mut server.shell("nogroup", &script));
-    assert_eq!(said.ok(), "nice 0 65534 []\n");
+    assert_eq!(said.ok(), "lull 0 65534 []\n");
 }
 
 /// The server is not asked for more than it gives.
@@ -131,7 +131,7 @@ fn program_that_outlives_its_client_stays_in_background() {
     assert!(said.err.contains("; 1 process goes on in the background\n"), "{said:?}");
     let sleeper = said.ok().trim().to_owned();
     let cgroup = crate::support::cgroup_of(&sleeper);
-    assert!(cgroup.contains("/lull.nice."), "{cgroup}");
+    assert!(cgroup.contains("/lull.lull."), "{cgroup}");
     finish(&mut shell("kill $1", &[&sleeper])).ok();
     eventually("it ends", || !runs(&sleeper));
     eventually("the cgroup is removed", || server.cgroups().is_empty());

@@ -158,12 +158,13 @@ while got < 100000:
 }
 
 /// The client connects and writes 100 kB at once, or a part of it with its SYN; nothing else of that is
-/// acknowledged. Two packets are Nice's, one is TCP-Background's (algorithm 1 of its paper).
+/// acknowledged. Two packets are Lull's and Nice's, one is TCP-Background's (algorithm 1 of its paper).
 #[test]
 fn the_first_flight_of_a_client_is_two_packets_or_one() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     const MSS: u32 = 1460;
-    let nice = Variant::load(&[]);
+    let lull = Variant::load(&["--algorithm", "lull"]);
+    let nice = Variant::load(&["--algorithm", "nice"]);
     let background = Variant::load(&["--algorithm", "background"]);
     for fast_open in [&[][..], &["--fast-open"]] {
         let first_flight = |exec: &[&str]| -> u32 {
@@ -177,8 +178,10 @@ fn the_first_flight_of_a_client_is_two_packets_or_one() {
         };
         // RFC 6928: what the kernel sends by itself, and what is thus seen here.
         assert_eq!(first_flight(&["--cc", "reno"]), 10 * MSS, "{fast_open:?}");
-        let sent = first_flight(&["--cc", &nice.0]);
-        assert!((1..=2 * MSS).contains(&sent), "{fast_open:?}: {} packets", sent.div_ceil(MSS));
+        for pairs in [&lull, &nice] {
+            let sent = first_flight(&["--cc", &pairs.0]);
+            assert!((1..=2 * MSS).contains(&sent), "{fast_open:?}: {} packets", sent.div_ceil(MSS));
+        }
         let sent = first_flight(&["--cc", &background.0, "--network-honours-le"]);
         assert_eq!(sent, MSS, "{fast_open:?}");
     }
@@ -187,14 +190,16 @@ fn the_first_flight_of_a_client_is_two_packets_or_one() {
 /// Beside a flow that keeps the queue of 2 Mbit/s full. Connections that are open when the program has
 /// ended count, too.
 #[test]
-fn nice_tells_how_long_it_yielded() {
+fn summary_reports_how_long_connections_yielded() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
-    let nice = Variant::load(&[]);
-    for mode in ["closed", "open"] {
+    for (algorithm, mode) in
+        [("nice", "closed"), ("nice", "open"), ("lull", "closed"), ("lull", "open")]
+    {
+        let control = Variant::load(&["--algorithm", algorithm]);
         let file = std::env::temp_dir().join(support::unique_name());
         let mut command = support::lull(&["lab", "emulate", "--rate", "2mbit", "--rtt", "20ms"]);
         command.args(["--buffer", "4bdp", "--congestion-control", "reno", "--", "python3", "-B"]);
-        command.arg(program("yielding.py")).args([mode, LULL, "exec", "--cc", &nice.0]);
+        command.arg(program("yielding.py")).args([mode, LULL, "exec", "--cc", &control.0]);
         command.arg(format!("--json={}", file.display())).arg("--");
         finish(command.stdin(Stdio::null())).ok();
         let summary = std::fs::read_to_string(&file).unwrap();
@@ -202,8 +207,11 @@ fn nice_tells_how_long_it_yielded() {
         let summary: Value = serde_json::from_str(&summary).unwrap();
         let [yielding, lived, share] = ["yielding_seconds", "connection_seconds", "yielding_share"]
             .map(|name| summary[name].as_f64().unwrap_or_else(|| panic!("{summary}")));
-        assert!(lived > 4.0 && yielding > 0.2 && yielding <= lived, "{mode}: {summary}");
-        assert!((share - yielding / lived).abs() < 0.01, "{mode}: {summary}");
+        assert!(
+            lived > 4.0 && yielding > 0.2 && yielding <= lived,
+            "{algorithm}, {mode}: {summary}"
+        );
+        assert!((share - yielding / lived).abs() < 0.01, "{algorithm}, {mode}: {summary}");
     }
 }
 

@@ -23,7 +23,8 @@ fn unload(name: &str, arguments: &[&str]) -> support::Said {
 fn what_is_loaded_outlives_the_command_and_is_shown_with_its_parameters() {
     needs!(lull_testing::bpf());
     let nice = Variant::unloaded();
-    let arguments = ["--threshold", "0.1", "--fraction", "0.25", "--min-window", "1/10"];
+    let arguments =
+        ["--algorithm", "nice", "--threshold", "0.1", "--fraction", "0.25", "--min-window", "1/10"];
     let said = load(&nice.0, &arguments).ok();
     let parameters = "threshold 0.1, fraction 0.25, minimum window 1/10";
     assert_eq!(said, format!("loaded '{}' ({parameters})\n", nice.0));
@@ -45,7 +46,7 @@ fn what_is_loaded_outlives_the_command_and_is_shown_with_its_parameters() {
 #[test]
 fn a_name_is_loaded_once_and_unloaded_once() {
     needs!(lull_testing::bpf());
-    let nice = Variant::load(&[]);
+    let nice = Variant::load(&["--algorithm", "nice"]);
     load(&nice.0, &[]).fails(1, "is loaded already (threshold 0.2, fraction 0.5");
     load("reno", &[]).fails(1, "has a congestion control 'reno' that is not Lull's");
     unload(&nice.0, &[]).ok();
@@ -103,13 +104,15 @@ fn parameters_outside_their_range_are_refused() {
         ("sixteen_chars_ab", ["--fraction", "0.5"], "use 1 to 15 of a-z, 0-9 and '_'"),
         ("", ["--fraction", "0.5"], "'' is not a name"),
     ] {
-        load(name, &arguments).fails(2, words);
+        let nice = ["--algorithm", "nice"];
+        let algorithm = if arguments[0] == "--algorithm" { &[][..] } else { &nice };
+        load(name, &[algorithm, &arguments].concat()).fails(2, words);
     }
 }
 
 #[test]
 fn what_others_do_not_have_of_nice_is_not_ignored() {
-    for algorithm in ["vegas", "background"] {
+    for algorithm in ["vegas", "background", "lull"] {
         for option in ["--threshold", "--fraction", "--min-window"] {
             // Also the default, since it would have no effect.
             let words = format!("{option} is of nice, and {algorithm} has nothing like it: leave");
@@ -203,7 +206,7 @@ fn it_is_not_unloaded_from_where_its_programs_may_be_out_of_sight_unless_forced(
 #[test]
 fn the_status_sees_sockets_in_every_network_namespace() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
-    let nice = Variant::load(&[]);
+    let nice = Variant::load(&["--algorithm", "nice"]);
     let script = "import os, socket, sys
 for family, address in (socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1'):
     listener = socket.socket(family)
@@ -358,7 +361,7 @@ fn unloaded_with_pins() -> (Variant, String) {
 fn a_load_that_is_interrupted_is_brought_to_its_end() {
     needs!(lull_testing::bpf());
     let (nice, pins) = unloaded_with_pins();
-    let script = "\"$LULL\" kernel load --name $1 >/dev/null & lull=$!
+    let script = "\"$LULL\" kernel load --algorithm nice --name $1 >/dev/null & lull=$!
         looks=0
         while [ ! -d \"$2\" ] && [ $looks -lt 3000000 ]; do looks=$((looks + 1)); done
         kill -TERM $lull
@@ -380,7 +383,7 @@ fn a_load_that_is_killed_leaves_no_half() {
     let (nice, pins) = unloaded_with_pins();
     let mut halves = 0;
     for round in 0..60u64 {
-        let mut command = lull(&["kernel", "load", "--name", &nice.0]);
+        let mut command = lull(&["kernel", "load", "--algorithm", "nice", "--name", &nice.0]);
         let mut kept = Kept::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
         if round % 2 == 0 {
             thread::sleep(Duration::from_millis(round));
@@ -426,7 +429,7 @@ fn status_shows_sockets_of_what_is_unloaded() {
     let line = format!("{}: unloaded; 2 sockets keep it until they are closed\n", nice.0);
     assert!(table.contains(&line), "{table}");
     // Another one of that name is not theirs.
-    finish(&mut lull(&["kernel", "load", "--name", &nice.0])).ok();
+    finish(&mut lull(&["kernel", "load", "--algorithm", "nice", "--name", &nice.0])).ok();
     let text = finish(&mut lull(&["kernel", "status", "--json"])).ok();
     let all: Value = serde_json::from_str(&text).unwrap();
     let counts: Vec<_> = all
@@ -515,9 +518,9 @@ fn load_over_automatic_one_says_when_it_goes() {
     let mut lines = BufReader::new(kept.0.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "");
     let words = "by lull exec): wait until the programs of lull exec have ended, or take another";
-    load(&nice.0, &["--threshold", "0.1"]).fails(1, words);
+    load(&nice.0, &["--algorithm", "nice", "--threshold", "0.1"]).fails(1, words);
     drop(kept.0.stdin.take());
     kept.0.wait().unwrap();
     eventually("it is unloaded", || !nice.is_loaded());
-    load(&nice.0, &["--threshold", "0.1"]).ok();
+    load(&nice.0, &["--algorithm", "nice", "--threshold", "0.1"]).ok();
 }

@@ -179,7 +179,8 @@ impl Placed {
 /// The options of `lull exec` for a congestion control.
 fn choice(control: &str) -> Vec<&str> {
     match control {
-        "" => Vec::new(),
+        // What the plans of the paper on TCP Nice measured as `lull exec`.
+        "" => vec!["--cc", "nice"],
         // Whether the network honours its mark is what such a plan is about.
         "background" => vec!["--cc", control, "--network-honours-le"],
         _ => vec!["--cc", control],
