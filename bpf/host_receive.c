@@ -5,6 +5,7 @@
 #define HOST_TYPES "receive_types.h"
 #define HOST_PATH struct receive_path
 #define HOST_MEMBER struct receive_download
+#include <stddef.h>
 #include "host_shared.h"
 #define LULL_INLINE HOST_INLINE
 #define NICE_INLINE HOST_INLINE
@@ -58,17 +59,19 @@ static void host_feed(struct receive_path *path, struct receive_download *member
 		.has_echo = event->delivered % 3 > 0,
 		.echo = (event->now_us - event->rtt_us) / 1000,
 		.clock = event->now_us / 1000,
+		.advertised = event->in_flight + event->acked,
 		.granted = event->in_flight,
 		.blocks = event->lost,
 	};
 	struct receive_news news;
+	struct lull_ack ack;
 
 	if (event->kind != EVENT_ACK)
 		return;
 	if (arrival.has_echo)
 		receive_on_echo(member, event->now_us, arrival.echo);
 	receive_before(member, &arrival, &news);
-	receive_on_arrival(path, member, &arrival, &news);
+	receive_on_arrival(path, member, &arrival, &news, &ack);
 	receive_after(member, &arrival, path->path.window);
 }
 

@@ -24,6 +24,12 @@ static LULL_INLINE void receive_clear_marks(struct receive_download *d)
 	d->first = d->next;
 }
 
+static LULL_INLINE void receive_advertise(struct receive_download *d, u32 packets)
+{
+	if (d->is_last)
+		receive_mark_at(d, d->next - 1)->window = packets;
+}
+
 /* Makes room for a mark; 0: none is to be kept now. */
 static LULL_INLINE struct receive_mark *receive_push_mark(struct receive_download *d, u64 sent,
 							  bool is_new_clock)
@@ -32,7 +38,8 @@ static LULL_INLINE struct receive_mark *receive_push_mark(struct receive_downloa
 	u64 last = receive_mark_at(d, d->next - 1)->sent;
 	bool is_near = pending && sent < last + d->last_rtt / RECEIVE_MARKS_PER_RTT;
 
-	if (pending >= RECEIVE_MARKS || is_near || !is_new_clock)
+	d->is_last = pending < RECEIVE_MARKS && !is_near && is_new_clock;
+	if (!d->is_last)
 		return 0;
 	d->next++;
 	return receive_mark_at(d, d->next - 1);

@@ -18,8 +18,19 @@ struct receive_arrival {
 	u32 has_echo; /* the connection has time stamps */
 	u32 echo; /* TSecr of the newest packet */
 	u32 clock; /* TSval of this acknowledgement */
+	u32 advertised; /* whole packets of the window of the last acknowledgement */
 	u32 granted; /* whole packets that may still arrive by the window that was advertised before */
 	u32 blocks; /* of data that have arrived behind missing data */
+	u32 reserved;
+};
+
+/* What an arrival shows without its path. */
+struct receive_news {
+	u64 silence;
+	u32 acked;
+	u32 is_lost;
+	u32 rtt_us; /* 0: none */
+	u32 reserved;
 };
 
 /* An acknowledgement that has left. */
@@ -29,7 +40,7 @@ struct receive_mark {
 	u32 clock;
 	u32 packets; /* that had arrived */
 	u32 edge; /* the number of the last packet that earlier acknowledgements allowed */
-	u32 window; /* packets that may be in flight by it; 0: less than one */
+	u32 window; /* packets that its window has room for; 0: less than one */
 	u32 part; /* packets that the connection's part of the path's window allows */
 	u32 path_window;
 };
@@ -79,7 +90,7 @@ struct receive_download {
 	u32 hole;
 	u32 is_lost; /* the hole counts as a loss */
 	u32 has_pair; /* it may show whether there is a queue */
-	u32 reserved;
+	u32 is_last; /* the last acknowledgement was marked */
 };
 
 #endif

@@ -35,7 +35,10 @@ pub struct Arrival {
     pub echo: Option<u32>,
     /// The time stamp of this acknowledgement, TSval.
     pub clock: u32,
-    /// Whole packets that may still arrive by the window that was advertised before.
+    /// Whole packets that the window had room for which the last acknowledgement advertised. It may have been less
+    /// than what was allowed: the kernel opens a window as data arrives.
+    pub advertised: u32,
+    /// Whole packets that may still arrive by that window.
     pub granted: u32,
     /// Blocks of data that have arrived behind missing data.
     pub blocks: u32,
@@ -158,6 +161,7 @@ impl Download {
             self.prior = arrival.packets;
         }
         self.seen = now.max(1);
+        self.marks.advertise(arrival.advertised);
         if silence >= SILENCE_MICROS {
             self.marks.clear();
         }
@@ -186,12 +190,12 @@ impl Download {
             ..Ack::default()
         };
         self.member.handle_ack(&mut downloads.path, &ack);
-        self.take_turn(downloads, arrival, acked > 0);
+        self.take_turn(downloads, arrival, acked > 0 && arrival.advertised > 0);
         self.part = self.share(downloads);
         self.push_mark(now, downloads, arrival);
     }
 
-    /// Whether it may have a pair. The one before has arrived, if something has.
+    /// Whether it may have a pair. `has_arrived`: something has that the window allowed, so the pair before did.
     fn take_turn(&mut self, downloads: &mut Downloads, arrival: &Arrival, has_arrived: bool) {
         let path = &mut downloads.path;
         let is_turn = self.member.handle_turn(path, arrival.now, arrival.packets);
@@ -224,7 +228,7 @@ impl Download {
             clock: arrival.clock,
             packets: arrival.packets,
             edge: arrival.packets.wrapping_add(arrival.granted),
-            window: self.packets().max(arrival.granted),
+            window: 0,
             part: self.part,
             path_window: (downloads.path.window().raw() >> SHIFT) as u32,
         };

@@ -20,7 +20,7 @@ pub(super) struct Mark {
     pub(super) packets: u32,
     /// The number of the last packet that earlier acknowledgements allowed.
     pub(super) edge: u32,
-    /// Packets that may be in flight by it; 0: less than one.
+    /// Packets that its window has room for; 0: less than one.
     pub(super) window: u32,
     /// Packets that the connection's part of the path's window allows.
     pub(super) part: u32,
@@ -35,6 +35,8 @@ pub(super) struct Marks {
     /// The number of the first one, and of the next one.
     first: u32,
     next: u32,
+    /// The last acknowledgement was marked.
+    is_last: bool,
 }
 
 impl Marks {
@@ -47,13 +49,21 @@ impl Marks {
         self.first = self.next;
     }
 
+    /// The window of the last acknowledgement had room for so many packets.
+    pub(super) fn advertise(&mut self, packets: u32) {
+        if self.is_last {
+            self.ring[self.next.wrapping_sub(1) as usize % MARKS].window = packets;
+        }
+    }
+
     /// Adds a mark, unless the last one is near. Its time stamp must not have been sent before, or what
     /// answers it may answer an earlier acknowledgement.
     pub(super) fn push(&mut self, mark: Mark, is_new_clock: bool, rtt: u32) {
         let pending = self.next.wrapping_sub(self.first);
         let last = self.at(self.next.wrapping_sub(1)).sent;
         let is_near = pending > 0 && mark.sent < last + u64::from(rtt / PER_RTT);
-        if pending >= MARKS as u32 || is_near || !is_new_clock {
+        self.is_last = pending < MARKS as u32 && !is_near && is_new_clock;
+        if !self.is_last {
             return;
         }
         self.ring[self.next as usize % MARKS] = mark;

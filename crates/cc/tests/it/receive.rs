@@ -25,6 +25,7 @@ fn arrival(random: &mut Random, now: u64, last: &Arrival, is_wild: bool) -> Arri
         packets: last.packets.wrapping_add(random.below(if is_wild { limit } else { 4 }) as u32),
         echo: (random.below(4) > 0).then_some(echo),
         clock: (now / 1000) as u32,
+        advertised: random.below(limit) as u32,
         granted: random.below(limit) as u32,
         blocks: random.below(20).saturating_sub(17) as u32,
     }

@@ -24,6 +24,7 @@ fn arrival(ack: &Ack) -> Arrival {
         packets: ack.delivered,
         echo: has_echo.then_some((sent / 1000) as u32),
         clock: (ack.now.as_micros() / 1000) as u32,
+        advertised: ack.in_flight.wrapping_add(ack.acked),
         granted: ack.in_flight,
         blocks: ack.lost,
     }

@@ -55,6 +55,30 @@ struct Steering {
     edge: u32,
     /// The time stamp that the newest segment echoes.
     echo: u32,
+    /// Segments that had arrived at the last acknowledgement, and what it allowed and advertised, in segments.
+    arrived: u32,
+    allowed: u32,
+    advertised: u32,
+    /// The kernel opens a window by two segments for each that arrives (`rcv_ssthresh`).
+    most: u32,
+}
+
+impl Steering {
+    fn new(flow: Flow) -> Self {
+        let (edge, advertised, most) = (FIRST_WINDOW, FIRST_WINDOW, FIRST_WINDOW);
+        Steering { flow, edge, echo: 0, arrived: 0, allowed: most, advertised, most }
+    }
+
+    /// What Linux makes of the window for so many segments.
+    fn limit(&mut self, arrived: u32, packets: u32) -> u32 {
+        let new = 2 * (arrived - self.arrived);
+        self.most = self.allowed.min(self.most + new);
+        self.most =
+            if packets < self.most { packets } else { self.most.max(self.advertised.min(packets)) };
+        self.arrived = arrived;
+        self.allowed = packets;
+        self.most
+    }
 }
 
 /// Linux's time stamps have this many nanoseconds.
@@ -83,7 +107,7 @@ impl Receiver {
 
     /// Yields by the window that it advertises, from the first segment on.
     pub(crate) fn steer(&mut self, flow: Flow) {
-        self.steering = Some(Box::new(Steering { flow, edge: FIRST_WINDOW, echo: 0 }));
+        self.steering = Some(Box::new(Steering::new(flow)));
     }
 
     /// Whether it steers the window that it advertises.
@@ -107,19 +131,22 @@ impl Receiver {
     /// The window for an acknowledgement that leaves `now`.
     fn steered_window(&mut self, now: Timestamp) {
         let Some(steering) = &mut self.steering else { return };
-        let arrived = self.counters.segments + self.counters.duplicates;
+        let arrived = (self.counters.segments + self.counters.duplicates) as u32;
         let arrival = Arrival {
             now,
-            packets: arrived as u32,
+            packets: arrived,
             echo: Some(steering.echo),
             clock: Self::clock(now),
+            advertised: steering.advertised,
             granted: steering.edge.saturating_sub(self.next),
             blocks: self.blocks.len() as u32,
         };
         let packets = steering.flow.handle_arrival(&arrival);
+        let packets = steering.limit(arrived, packets);
         // What was advertised is not taken back.
         steering.edge = steering.edge.max(self.next.saturating_add(packets));
         self.window = steering.edge - self.next;
+        steering.advertised = self.window;
     }
 
     /// Has the processor fetch what a segment will need.
