@@ -265,7 +265,7 @@ static NICE_INLINE void nice_on_idle(struct nice *n)
 
 /*
  * Vegas (Nice 2.1): Diff = (W/min - W/observed) * min, in packets with 16 fractional bits.
- * Queueing below the floor is jitter, and no packet of ours.
+ * Queueing below the floor is jitter, and not a queued packet of this flow.
  */
 static NICE_INLINE u64 nice_diff(const struct nice_params *p, const struct nice *n, u32 observed)
 {

@@ -78,7 +78,7 @@ struct Says {
 /// Seconds for which the script waits, if it does.
 const WAIT: u64 = 17;
 
-/// The body as it comes out, in which coding, and whether the script is in it; `None` if it is no page of ours
+/// The body as it comes out, in which coding, and whether the script is in it; `None` if it is no page with the script
 /// to touch, or broken.
 fn munged(
     coding: &str,

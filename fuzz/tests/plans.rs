@@ -9,7 +9,7 @@ use proptest::sample::Index;
 /// The plans that Lull comes with.
 static SHIPPED: LazyLock<Vec<String>> = LazyLock::new(seeds::plans);
 
-/// What somebody does who has misunderstood something.
+/// Plausible mistakes of a user.
 #[derive(Clone, Debug)]
 enum TokenChange {
     Remove(Index),

@@ -19,7 +19,7 @@ pub struct Ack {
     pub acked: u32,
     /// Packets newly marked lost, without those of [`lost_in_recovery`](Ack::lost_in_recovery).
     pub lost: u32,
-    /// Packets newly marked lost that belong to a recovery which the controller was told of when it
+    /// Packets newly marked lost that belong to a recovery which the controller learned of when it
     /// began: there is one reduction for all of them (RFC 6675 §5 step 4, RFC 6582 §3.2 step 2). A
     /// transport that does not know them apart counts them in [`lost`](Ack::lost). Controllers
     /// take what was sent before their last reaction for part of it, which is not enough where a

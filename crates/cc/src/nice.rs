@@ -382,7 +382,7 @@ impl Nice {
             self.parameters;
         let is_dense = self.window * BURST > TWO * u64::from(self.rtt.min_rtt);
         let seen = if refinements.least && is_dense { self.round.low } else { observed };
-        // Queueing below the floor is jitter, and no packet of ours.
+        // Queueing below the floor is jitter, and not a queued packet of this flow.
         let quiet = self.quiet_rtt();
         let empty = quiet + delay_floor_micros;
         let diff = if seen < empty { 0 } else { diff(self.window, quiet, seen) };
@@ -428,7 +428,7 @@ impl Nice {
             }
             self.rtt.remember(now, round.low, observed);
         }
-        // Who has nothing to send yields to nobody.
+        // A flow without data does not yield.
         if is_yielding && round.unlimited && self.round_start > 0 && now > self.round_start {
             self.yielded += now - self.round_start;
         }

@@ -7,7 +7,7 @@
 //!        ▼               ┌───────────────────────▶┐
 //!   Increase (Reno's slow start and               Inference
 //!   congestion avoidance)                           no growth; above 15 % again: W ← 1,
-//!        ▲                                          and the phase begins anew
+//!        ▲                                          and the phase begins again
 //!        └───────────────────────◀┘
 //!             ten round-trip times without that
 //! ```

@@ -42,7 +42,7 @@ impl Commands {
     /// Asks for something.
     ///
     /// # Errors
-    /// [`Error::Stopped`] if nobody is there to hear it.
+    /// [`Error::Stopped`] if the receiver has ended.
     pub(super) fn ask(&self, command: Command) -> Result<(), Error> {
         let mut waiting = self.lock();
         if !waiting.is_open {
@@ -57,7 +57,7 @@ impl Commands {
         self.lock().commands.pop_front()
     }
 
-    /// For the thread that takes them: who asks after its end, or has no answer by then, is told.
+    /// For the thread that takes them: a caller without an answer at its end gets an error.
     pub(super) fn hear(&self) -> Hearing<'_> {
         Hearing(self)
     }

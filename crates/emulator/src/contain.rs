@@ -65,7 +65,7 @@ pub fn contain(signals: Signals, body: impl FnOnce(&Container) -> u8) -> Result<
     if threads != 1 {
         return Err(Error::Threads(threads));
     }
-    // pid_namespaces(7): once the first process of a namespace has ended, nobody can fork into it.
+    // pid_namespaces(7): once the first process of a namespace has ended, no process can fork into it.
     let before = File::open("/proc/self/ns/pid_for_children");
     enter_namespaces()?;
     let supervisor = Supervisor::new()?;

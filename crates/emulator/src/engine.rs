@@ -156,7 +156,7 @@ impl Engine {
         Timestamp::ZERO + self.origin.elapsed()
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until it is stopped.
     pub(super) fn run(
         mut self,
         commands: &Commands,

@@ -94,7 +94,7 @@ impl Session {
             }
         };
         let record = emulator.finish()?;
-        // Where nobody reads the table, the exit code still counts.
+        // If the output is closed, the exit code still counts.
         let _ = write_table(&mut io::stderr().lock(), &record);
         if let Some((mut json, origin)) = json.zip(origin) {
             self.write_record(&mut json, origin, &record, code)

@@ -73,7 +73,7 @@ pub(super) fn open_packet_socket(index: u32) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers. Protocol 0 receives nothing until the socket is bound.
     let socket = Errno::result(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-    // SAFETY: the descriptor was opened just now and belongs to nobody else.
+    // SAFETY: the descriptor was opened just now and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     set_option(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
     // As much as a long burst: forced where we may, else what the machine allows.
@@ -189,7 +189,7 @@ const SLICE: Duration = Duration::from_micros(100);
 /// before 6.12 does not know it, and nothing changes.
 ///
 /// Not a priority, such as `SCHED_RR`: packets would be delivered in time while the kernel's own
-/// threads and the traffic wait, which nobody sees.
+/// threads and the traffic wait unnoticed.
 pub(super) fn take_short_turns() {
     // SAFETY: `sched_attr` is a plain C structure of integers: all zeros is a value of it.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
@@ -210,7 +210,7 @@ pub(super) fn take_short_turns() {
 /// Forks a process that has one thread.
 ///
 /// # Panics
-/// If there is more than one: the child would inherit locks that nobody ever releases.
+/// If there is more than one: the child would inherit locks that are never released.
 pub(super) fn fork() -> io::Result<ForkResult> {
     assert_eq!(thread_count()?, 1, "only a process of one thread may fork");
     // SAFETY: there is one thread, so no lock is held by another one in the child.

@@ -32,7 +32,7 @@ pub struct Topology {
     /// The interval of the time series; none for no series.
     pub series: Option<Duration>,
     /// Whether the thread that moves packets gets its turns soon, its memory stays where it is, and no
-    /// processor sleeps meanwhile, as far as this user may: for whoever measures.
+    /// processor sleeps meanwhile, as far as this user may: for measurements.
     pub urgent: bool,
 }
 

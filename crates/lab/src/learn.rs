@@ -88,7 +88,7 @@ pub struct Hints {
 /// If the log cannot be read that was made up here.
 pub fn run(settings: &Settings) -> io::Result<Report> {
     let mut site = Site::new(settings.urls, settings.seed);
-    // Nothing is kept beyond the run, so the key is nobody's secret.
+    // Nothing is kept beyond the run, so the key protects nothing.
     let mut observer = Observer::new(ClientHasher::new([0; 16]), Limits::default());
     let mut predictor = Ppm::new(settings.parameters);
     let mut reader = Reader::new(Format::Combined);

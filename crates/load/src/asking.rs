@@ -15,11 +15,11 @@ use hyper_util::rt::TokioIo;
 
 use lull_emulator::Host;
 
-/// What a client that changes replicas has seen.
+/// The state that a client has seen when it changes replicas.
 const SESSION: HeaderName = HeaderName::from_static("lull-session");
 /// The state that a write has made.
 const SEQUENCE: HeaderName = HeaderName::from_static("lull-sequence");
-/// No answer takes longer: daemons are told to give up sooner.
+/// The limit of every answer: daemons are configured to give up sooner.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// For a connection on the daemon's own machine.
 const CONNECTING: Duration = Duration::from_secs(2);
@@ -78,8 +78,8 @@ impl Client {
         Client { host: None, address, kept: None }
     }
 
-    /// Asks, inside a runtime; none if there is no whole answer. Then nobody knows whether anything has
-    /// come of it.
+    /// Sends a request, inside a runtime; none without a complete answer. Then it is unknown whether it had
+    /// an effect.
     pub(crate) async fn ask(&mut self, asked: Asked<'_>) -> Option<Answer> {
         let mut connection = match self.kept.take() {
             Some(kept) if !kept.is_closed() => kept,

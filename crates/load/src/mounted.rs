@@ -1,4 +1,4 @@
-//! The mount of a replica, as those who read there hold it.
+//! The mount of a replica, as its readers hold it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
 
-/// A mount, held by its root: whatever is asked for through that is asked of the mount, and never of the
-/// folder below it, which is seen while its replica does not run.
+/// A mount, held by its root: operations through that reach the mount, and never the folder below it, which
+/// is visible while its replica does not run.
 #[derive(Debug)]
 pub(crate) struct Root(File);
 
 impl Root {
-    /// What is mounted on a folder.
+    /// Opens the mount on a folder.
     ///
     /// # Errors
     /// [`ErrorKind::NotConnected`] if nothing is.
@@ -26,7 +26,7 @@ impl Root {
         }
     }
 
-    /// What is in a folder now, mounted or not.
+    /// Opens the present folder, mounted or not.
     pub(crate) fn hold(folder: &Path) -> io::Result<Self> {
         hold(folder)
     }
@@ -36,7 +36,7 @@ impl Root {
         hold(&self.path(name))
     }
 
-    /// Where something in it is, by a relative path.
+    /// The path of an entry, by a relative path.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()))
     }

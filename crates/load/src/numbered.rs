@@ -1,18 +1,18 @@
 //! Bodies that say which one they are, by a number from their first byte to their last: nothing that was
 //! cut off or put together passes for one.
 
-/// The number of a body that nobody has made.
+/// The number of unknown bytes.
 pub const NOBODYS: u64 = u64::MAX;
 
 /// The shortest body that says its number.
 pub(crate) const SHORTEST: usize = 20;
 
-/// What is written again and again.
+/// The line that fills a body.
 fn line_of(number: u64) -> String {
     format!("{number:019}\n")
 }
 
-/// The body of a number, so long.
+/// The body of a number, of this length.
 pub(crate) fn body(number: u64, size: usize) -> Vec<u8> {
     let line = line_of(number);
     let mut bytes = line.repeat(size.div_ceil(line.len())).into_bytes();
@@ -20,7 +20,7 @@ pub(crate) fn body(number: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Which body it is, of those that are as they were made: `size` tells how long that of a number is.
+/// The number of an unmodified body: `size` returns the length of a numbered one.
 pub(crate) fn number_of(bytes: &[u8], size: impl FnOnce(u64) -> usize) -> Option<u64> {
     let first = bytes.split(|byte| *byte == b'\n').next()?;
     let number = core::str::from_utf8(first).ok()?.parse().ok()?;
@@ -41,7 +41,7 @@ mod tests {
             assert_eq!((bytes.len(), known(&bytes)), (size, Some(number)));
             assert_eq!(known(&bytes[..size - 1]), None);
             assert_eq!(known(&[&bytes[..], b"0"].concat()), None);
-            // One line by itself is that of another number.
+            // A single line is that of another number.
             for at in [0, size / 2, size - 1].into_iter().filter(|_| size >= 2 * SHORTEST) {
                 let mut other = bytes.clone();
                 other[at] ^= 1;

@@ -155,7 +155,7 @@ impl From<&DataHeader> for DataFlags {
 }
 
 /// The header of a segment with data. Segments are numbered, not bytes: every segment but the
-/// last of a message is full, and none is cut anew when it is sent again.
+/// last of a message is full, and none is cut again when it is sent again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataHeader {
     /// The segment's number, from 0.

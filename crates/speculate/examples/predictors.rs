@@ -1,14 +1,14 @@
-//! How good the predictors are on real logs, and which of them is to be the default.
+//! How good the predictors are on real logs, and which of them should be the default.
 //!
 //! ```text
 //! cargo run --release -p lull-speculate --example predictors -- [--validation] LOG[.gz] ...
 //! ```
 //!
 //! The first third of each log's time only trains, the middle third is the validation slice, and the last
-//! third is the later part; learning goes on throughout. The default is chosen by the validation slices of
-//! all logs together, by the rule of [`ranking`]. The later parts are told after that, and of the default,
-//! the baselines and the papers' grid alone; with `--validation` they are not told. The tables of
-//! `docs/predictor.md` are what this prints.
+//! third is the later part; learning continues throughout. The default is chosen by the validation slices of
+//! all logs together, by the rule of [`ranking`]. The later parts are printed after that, only for the
+//! default, the baselines and the papers' grid; with `--validation` they are omitted. The tables of
+//! `docs/predictor.md` are the output of this program.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -28,7 +28,7 @@ use lull_speculate::predict::{Backoff, Counted, Ppm, PpmParameters, Predictor, T
 const BYTES: [f64; 7] = [1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5];
 /// Those of them that the table of changes has.
 const SHOWN: [f64; 3] = [5e3, 2e4, 1e5];
-/// Of the ranking so many are told.
+/// The number of printed ranks.
 const TOLD: usize = 12;
 /// The part that trains, and that of the validation slice.
 const THIRD: f64 = 1.0 / 3.0;
@@ -62,11 +62,11 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A predictor with its name; none is the list of what is most popular.
+/// A predictor with its name; none is the list of the most popular URLs.
 type Named = (String, Option<PpmParameters>);
 
 struct Contestants {
-    /// Candidates first, then those that only show what a promise costs.
+    /// Candidates first, then those that only show the cost of a guarantee.
     all: Vec<Named>,
     candidates: usize,
 }
@@ -116,7 +116,8 @@ impl Contestants {
     }
 }
 
-/// What the issue and the papers name: the grid, which has the Markov model, and the popular.
+/// The baselines of the issue and the papers: the grid, which includes the Markov model, and the most
+/// popular.
 fn is_baseline(name: &str) -> bool {
     ["markov", "top-n"].contains(&name) || name.starts_with("ppm-")
 }
@@ -255,7 +256,7 @@ fn three(number: f64) -> String {
     format!("{number:.3}")
 }
 
-/// Who comes first by the validation slices, and where the shipped default is.
+/// The best by the validation slices, and the rank of the present default.
 fn tell_choice(contestants: &Contestants, logs: &[(String, Evaluation)]) {
     let slices: Vec<&[Measured]> =
         logs.iter().map(|(_, log)| &log.slices[0][..contestants.candidates]).collect();
@@ -273,7 +274,7 @@ fn tell_choice(contestants: &Contestants, logs: &[(String, Evaluation)]) {
     }
 }
 
-/// What each rule of the default is good for, on the validation slices.
+/// The benefit of each rule of the default, on the validation slices.
 fn tell_changes(contestants: &Contestants, logs: &[(String, Evaluation)]) {
     println!("\none rule of the default changed at a time, on the validation slices");
     for (name, log) in logs {
@@ -300,7 +301,7 @@ fn tell_changes(contestants: &Contestants, logs: &[(String, Evaluation)]) {
     }
 }
 
-/// What became of it on the later part of a log.
+/// The result on the later part of a log.
 fn tell_later(contestants: &Contestants, log: &str, evaluation: &Evaluation) {
     let (slice, bootstrap) = (&evaluation.slices[1], &evaluation.bootstraps[1]);
     let Some(first) = slice.first() else { return };

@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The address in a word: without its port, its brackets and its zone. An IPv4 address that is written as an
 /// IPv6 one is the IPv4 address, so that one client has one address. None if the word is no address.
 pub(crate) fn parse(word: &str) -> Option<IpAddr> {
-    // Most words of a log are none, and have another first character.
+    // Most words of a log are no addresses, and have another first character.
     if !matches!(word.as_bytes().first()?, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F' | b':' | b'[') {
         return None;
     }
@@ -39,7 +39,7 @@ fn with_port(word: &str) -> Option<IpAddr> {
     address.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
 }
 
-/// Whether a text is the number of a port.
+/// Whether a text is a port number.
 pub(crate) fn is_port(text: &str) -> bool {
     (1..=5).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit())
 }

@@ -42,7 +42,7 @@ pub use probe::{Missing, bpf, command, fuse, root, user_namespaces};
 /// The test itself then returns; [`needs!`] does both.
 ///
 /// # Panics
-/// If that file cannot be written: a skip that nobody hears of would count as a pass.
+/// If that file cannot be written: an unreported skip would count as a pass.
 pub fn skip(test: &str, why: &str) {
     eprintln!("SKIPPED {test}: {why}");
     if let Some(list) = std::env::var_os("LULL_SKIPPED_FILE") {

@@ -201,7 +201,7 @@ impl<C: Controller> Pipe<C> {
         let now = self.now;
         let delay = self.delay;
         let flow = &mut self.flows[id];
-        // One that was given up came after all; nobody waits for it any more.
+        // A packet that was counted as lost arrived; it is no longer awaited.
         let Some(sent) = flow.in_flight.get(&number).copied() else {
             return;
         };

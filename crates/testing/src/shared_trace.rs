@@ -38,7 +38,7 @@ pub enum SharedKind {
     /// It has something to send, and its pace allows it now. With the count of [`Ack::delivered`], and
     /// packets in flight.
     Send(u32, u32),
-    /// What the host's foreground has sent on a path is told.
+    /// The host's foreground on a path is reported.
     Foreground(usize, Foreground),
     /// Anything that can happen to a connection alone, at the same time.
     Own(Event),
@@ -65,7 +65,7 @@ pub struct SharedHistory {
     now: Timestamp,
 }
 
-/// The history of one connection, and how far its clock is ahead of ours.
+/// The history of one connection, and how far its clock is ahead of the local one.
 #[derive(Debug)]
 struct Line {
     history: Peekable<History>,

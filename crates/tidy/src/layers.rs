@@ -25,7 +25,7 @@ const BESIDE: &[(&str, &str)] = &[
 /// Helps the tests of every crate, so only as a dev-dependency. Of ours it imports `cc` alone, to
 /// make up histories for controllers.
 const TESTING: &str = "testing";
-/// Reads the tree as text; nobody imports it, and it imports none of ours.
+/// Reads the tree as text; no crate imports it, and it imports no crate of the workspace.
 const TIDY: &str = "tidy";
 
 fn rank(name: &str) -> Option<usize> {

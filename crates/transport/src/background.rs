@@ -14,7 +14,7 @@ use crate::user_space::UserSpaceNice;
 /// Reads, writes and everything else are the stream's own. Dropped, it closes the stream; what is
 /// still to be sent then is sent in the background, too. For that, the user-space carrier keeps
 /// the connection open, for two minutes at most in which nothing of it arrives; the kernel has
-/// its own rules for the connections of nobody (`tcp_orphan_retries` of tcp(7)).
+/// its own rules for orphaned connections (`tcp_orphan_retries` of tcp(7)).
 #[derive(Debug)]
 pub struct Background<S> {
     stream: S,
@@ -59,7 +59,7 @@ impl<S> Background<S> {
         (stream, guard)
     }
 
-    /// The stream as a foreground one: somebody waits for it now.
+    /// The stream as a foreground one.
     ///
     /// # Errors
     /// Those of [`Guard::into_foreground`]; the stream is closed then.

@@ -2,7 +2,7 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// What a process has that nobody has given more.
+/// The default limit of a process.
 const USUAL: u64 = 1024;
 
 /// How many descriptors this process may have open.

@@ -38,7 +38,7 @@ impl Before {
     }
 
     /// Puts a socket back after an attempt that has failed, as far as the kernel lets us: it is
-    /// the failure that the caller is told of.
+    /// the failure that the caller gets.
     pub(crate) fn restore_all(&self, socket: BorrowedFd<'_>) {
         let _ = set_rate(socket, self.set_pacing_rate);
         let _ = self.traffic_class.set(socket);
@@ -54,7 +54,7 @@ impl Before {
 /// A socket's place in the background.
 ///
 /// With the user-space carrier, the guard is what a socket is controlled by: dropped, it leaves
-/// the socket at the pace that it has, and nobody raises or lowers it any more; another guard would
+/// the socket at the pace that it has, and it stays there; another guard would
 /// take that for the application's own limit. It holds a
 /// duplicate of the descriptor, so the connection ends when both are closed, or by `shutdown`.
 /// With the kernel's carrier it does nothing, and holds nothing.

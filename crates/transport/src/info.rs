@@ -1,4 +1,4 @@
-//! What the kernel tells of a connection.
+//! What the kernel reports about a connection.
 
 use std::os::fd::AsFd;
 

@@ -1,4 +1,4 @@
-//! Background sockets for applications: TCP that yields to everybody else.
+//! Background sockets for applications: TCP that yields to all other traffic.
 //!
 //! A socket or listener is put in the background by the best carrier that the machine has:
 //!
@@ -21,9 +21,9 @@
 //!
 //! The user-space thread belongs to the process. After a `fork` it goes on in the parent, for the
 //! sockets that both have then; the child starts one of its own with the first socket that it puts in
-//! the background itself. A fork copies a lock that is held just then, and nobody lets go of the
+//! the background itself. A fork copies a lock that is held just then, and never released in the
 //! copy: so a child that does not `exec` must use this crate only if no other thread was in it at the
-//! fork, which for the user-space thread nobody can tell while there are sockets under control. Fork
+//! fork, which for the user-space thread is unknown while there are sockets under control. Fork
 //! before them. A child that was started by `exec` may be put in the background by `lull exec`.
 
 #[cfg(feature = "tokio")]

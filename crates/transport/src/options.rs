@@ -40,7 +40,7 @@ pub enum Dscp {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut stream = lull_transport::Options::new().connect("192.0.2.1:873".parse()?)?;
 /// eprintln!("in the background by {}", stream.carrier());
-/// stream.write_all(b"what nobody waits for")?;
+/// stream.write_all(b"background data")?;
 /// # Ok(())
 /// # }
 /// ```
@@ -130,7 +130,7 @@ impl Options {
     /// Puts a connected TCP socket in the background: it stays there until the guard's
     /// [`into_foreground`](Guard::into_foreground).
     ///
-    /// For a socket that somebody else owns. [`stream`](Self::stream) keeps the two together,
+    /// For a socket with another owner. [`stream`](Self::stream) keeps the two together,
     /// and looks after what is still to be sent when the socket is closed.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl Options {
     /// Connects to `address` in the background, from the handshake on.
     ///
     /// # Errors
-    /// Those of [`guard`](Self::guard), and [`Error::System`] if nobody answers.
+    /// Those of [`guard`](Self::guard), and [`Error::System`] if there is no answer.
     pub fn connect(&self, address: SocketAddr) -> Result<Background<TcpStream>> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::Inet,

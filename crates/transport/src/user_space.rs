@@ -74,7 +74,7 @@ enum Congestion {
     Mark,
     /// A loss, and nothing was acknowledged with it.
     Loss,
-    /// A loss that the acknowledgement tells of.
+    /// A loss that the acknowledgement reports.
     Acknowledged,
 }
 

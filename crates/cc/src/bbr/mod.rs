@@ -514,7 +514,7 @@ impl Controller for Bbr {
     /// Version 1 does not know marks.
     fn handle_mark(&mut self, _now: Timestamp, _delivered: u32) {}
 
-    /// One packet, as for everybody (RFC 5681 §3.1), then one more for each that is acknowledged;
+    /// One packet, as for every flow (RFC 5681 §3.1), then one more for each that is acknowledged;
     /// the window before comes back when what was in flight has been sent again. What Startup took
     /// for growth before says nothing any more.
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {

@@ -1,7 +1,7 @@
 //! Congestion control for filler traffic (Ott, Warnky, Liberatore: Congestion control for
 //! low-priority filler traffic): TCP-Background and the LowPri family.
 //!
-//! These yield to nobody by themselves. They are for networks that serve a lower class last
+//! These do not yield by themselves. They are for networks that serve a lower class last
 //! (§3, §4.2); elsewhere they take more than their share.
 //!
 //! ```text

@@ -65,7 +65,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// LowPri3.6, which the paper found the best and named anew (§3.6).
+    /// LowPri3.6, which the paper found the best and renamed (§3.6).
     pub const TCP_BACKGROUND: Protocol = low_pri_3(
         "TCP-Background",
         "§3.6, table 5, last row",

@@ -183,7 +183,7 @@ fn section_2_several_drops_of_one_window_are_one_reaction() {
         path.acknowledge(1, sent_before, 3);
         path.acknowledge(1, sent_before, 1);
         assert_eq!(path.window(), left, "{}", protocol.name);
-        // A packet that was sent after the reaction reports anew. Until then nothing grows.
+        // A packet that was sent after the reaction reports again. Until then nothing grows.
         assert_eq!(path.recover(), left, "{}", protocol.name);
         assert!(path.drop() < left, "{}", protocol.name);
     }

@@ -239,7 +239,7 @@ fn rfc_9438_4_6_a_loss_leaves_seven_tenths_and_at_least_two() {
 }
 
 /// Where the cubic function rules: a long round trip and a large window, so that Reno would be far
-/// behind. The times are told in parts of K.
+/// behind. The times are parts of K.
 #[test]
 fn rfc_9438_4_2_the_window_follows_the_cubic_function() {
     const W_MAX: f64 = 1_000.0;

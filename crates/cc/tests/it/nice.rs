@@ -142,7 +142,7 @@ fn nice_2_2_microseconds_of_jitter_are_no_congestion() {
     assert!(path.nice.rounds_congested() > 0);
 }
 
-/// Nor a packet of ours for Nice §2.1, where there is no detector at all.
+/// Nor a queued packet for Nice §2.1, where there is no detector at all.
 #[test]
 fn nice_2_1_microseconds_of_jitter_are_no_packets_queued() {
     // W = 20, min 100 µs; the floor is at 600 µs.
@@ -259,7 +259,7 @@ fn nice_2_2_a_round_with_a_loss_and_a_queue_is_halved_once() {
     queue(&mut path, 10);
     path.acknowledge(1, path.delivered, None);
     assert_eq!(path.window(), before / 2.0);
-    // What was sent after the cut is judged anew.
+    // What was sent after the cut is judged again.
     path.round(&[190_000; 8]);
     assert_eq!(path.window(), before / 4.0);
 }

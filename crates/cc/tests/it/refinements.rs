@@ -25,7 +25,7 @@ fn assert_near(value: f64, wanted: f64, case: &str) {
 
 #[test]
 fn headroom_leaves_a_quarter_of_the_way_half_way_to_the_trigger() {
-    // Half way is 110 ms. (observed ms, step of a window of 20 by the letter, with headroom)
+    // Half way is 110 ms. (observed ms, step of a window of 20 as published, with headroom)
     for (observed, literal, step) in [(100, 1.0, 0.5), (102, 1.0, 0.392), (104, 1.0, 0.288)] {
         for (headroom, wanted) in [(false, literal), (true, step)] {
             let mut path = path(Refinements { headroom, ..Refinements::NONE }, 20.0, EMPTY);
@@ -58,7 +58,7 @@ fn headroom_doubles_every_eight_empty_rounds_up_to_one_packet() {
 
 #[test]
 fn gentle_grows_a_small_window_by_half_and_fourfold_when_nothing_waits() {
-    // As good as empty is up to 105 ms. (window, observed ms, by the letter, gentle)
+    // As good as empty is up to 105 ms. (window, observed ms, as published, gentle)
     for (window, observed, literal, gentle) in [
         (0.5, 110, 1.5, 0.75),
         (0.5, 102, 1.5, 1.5),
@@ -125,7 +125,7 @@ fn least_lets_a_fast_flows_vegas_see_what_stands_in_the_queue_and_not_what_burst
     const SHORT: u32 = 10_000;
     let burst = |empty, more| [empty, empty + more, empty + more, empty + more];
     let standing = [SHORT + 1_500; 4];
-    // (the empty path, round-trip times of a round, the window behind it by the letter, with `least`)
+    // (the empty path, round-trip times of a round, the window after it as published, with `least`)
     let cases = [
         (SHORT, burst(SHORT, 1_800), 39.0, 41.0),
         (SHORT, standing, 39.0, 39.0),

@@ -239,7 +239,7 @@ impl Program {
     }
 }
 
-/// Waits for a child in a thread of its own, and leaves it to be collected by whoever started it.
+/// Waits for a child in a thread of its own, and leaves it to its parent to collect.
 fn watched(child: Pid) -> Arc<OnceLock<Instant>> {
     let ended = Arc::new(OnceLock::new());
     let to_be_set = Arc::clone(&ended);
@@ -249,7 +249,7 @@ fn watched(child: Pid) -> Arc<OnceLock<Instant>> {
         // It is set nowhere else.
         let _ = to_be_set.set(Instant::now());
     };
-    // Without the thread nobody knows when it ended; it is traffic all the same.
+    // Without the thread its end is unknown; it is traffic all the same.
     let _ = thread::Builder::new().name("child".to_owned()).spawn(wait);
     ended
 }

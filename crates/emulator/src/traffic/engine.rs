@@ -87,7 +87,7 @@ impl Socket {
     fn interest(&self) -> EpollFlags {
         let sending = match self {
             Socket::Listener(_) | Socket::Receiver { .. } => false,
-            // A sender never gets data, and is told of errors in any case.
+            // A sender never gets data, and learns of errors in any case.
             Socket::Sender(_) => return EpollFlags::EPOLLOUT,
             // Neither does a probe's, which has something to send for some time only.
             Socket::Probe(sending) if sending.has_more() => return EpollFlags::EPOLLOUT,
@@ -105,7 +105,7 @@ struct Entry {
     group: usize,
     socket: Socket,
     interest: EpollFlags,
-    /// What a sender is controlled by, if that is a thread of ours.
+    /// The thread of this program that controls a sender, if any.
     guard: Option<Guard>,
 }
 
@@ -192,7 +192,7 @@ impl Engine {
         self.due.push(Reverse((at, self.sequence, due)));
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until it is stopped.
     pub(super) fn run(mut self, orders: &Receiver<Order>) -> Result<(), TrafficError> {
         self.schedule(Instant::now() + SAMPLE_INTERVAL, Due::Sample);
         let mut events = [EpollEvent::empty(); 128];
@@ -491,7 +491,7 @@ impl Engine {
         }
     }
 
-    /// A connection failed: it is made anew after a while, if its group is still there.
+    /// A connection failed: it is opened again after a while, if its group is still there.
     fn lose(&mut self, token: u64) {
         let Some(entry) = self.entries.get(&token) else { return };
         let group = entry.group;

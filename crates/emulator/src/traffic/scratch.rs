@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use crate::Container;
 
-/// Folders that nobody misses while a cell runs, the first that is there and holds nothing that is
-/// needed: the cell sees files of its own in it, and nobody else sees anything of that.
+/// Folders that a cell can do without, the first that is there and holds nothing that is
+/// needed: the cell sees its own files in it, and no other process does.
 const COVERED: &[&str] = &["/mnt", "/media", "/srv", "/tmp"];
 
 /// A folder that is gone when the cell is.

@@ -187,7 +187,7 @@ fn of_a_slope_the_slope_is_told_and_the_kinder_end_of_its_interval_judged() {
     assert!((worst.margin - (half - worst.value)).abs() < 1e-9, "{worst:?}");
     assert!(verdict.why.starts_with("0.9948 ± 0.0247 misses 0 by 0.9701"), "{}", verdict.why);
     assert_eq!(verdict.range.unwrap().low, worst.value);
-    // One that is up and not sure is told as it is, and met.
+    // A rising slope that is not certain is shown as it is, and met.
     let verdict = check(slope, &[1.0, 3.0, 1.5, 3.0, 1.6]);
     assert!(verdict.worst[0].value > 0.0 && verdict.worst[0].margin > 0.0, "{verdict:?}");
     assert_eq!(verdict.is_met, Some(true));

@@ -15,7 +15,7 @@ pub(crate) fn ends_of(flow: &FlowKey) -> Ends {
     )
 }
 
-/// The owners of all flows. Flows of sockets of ours are known; what else appears between the
+/// The owners of all flows. Flows of this program's sockets are known; what else appears between the
 /// hosts of a group of programs belongs to the group that was there when it first did, also when
 /// its last packets come after that.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use lull_emulator::{FlowKey, Sample};
 
 /// A level counts as reached when it held on average over this time: ten round trips of the longest
 /// path, so that a burst of a flow that steps back from it at once is none, and short against the
-/// times that are told.
+/// times that are given.
 const HELD: Duration = Duration::from_secs(2);
 
 /// Bytes of some flows, sample by sample.

@@ -1,4 +1,4 @@
-//! Congestion controls of ours, with parameters of their own.
+//! Congestion controls of this project, with parameters of their own.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::invalid::Invalid;
 
-/// Which algorithm of ours a control is.
+/// Which algorithm of this project a control is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Algorithm {
@@ -70,7 +70,7 @@ impl TryFrom<String> for Algorithm {
     }
 }
 
-/// A congestion control of ours with parameters of its own. What is left open is as
+/// A congestion control of this project with its own parameters. Unset ones are as
 /// [`NiceParameters::refined`] has it, with the refinements of [`Refinements::RECORDED`]; of Vegas as [`NiceParameters::vegas`] with 1 and 3.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -52,7 +52,7 @@ fn environment() -> &'static Environment<'static> {
 
 /// What Nice §3 says of a network: `path` and `buffer` in packets, `reno` and `nice` flows, and the
 /// `threshold`. It has the `bound` of equation 1 and the fluid model's interference `per_period`,
-/// which that bounds, and `per_second` with a bound of ours, `second_bound`.
+/// which that bounds, and `per_second` with this project's bound, `second_bound`.
 fn theorem1(named: Kwargs) -> Result<Value, minijinja::Error> {
     // Interference is a ratio, the same for every round-trip time.
     let parameters = FluidParameters {

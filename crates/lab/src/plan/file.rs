@@ -12,7 +12,7 @@ use super::invalid::Invalid;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
-    /// The paper and its section, figure or table; of a plan of ours, the place that it extends.
+    /// The paper and its section, figure or table; of a plan of this project, the place that it extends.
     pub source: String,
     /// What stands there.
     pub statement: String,

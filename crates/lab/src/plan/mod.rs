@@ -286,7 +286,7 @@ impl Plan {
                 }
             }
         }
-        // Whatever can be wrong with a cell is told before the first one runs.
+        // All errors in cells are reported before the first one runs.
         let cells = self.cells(&Selection::default(), 1)?;
         if cells.is_empty() {
             return Err(self.error(&["exclude"], "exclude: it leaves no cell"));

@@ -19,7 +19,7 @@ use super::{Algorithm, Capacity, Carrier, Control, Group, Kind, Network};
 pub struct Scenario {
     /// The network.
     pub topology: Network,
-    /// Congestion controls of ours, by the names that groups call them. What is not here is the
+    /// Congestion controls of this project, by the names that groups use. What is not here is the
     /// kernel's own.
     #[serde(default)]
     pub controls: BTreeMap<String, Control>,
@@ -91,7 +91,7 @@ impl Scenario {
     }
 
     /// What the controls that are used come down to, by name: what is left open in a plan is of
-    /// another cell once we mean something else by it, and a control that nobody uses is of none. So is
+    /// another cell once we mean something else by it, and an unused control is part of none. So is
     /// Nice where a group has it by its name alone.
     pub(super) fn decisive_controls(&self) -> BTreeMap<String, String> {
         let of_group = |group: &'_ Group| -> Vec<String> {

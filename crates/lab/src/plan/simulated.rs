@@ -204,7 +204,7 @@ impl Simulated {
 /// How a group's connections speak TCP in the simulator. What is left open is as Linux has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TcpOptions {
-    /// How losses are found and mended.
+    /// How losses are detected and repaired.
     pub recovery: Option<Recovery>,
     /// Whether receivers hold acknowledgements back (RFC 5681 §4.2).
     pub delayed_acks: Option<bool>,

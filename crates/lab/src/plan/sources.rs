@@ -46,7 +46,7 @@ pub enum Arrivals {
     Think,
 }
 
-/// Datagrams that nobody holds back.
+/// Datagrams without congestion control.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Datagrams {
     /// By a rule.

@@ -185,7 +185,7 @@ fn a_cell_s_hash_changes_with_what_it_does_and_nothing_else() {
     assert_ne!(all(&plan)[0].hash, other[0].hash);
 }
 
-/// What is wrong is told in one line that names the file, the line and the key.
+/// An error is reported in one line that names the file, the line and the key.
 #[test]
 fn what_cannot_be_is_told_with_its_line_and_the_way_out() {
     let spoilt: &[(&str, &str, &str, &[&str])] = &[
@@ -458,7 +458,7 @@ fn every_misspelt_key_is_told_with_its_line() {
         let (Some((key, value)), false) = (line.split_once(" = "), line.starts_with(' ')) else {
             continue;
         };
-        // The names of choices are free; that nothing else gives $measure is told where it is used.
+        // The names of choices are free; that nothing else gives $measure is reported at its use.
         if key == "measure" && !value.starts_with('"') {
             continue;
         }
@@ -561,7 +561,7 @@ fn a_plan_that_shows_another_one_s_cells_has_none_of_its_own() {
     assert!(alone.contains("there is no plan 'sweep' beside it"), "{alone}");
 }
 
-/// A plot over an axis that nobody has.
+/// A plot over an axis that no plan has.
 const PLOT: &str = r#"[[plots]]
 name = "p"
 title = "p"

@@ -97,7 +97,7 @@ impl Layout {
             PlotKind::Lines | PlotKind::Points => 0,
         };
         let for_values = count * (value + 8) + beside;
-        // Beyond half as much again, nobody would be thankful for it.
+        // Beyond half as much again, a larger chart is harder to read.
         let has_room = for_values <= PANEL.0 * 3 / 2 && plot.spacing == Spacing::Even;
         let for_values = if has_room { for_values } else { 0 };
         let across = PANEL.0.max(for_bars).max(for_values).min(ACROSS);

@@ -134,7 +134,7 @@ impl Recorder {
         if recorder.file.metadata().map_err(error)?.len() == 0 {
             let packed = packed(path);
             let error = |source| RecordError::System { path: packed.clone(), source };
-            // It stays beside what is written from now on, for whoever packs that again.
+            // It stays beside the new lines, so that the record can be packed again.
             if let Some(text) = unpack(&packed).map_err(error)? {
                 recorder.replace(&text)?;
             }
@@ -188,7 +188,7 @@ impl Recorder {
         self.replace(&kept)
     }
 
-    /// Drops what nobody reads any more: cells and failures of hashes that `is_planned` does not know,
+    /// Drops what no plan reads any more: cells and failures of hashes that `is_planned` does not know,
     /// cells that ran again, and headers that nothing stands under. Returns how many cells it dropped.
     ///
     /// # Errors

@@ -190,7 +190,7 @@ pub struct PhaseRecord {
     /// How long packets waited at the bottleneck, from left to right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queueing: Option<Spread>,
-    /// How often the bottlenecks' queues overflowed from left to right, whosever packets they dropped:
+    /// How often the bottlenecks' queues overflowed from left to right, for packets of any flow:
     /// drops within two round trips of the first, with a full queue, are one overflow. Simulated only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overflows: Option<u64>,

@@ -160,7 +160,7 @@ fn section<'a>(entry: &'a Entry, commit: Option<&str>) -> Result<Section<'a>, Re
     })
 }
 
-/// A plot's document without its outermost element, which the page writes anew: it scales, and
+/// A plot's document without its outermost element, which the page writes itself: it scales, and
 /// needs no name space.
 fn picture(figure: plot::Figure) -> Picture {
     let begin = figure.svg.find('>').map_or(0, |at| at + 1);

@@ -114,7 +114,7 @@ pub(super) fn cores_after(late: u32, scenario: &Scenario) -> f64 {
 /// hosts and access links do. Measured were 0.6 to 0.7 µs for a few dozen flows; the rest is for a
 /// machine that does other things as well.
 const PACKET: Duration = Duration::from_nanos(1200);
-/// What a link is taken for whose rate depends on a log that nobody has read yet.
+/// The assumed rate of a link whose rate depends on a log that was not read yet.
 const DEMAND: f64 = 1e6;
 
 /// About how long a simulated cell takes: as if the link were busy all the time.

@@ -110,7 +110,7 @@ pub enum Event {
         /// About how long it will take until all have ended.
         left: Duration,
     },
-    /// The record was freed of what nobody reads any more.
+    /// Unused cells were dropped from the record.
     Pruned {
         /// Cells that it held.
         cells: usize,
@@ -234,7 +234,7 @@ impl Runner {
         Ok(Outlook { cells: due.len(), time: pass.time(&before, &due) })
     }
 
-    /// Frees a record of what nobody reads any more, whatever seeds its runs had.
+    /// Drops unused cells from a record, for any seeds of its runs.
     fn prune(
         &self,
         plan: &Plan,
@@ -258,7 +258,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Data that are missing are told once, and not by each cell.
+    /// Missing data are reported once, and not for each cell.
     fn check_data(&self, cells: &[&Cell]) -> Result<(), RunError> {
         let usual = simulate::data::usual_folder;
         let folder = self.data.clone().unwrap_or_else(usual);

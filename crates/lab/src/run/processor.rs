@@ -1,4 +1,4 @@
-//! Processor time, with what the kernel does for nobody.
+//! Processor time, with that of the kernel which belongs to no process.
 //!
 //! A packet costs time in four places: in the system calls of its sender and receiver; in
 //! interrupts that the kernel handles while one of them runs; while something else runs; and while
@@ -139,7 +139,7 @@ pub(super) fn process_time() -> Duration {
     of(UsageWho::RUSAGE_SELF) + of(UsageWho::RUSAGE_CHILDREN)
 }
 
-/// What the processors did for nobody, all together.
+/// Time of all processors that belongs to no process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Processors {
     /// Seconds that they were idle, waited for disks or were taken by a hypervisor.

@@ -17,7 +17,7 @@ use crate::record::cores;
 use lull_emulator::Host;
 use lull_emulator::traffic::{Placed, Programs, Scratch, Tally, Traffic, TrafficError, Work};
 
-/// How often whoever watches a cell is told of it.
+/// How often an observer of a cell is updated.
 const TICK: Duration = Duration::from_millis(500);
 /// How often a phase that ends with its groups' work looks whether they have done it.
 const LOOK: Duration = Duration::from_millis(50);
@@ -42,7 +42,7 @@ pub(super) struct Stage<'a> {
     /// The addresses that each group's data go between.
     pub(super) hosts: Vec<(IpAddr, IpAddr)>,
     running: Vec<bool>,
-    /// For whoever watches; only then kept up to date.
+    /// For an observer; kept up to date only if there is one.
     owners: Owners,
     traffic: Traffic,
     // Before the room for their files.
@@ -256,7 +256,7 @@ impl<'a> Stage<'a> {
         Ok(true)
     }
 
-    /// What all groups have done so far; of those of programs, which nobody counts, nothing.
+    /// What all groups have done so far; nothing of programs, which are not counted.
     fn tally(&self) -> Result<(Instant, Vec<Tally>), CellError> {
         let (at, tallies) = self.traffic.tally()?;
         let of = |part: &Part| match part {
@@ -289,7 +289,7 @@ struct Audience<'a> {
     phase: &'a Phase,
     begin: Instant,
     settled: Instant,
-    /// When it was told the last time, and what each group had sent by then.
+    /// When the observer was last updated, and what each group had sent by then.
     last: Option<(f64, Vec<u64>)>,
     owners: Owners,
     /// The groups that end the wait when all of them have done their work.

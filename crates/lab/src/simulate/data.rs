@@ -13,7 +13,7 @@ use super::{SimulateError, log};
 use crate::plan::{Datagrams, Flows, Kind, Scenario, Section, Sizes};
 use crate::record::{DemandRecord, rounded};
 
-/// Where data lies if nobody says: in `shared/data` beside the working folder, or beside one that
+/// The default folder of data: in `shared/data` beside the working folder, or beside one that
 /// it lies in.
 pub(crate) fn usual_folder() -> PathBuf {
     let relative = Path::new("shared/data");
@@ -53,7 +53,7 @@ pub(crate) fn text(path: &Path) -> Result<String, SimulateError> {
 }
 
 /// The requests of a section, with times from its beginning as they are played, and clients
-/// numbered anew.
+/// numbered again.
 pub(super) fn requests(data: &Path, section: &Section) -> Result<Vec<Request>, SimulateError> {
     let path = data.join(&section.log);
     let all = log::requests(&text(&path)?).map_err(|(line, error)| SimulateError::Line {

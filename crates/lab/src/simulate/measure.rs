@@ -19,7 +19,7 @@ use crate::record::{GroupRecord, Latency, PhaseRecord, SeriesRecord, megabits, r
 use lull_emulator::Spread;
 use lull_emulator::traffic::Work;
 
-/// How often state is looked at: the interval of time series, as of the emulator's.
+/// How often state is looked at: the interval of time series, as in the emulator.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// All that was seen of a run.

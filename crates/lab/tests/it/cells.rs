@@ -220,7 +220,7 @@ fn cells_without_the_control_that_they_need_fail_and_the_others_run() {
     let (cells, why) = refused.unwrap();
     assert_eq!((cells, &why), (1, &outcome.failed[0].error));
     assert!(why.contains("'ours' cannot be had"), "{why}");
-    // Where none of them can run, that is told once, and nothing recorded.
+    // If none of them can run, that is reported once, and nothing is recorded.
     let only = Selection::new(["network=emulator"]).unwrap();
     let record = std::fs::read_to_string(&outcome.record).unwrap();
     let error = Runner { selection: only, ..runner }.run(&plan, |_| {}).unwrap_err().to_string();

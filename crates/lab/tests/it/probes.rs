@@ -119,7 +119,7 @@ fn a_phase_ends_with_the_last_of_its_programs_whose_time_is_told() {
     assert!((0.5..5.0).contains(&short), "{short}");
     let long = number(&all, "/completion/long/q");
     assert!((5.0..30.0).contains(&long), "{long}");
-    // It is told where it happened, and nowhere else.
+    // It is reported where it happened, and nowhere else.
     assert!(all.pointer("/completion/long/p").is_none(), "{all}");
     assert!(all.pointer("/completion/short/q").is_none(), "{all}");
     let (p, q) = (number(&all, "/seconds/p"), number(&all, "/seconds/q"));

@@ -381,7 +381,7 @@ fn data_that_are_missing_are_told_before_any_cell_runs() {
     let error = runner(out.path()).run(&plan, |_| {}).unwrap_err().to_string();
     assert!(error.contains("log.clf") && error.contains("--data DIR"), "{error}");
     assert!(!error.contains('\n'), "{error}");
-    // What is there and no log is told with its line.
+    // A file that is no log is reported with its line.
     std::fs::write(out.path().join("log.clf"), "nonsense\n").unwrap();
     let outcome = runner(out.path()).run(&plan, |_| {}).unwrap();
     assert!(outcome.failed[0].error.contains("log.clf:1:"), "{:?}", outcome.failed);

@@ -1,12 +1,12 @@
-//! How long it takes to open, read and close a warm file in one folder, beside the same in another: what
-//! a mount costs beside one that only passes through.
+//! How long it takes to open, read and close a warm file in one folder, beside the same in another: the cost
+//! of a mount compared with a passthrough one.
 //!
-//! Files are read in both folders in turns, so that what else the machine does hits both. They are warm:
-//! each was read before, and its pages are the kernel's. What is compared is the medians.
+//! Files are read in both folders in turns, so that other load of the machine affects both. They are warm:
+//! each was read before, and its pages are in the kernel's cache. The medians are compared.
 //!
-//! Of each open the kernel asks three times, and each time it wakes a thread, on any processor: to wake one that
-//! sleeps can take longer than the answer, most of all in a virtual machine. So it is measured once more with all
-//! threads on [`OneProcessor`].
+//! For each open the kernel asks three times, and each time it wakes a thread, on any processor. To wake a
+//! sleeping thread can take longer than the answer, above all in a virtual machine. So the time is measured
+//! again with all threads on [`OneProcessor`].
 
 mod passthrough;
 mod processor;
@@ -25,7 +25,7 @@ use lull_emulator::rounded;
 pub use passthrough::{PassThrough, PassThroughError};
 pub use processor::OneProcessor;
 
-/// What is opened.
+/// The files to open.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Files.
@@ -36,7 +36,7 @@ pub struct Settings {
     pub opens: u64,
     /// How often before it is the other folder's turn.
     pub turn: u64,
-    /// What they are drawn by.
+    /// The seed of the draws.
     pub seed: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct Report {
     pub files: usize,
     /// Bytes of each.
     pub bytes: usize,
-    /// With threads wherever the kernel puts them.
+    /// With threads on any processor that the kernel chooses.
     #[serde(flatten)]
     pub anywhere: Compared,
     /// With all of them on one processor.
@@ -118,7 +118,7 @@ pub fn write(folder: &Path, settings: &Settings) -> Result<(), OpensError> {
 /// Opens, reads and closes files in both folders, in turns.
 ///
 /// # Errors
-/// If one cannot be read, or is not what was written.
+/// If one cannot be read, or does not have the written contents.
 pub fn compare(
     settings: &Settings,
     measured: &Path,
@@ -181,7 +181,7 @@ impl Folder {
     fn open(&mut self, file: usize) -> Result<Duration, OpensError> {
         let path = &self.paths[file];
         let begun = Instant::now();
-        // No more than its bytes are asked for: the end of the file would be a question of its own.
+        // Exactly its bytes are requested: the end of the file would be a separate request.
         let read = File::open(path).and_then(|mut file| file.read_exact(&mut self.buffer));
         let time = begun.elapsed();
         read.map_err(|source| OpensError::File { path: path.clone(), source })?;

@@ -1,7 +1,7 @@
 //! A mount that passes through what lies in a folder, and does nothing else.
 //!
-//! It is mounted and answers as a replica's mount does: read-only, for all users, without the kernel
-//! comparing permissions; names and attributes are remembered for no time, pages of what was open are kept.
+//! It is mounted and answers like a replica's mount: read-only, for all users, without permission checks in
+//! the kernel. Names and attributes are not cached; pages of opened files are.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -36,7 +36,7 @@ pub struct PassThrough {
 }
 
 impl PassThrough {
-    /// Mounts `source` in the empty folder `place`; so many threads take the kernel's requests.
+    /// Mounts `source` in the empty folder `place`; this many threads take the kernel's requests.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -62,13 +62,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What answers the kernel.
+/// Answers the kernel.
 #[derive(Debug)]
 struct Face {
     source: PathBuf,
     /// Paths by the numbers of their inodes, which are those of the folder.
     names: Mutex<BTreeMap<u64, PathBuf>>,
-    /// What is open, by handle; and the last handle.
+    /// The open files, by handle; and the last handle.
     open: Mutex<(u64, BTreeMap<u64, Arc<File>>)>,
 }
 
@@ -102,7 +102,7 @@ fn told(number: u64, of: &Metadata) -> FileAttr {
 }
 
 impl Face {
-    /// Where an inode lies.
+    /// The path of an inode.
     fn path(&self, number: INodeNo) -> io::Result<PathBuf> {
         if number == INodeNo::ROOT {
             return Ok(self.source.clone());
@@ -121,7 +121,7 @@ impl Face {
 
 impl Filesystem for Face {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // What an older kernel does not have, the replica's mount does not get either.
+        // A feature that an older kernel lacks, the replica's mount lacks too.
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         let _ = config.set_max_background(BACKGROUND);
         Ok(())

@@ -7,8 +7,8 @@ use nix::unistd::Pid;
 
 use lull_emulator::provenance::processors;
 
-/// While this is there, all threads of the process, and what they start, stay on one of the processors that they
-/// may use.
+/// Until this is dropped, all threads of the process, and its children, stay on one of the allowed
+/// processors.
 #[derive(Debug)]
 pub struct OneProcessor {
     before: CpuSet,
@@ -30,7 +30,7 @@ impl OneProcessor {
 
 impl Drop for OneProcessor {
     fn drop(&mut self) {
-        // Where it may not, they stay there.
+        // If that is not permitted, they stay there.
         let _ = put(&self.before);
     }
 }

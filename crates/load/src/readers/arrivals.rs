@@ -1,4 +1,4 @@
-//! How long it took until what was written could be read.
+//! How long it took until writes could be read.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::{History, Load};
 use crate::replay::Times;
 use lull_emulator::Spread;
 
-/// From the beginning of each write until a read has got it, or what was written to the same file after it:
-/// until nobody can get anything older there any more. It is as exact as the file was read often.
+/// From the beginning of each write until a read has got it, or a later write to the same file: until no
+/// older version can be read any more. The precision depends on how often the file was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Arrivals {
     /// Writes.
@@ -110,7 +110,7 @@ mod tests {
         let found = arrivals(&[
             (1_500, 0, 1),
             (4_000, 0, 4),
-            // What is older than what was seen changes nothing.
+            // A read of an older version than the seen one changes nothing.
             (4_200, 0, 3),
             (4_500, 1, 2),
             (5_900, 1, 5),

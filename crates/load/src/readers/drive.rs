@@ -17,7 +17,7 @@ use crate::numbered::{self, NOBODYS};
 
 /// How long mounts may take to be there, and to answer.
 const GATHERING: Duration = Duration::from_secs(60);
-/// Threads that are there at the beginning: one that has to be made takes some time of its read's.
+/// Number of threads started at the beginning: to start one takes some time of its read.
 const AT_ONCE: usize = 8;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -28,12 +28,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub struct Readers {
     mounts: Vec<Mount>,
-    /// Whether all files were there: then one that is not is something that was seen.
+    /// Whether all files were there: then a missing one is an observation.
     all_there: bool,
 }
 
 impl Readers {
-    /// Waits until each mount is there and has answered a read.
+    /// Waits until each mount exists and has answered a read.
     ///
     /// # Errors
     /// If one does not within a minute.
@@ -48,14 +48,14 @@ impl Readers {
         Ok(Readers { mounts, all_there: false })
     }
 
-    /// Waits until the first versions of all files can be read in a folder, whatever is mounted there or not.
+    /// Waits until the first versions of all files can be read in a folder, with or without a mount there.
     ///
     /// # Errors
     /// If one cannot within a minute.
     pub fn in_folder(folder: &Path, load: &Load) -> Result<Self, ReadersError> {
         let until = Instant::now() + GATHERING;
         loop {
-            // Anew each time: what is mounted there meanwhile is not what was there before.
+            // Opened again each time: a new mount replaces the earlier one.
             let mount = Mount::hold(folder)?;
             match (0..load.files.len()).try_for_each(|file| mount.has_first(load, file, until)) {
                 Ok(()) => return Ok(Readers { mounts: vec![mount], all_there: true }),
@@ -79,7 +79,7 @@ impl Readers {
         }
     }
 
-    /// Reads and writes. Reads without an answer so long after the last one was due are given up.
+    /// Reads and writes. Reads still without an answer this long after the last one was due are cancelled.
     ///
     /// # Errors
     /// If a file cannot be read, or a write is not taken.
@@ -133,8 +133,8 @@ impl Readers {
 /// A thread that reads; none ends it.
 type Reader = Sender<Option<usize>>;
 
-/// What has become of the reads that were due. Both are looked at together: else one that ends just
-/// then is in both, or in neither.
+/// The state of the due reads. Both parts are behind one lock: otherwise a read that ends just then would be
+/// in both, or in neither.
 #[derive(Debug, Default)]
 struct Ledger {
     /// Reads, and since when they wait.
@@ -142,7 +142,7 @@ struct Ledger {
     done: Vec<Result<Seen, ReadersError>>,
 }
 
-/// What was seen; and what has no answer, and for how long it has waited.
+/// The observations; and the reads without an answer, with their waiting time.
 type Closed = (Vec<Result<Seen, ReadersError>>, Vec<(usize, Duration)>);
 
 impl Ledger {
@@ -156,7 +156,7 @@ impl Ledger {
         self.done.push(seen);
     }
 
-    /// What there is at this moment. A read that ends later has had no answer.
+    /// The state at this moment. A read that ends later counts as unanswered.
     fn close(&mut self, now: Duration) -> Closed {
         let Ledger { under_way, done } = core::mem::take(self);
         let waited = |(number, began): (usize, Duration)| (number, now.saturating_sub(began));
@@ -164,7 +164,7 @@ impl Ledger {
     }
 }
 
-/// Who reads what.
+/// The queue of reads and the idle readers.
 struct Desk {
     load: Arc<Load>,
     mounts: Vec<Mount>,
@@ -183,13 +183,13 @@ impl Desk {
         let work = move || {
             while let Ok(Some(number)) = given.recv() {
                 let seen = desk.look(number);
-                // First: whoever sees that all is done finds all of them idle.
+                // First: when all reads are done, all readers must be found idle.
                 lock(&desk.idle).push(own.clone());
                 lock(&desk.ledger).end(number, seen);
             }
         };
         let thread = thread::Builder::new().name("reader".to_owned()).spawn(work);
-        // It ends when it is told to; one whose read has no answer ends with the process.
+        // It ends when it is stopped; one whose read has no answer ends with the process.
         thread.map_err(system("starting a thread")).map(drop)?;
         Ok(reader)
     }
@@ -202,7 +202,7 @@ impl Desk {
             None => self.hire()?,
         };
         lock(&self.ledger).begin(number, self.begun.elapsed());
-        // It is there: it waits for that.
+        // The thread exists, since it waits for this message.
         let _ = reader.send(Some(number));
         Ok(())
     }
@@ -226,7 +226,7 @@ impl Desk {
         Ok(Seen { read: number, began, ended, body })
     }
 
-    /// What the ledger says; the threads that have nothing to read end.
+    /// The state of the ledger; idle threads end.
     fn close(&self, now: Duration) -> Closed {
         for reader in lock(&self.idle).drain(..) {
             let _ = reader.send(None);

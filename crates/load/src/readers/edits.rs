@@ -1,4 +1,4 @@
-//! Edits that are drawn, and who looks for them.
+//! Random edits, and their readers.
 
 use std::time::Duration;
 
@@ -22,15 +22,15 @@ pub struct Edits {
     pub reads: f64,
     /// For how long is read after the last edit.
     pub tail: Duration,
-    /// What chance is drawn by.
+    /// The seed of random draws.
     pub seed: u64,
 }
 
 impl Edits {
-    /// What is to be done.
+    /// The reads and writes.
     pub fn draw(&self) -> Load {
         let files = (0..self.files).map(|number| self.file(number)).collect();
-        // Each by itself: what is read changes nothing of what is written.
+        // Separately: reads do not change the writes.
         let [mut writing, mut reading] = [0, 1].map(|part| Random::of_part(self.seed, part));
         let mut writes = Vec::new();
         let mean = Duration::from_secs_f64(1.0 / self.per_second);

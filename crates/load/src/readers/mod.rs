@@ -1,14 +1,14 @@
-//! Those who read the files of replicas, and who writes at the origin, as a log and a model of writes say
-//! (SSR §6.3.2.4): real programs in real mounts.
+//! Readers of replicas' files, and writers at the origin, by a log and a model of writes (SSR §6.3.2.4): real
+//! programs in real mounts.
 //!
-//! The loop is open: a read is made when it is due, whatever became of those before, by a thread that waits
-//! for nothing else. Its time is that from `open` until the last byte has been read. Bodies say by a number
-//! which version of which file they are, so that what was read is known from that alone.
+//! The loop is open: a read is made when it is due, independently of earlier ones, by a thread that waits for
+//! nothing else. Its time is that from `open` until the last byte has been read. Bodies contain the number of
+//! their file's version, so the observation follows from the bytes alone.
 //!
-//! The same readers look into a plain folder, and the same writes go into one: so whatever else keeps two
-//! folders alike is measured as an origin and its replicas are ([`Edits`], [`Arrivals`]).
+//! The same readers work on a plain folder, and the same writes go into one: so any other tool that keeps two
+//! folders equal is measured like an origin and its replicas ([`Edits`], [`Arrivals`]).
 //!
-//! This library knows nothing of replication: whoever calls it judges the history.
+//! This library knows nothing of replication: its caller judges the history.
 
 mod arrivals;
 mod drive;
@@ -36,7 +36,7 @@ pub use write::ready;
 /// A file of the replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Where it lies, below the mount.
+    /// Its path below the mount.
     pub name: String,
     /// How long it is in each version.
     pub bytes: usize,
@@ -71,7 +71,7 @@ pub struct Write {
     pub file: usize,
 }
 
-/// What is to be read and written.
+/// The reads and writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// The files.
@@ -111,22 +111,22 @@ impl Load {
     }
 }
 
-/// Where files are written.
+/// The destination of writes.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// At an origin, by HTTP.
     Origin(Origin),
-    /// In a folder, as any program does that writes with care: a new file takes the place of the old one.
-    /// It is made beside the folder, so that nobody finds a part of it there.
+    /// In a folder, as a careful program does: a new file takes the place of the old one. It is made beside
+    /// the folder, so that no reader finds a part of it there.
     Folder(PathBuf),
 }
 
-/// Where an origin takes writes, and who may write there.
+/// The write address of an origin, and the credentials.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// Where it speaks HTTP.
+    /// Its HTTP address.
     pub address: SocketAddr,
-    /// Who knows that may write.
+    /// The token for writes.
     pub token: String,
 }
 
@@ -139,11 +139,11 @@ pub struct Seen {
     pub began: Duration,
     /// When all of it was there.
     pub ended: Duration,
-    /// The number of the body; [`NOBODYS`] of one that nobody has made.
+    /// The number of the body; [`NOBODYS`] for unknown bytes.
     pub body: u64,
 }
 
-/// A write that was acknowledged. One into a folder is when the file is there.
+/// A write that was acknowledged. One into a folder is acknowledged when the file exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Which one.
@@ -169,7 +169,7 @@ pub struct History {
     pub length: Duration,
 }
 
-/// How it goes on.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Since the beginning.
@@ -187,7 +187,7 @@ pub enum ReadersError {
     /// A first version cannot be written.
     #[error("{} cannot be written", path.display())]
     First {
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -198,7 +198,7 @@ pub enum ReadersError {
     /// It does not answer.
     #[error("the mount on {} answers no read: `lull status` of its replica says more", .0.display())]
     Silent(PathBuf),
-    /// A folder in which files are to be read cannot be opened.
+    /// A folder for reads cannot be opened.
     #[error("{} cannot be opened", folder.display())]
     Folder {
         /// Which.
@@ -216,20 +216,20 @@ pub enum ReadersError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A file is there from another time.
+    /// A file of an earlier run exists.
     #[error("{name} is no first version below {}: copy what --into writes to both places", folder.display())]
     Version {
         /// The file.
         name: String,
-        /// Where.
+        /// The folder.
         folder: PathBuf,
     },
-    /// Nothing of what was written has come.
+    /// No write has arrived.
     #[error("{name} was written, and cannot be read below {} after {} s", folder.display(), after.as_secs())]
     Apart {
         /// The file.
         name: String,
-        /// Where it was read.
+        /// The folder of the read.
         folder: PathBuf,
         /// How long was waited.
         after: Duration,
@@ -239,7 +239,7 @@ pub enum ReadersError {
     Edit {
         /// The file.
         name: String,
-        /// Where.
+        /// The folder.
         folder: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -255,7 +255,7 @@ pub enum ReadersError {
     /// A system call failed.
     #[error("{what} failed")]
     System {
-        /// What was being done.
+        /// The attempted operation.
         what: &'static str,
         /// The kernel's reason.
         source: io::Error,

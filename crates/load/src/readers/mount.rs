@@ -35,7 +35,7 @@ impl Mount {
         Mount { folder: folder.to_owned(), root: Arc::new(root) }
     }
 
-    /// Whatever is in a folder now.
+    /// The current entries of a folder.
     pub(super) fn hold(folder: &Path) -> Result<Self, ReadersError> {
         match Root::hold(folder) {
             Ok(root) => Ok(Mount::new(folder, root)),
@@ -43,8 +43,8 @@ impl Mount {
         }
     }
 
-    /// Reads a file, but waits no longer than until then: a replica that has not heard of its origin lets
-    /// reads wait.
+    /// Reads a file, but waits only until `until`: a replica that has no news from its origin lets reads
+    /// wait.
     pub(super) fn look(&self, name: &str, until: Instant) -> Result<Vec<u8>, ReadersError> {
         let (told, answered) = channel();
         let (reader, name) = (self.clone(), name.to_owned());
@@ -56,7 +56,7 @@ impl Mount {
         }
     }
 
-    /// Looks whether the first version of a file is there.
+    /// Whether the first version of a file is present.
     pub(super) fn has_first(
         &self,
         load: &Load,

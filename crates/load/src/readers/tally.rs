@@ -1,4 +1,4 @@
-//! What came of it, as far as replication need not be known.
+//! The result, as far as it does not depend on replication.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::replay::Times;
 use lull_emulator::Spread;
 use lull_emulator::rounded;
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// From the beginning to the last answer.
@@ -24,7 +24,7 @@ pub struct Report {
     pub unanswered: usize,
     /// From `open` to the last byte (SSR §6.3.2.4: from the arrival at the replica to the reply).
     pub response: Spread,
-    /// Those of reads that were answered by what was there.
+    /// The share of reads that were answered from stored bodies.
     pub hits: Part,
     /// Those of reads that waited.
     pub waited: Part,

@@ -1,4 +1,4 @@
-//! Who writes: one file after the other, at an origin or into a folder.
+//! Writers: one file after the other, at an origin or into a folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::asking::{Asked, Client, block_on};
 use crate::numbered::{self, SHORTEST};
 use crate::replay::files::encoded;
 
-/// What is written to see whether anything comes through.
+/// The name of a file that is written to test the whole path.
 const SIGN: &str = "ready";
 /// Its body: that of no write of any load.
 const SIGN_BODY: u64 = u64::MAX - 1;
@@ -96,7 +96,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Where a file of a folder is made: in the same file system, and not where others look for files.
+/// The folder for new files: in the same file system, and not where readers look for files.
 fn beside(folder: &Path) -> PathBuf {
     let mut name = folder.file_name().unwrap_or_default().to_owned();
     name.push(".edit");
@@ -120,9 +120,9 @@ async fn put(
     position.ok_or_else(|| refused(format!("it says {}", answer.status)))
 }
 
-/// Writes one more file, and waits until it can be read in a folder: then whatever is between the two is
-/// there. It is written again and again: what only begins to look may not see the first time, and an origin
-/// that only begins may not take it.
+/// Writes one more file, and waits until it can be read in a folder: then everything in between is running.
+/// It is written repeatedly: a reader that is just starting may miss the first write, and an origin that is
+/// just starting may not accept it.
 ///
 /// # Errors
 /// [`ReadersError::Apart`] if it cannot within `patience`; and if it cannot be written.

@@ -1,4 +1,4 @@
-//! What a server hints to clients whose habit says when: the papers' lists.
+//! The hints of a server to clients whose habit determines the times: the papers' lists.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use lull_speculate::predict::{Candidate, PpmParameters, Predictor as _, Question
 use super::client::Ahead;
 use super::trace::{DocumentId, Documents};
 
-/// What lists hold.
+/// The contents of lists.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Listed {
-    /// So many times something that nobody wants.
+    /// This many times a document that no client wants.
     Dummies,
-    /// What is wanted next with at least this probability, the most probable first.
+    /// Documents with at least this probability of being wanted next, the most probable first.
     Predicted {
         /// The least probability: the papers' threshold.
         threshold: f32,
@@ -26,14 +26,14 @@ pub enum Listed {
 /// Which part of the log the predictor learns from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Learned {
-    /// What is before the section: what a server can have known.
+    /// The log before the section: the possible knowledge of a server.
     #[default]
     Before,
-    /// All of it, as in SSR §5.3: the paper's predictor has seen what it is to predict.
+    /// All of it, as in SSR §5.3: the paper's predictor has seen the requests that it predicts.
     Whole,
 }
 
-/// A predictor, and what it says.
+/// A predictor, and its hints.
 #[derive(Debug)]
 pub struct Advisor {
     model: Model,
@@ -47,7 +47,7 @@ pub struct Advisor {
 impl Advisor {
     /// A predictor that has learned nothing.
     pub fn new(parameters: PpmParameters, learned: Learned) -> Self {
-        // Nothing is kept beyond the run, so the key is nobody's secret.
+        // Nothing is kept beyond the run, so the key need not be secret.
         let hasher = ClientHasher::new([0; 16]);
         Advisor {
             model: Model::new(hasher, Limits::default(), parameters),
@@ -61,7 +61,7 @@ impl Advisor {
     /// Learns from an entry of the log, if that may be known.
     pub fn learn(&mut self, entry: &Entry<'_>, is_past: bool) {
         if is_past || self.learned == Learned::Whole {
-            // What predictors do not learn from, they do not.
+            // Entries that teach predictors nothing are skipped.
             let _ = self.model.learn(entry);
         }
     }
@@ -81,7 +81,7 @@ impl Advisor {
         }
     }
 
-    /// A list of at most so many, without those that the client had.
+    /// A list of at most this many, without those that the client had.
     pub fn list(
         &mut self,
         pages: &[DocumentId],
@@ -90,7 +90,7 @@ impl Advisor {
         threshold: f32,
     ) -> Vec<Ahead> {
         let url = |one: &DocumentId| self.urls.get(one).copied().flatten();
-        // No context reaches back beyond a page that is not known, least of all that at hand.
+        // No context reaches back beyond an unknown page, and none begins with one.
         let begin = pages.iter().rposition(|page| url(page).is_none()).map_or(0, |at| at + 1);
         let pages: Vec<UrlId> = pages[begin..].iter().filter_map(url).collect();
         if pages.is_empty() {
@@ -122,7 +122,7 @@ mod tests {
         let mut reading = Reading::new(section);
         for client in 0..8u64 {
             for (step, target) in [(0, "/a"), (1, "/b")] {
-                // Every other client goes on to /c.
+                // Every other client continues to /c.
                 let target = if target == "/b" && client % 2 == 0 { "/c" } else { target };
                 let at = Timestamp::from_nanos((100 * client + step + 1) * 1_000_000_000);
                 let entry = Entry::page(at, format!("192.0.2.{client}"), target);
@@ -130,7 +130,7 @@ mod tests {
                 advisor.learn(&entry, is_past);
             }
         }
-        // Five have to get a page before it is anybody's: /b from others.
+        // A page needs five clients to be public: /b from others.
         for client in 10..18u64 {
             let at = Timestamp::from_nanos((2000 + client) * 1_000_000_000);
             for target in ["/b", "/c"] {
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(advisor.list(&[a], &[], 1, 0.1).len(), 1);
         assert_eq!(advisor.list(&[a], &[], 10, 0.9), [], "half of them went there");
         assert_eq!(advisor.list(&[], &[], 10, 0.1), []);
-        // Nobody was there before, so nobody knows what comes next.
+        // There was no visit before, so no prediction.
         let new = documents.number("/new");
         assert_eq!(advisor.list(&[a, new], &[], 10, 0.1), []);
         assert_eq!(advisor.list(&[new, a], &[], 1, 0.1).len(), 1);

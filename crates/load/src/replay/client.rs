@@ -1,11 +1,9 @@
-//! A client: a browser with a cache, that asks for what it wants and, when it may, for what it may
-//! want next.
+//! A client: a browser with a cache, which requests documents and, when allowed, prefetches.
 //!
-//! Nothing here sends or waits. Calls say what happened, effects say what is to be done; times are
-//! since the replay began.
+//! Nothing here sends or waits. Calls report events, effects are actions; times are since the replay began.
 //!
 //! ```text
-//!  page and what is in it are there ──▶ ask for hints ──▶ list ──▶ fetch, one after the other
+//!  page and its parts are complete ──▶ ask for hints ──▶ list ──▶ fetch, one after the other
 //!          ▲                                 ▲                        │
 //!          └──── the next page               └── again, if it may ────┘
 //! ```
@@ -22,21 +20,20 @@ use super::trace::{Arrival, DocumentId};
 pub enum Habit {
     /// Nothing is fetched ahead.
     Never,
-    /// The list comes with the answer to a page, also to one that was left meanwhile, and replaces the
-    /// one before; each fetch begins so long after the last answer to demand at the earliest (Nice
-    /// §6.1). Without a pause they begin at once, with one only while no demand is open.
+    /// The list comes with the answer to a page, also to a page that was left meanwhile, and replaces the
+    /// previous one. Each fetch begins this long after the last answer to demand, or later (Nice §6.1).
+    /// Without a pause fetches begin at once; with one they begin only while no demand is open.
     WithPage {
         /// The pause.
         pause: Duration,
     },
     /// When the page has loaded, one list is asked for (SSR §5.3.1, "fetches them and stops").
     OncePerPage,
-    /// The same, and again whenever the client is through with a list, or was told to come again
-    /// (SSR §5.2.2).
+    /// The same, and again whenever a list is done, or when the client was told to come again (SSR §5.2.2).
     AgainAndAgain {
-        /// Whether it does all as the script in the pages of `lull web` does: a demand ends the fetch that is
-        /// under way, or waits for it if it is for the same; a list has its time; somebody has to answer
-        /// for the page; and what has become of a page is told.
+        /// Whether it behaves like the script in the pages of `lull web`. A demand ends the fetch in
+        /// progress, or waits for it if it is for the same document. A list expires. The server in front of a
+        /// page is probed. Pages are reported when they are left.
         scripted: bool,
     },
 }
@@ -47,37 +44,37 @@ impl Habit {
     }
 }
 
-/// What is fetched ahead.
+/// A prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
     /// Something that the client may want.
     Document(DocumentId),
-    /// Something that nobody wants, to see what fetching costs others (SSR §5.2.3).
+    /// A document that no client wants, to measure the cost of fetching for others (SSR §5.2.3).
     Dummy,
 }
 
-/// What is to be done.
+/// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Ask the server for this, which was due then, and answer by [`Client::answered`] with both.
     Demand(DocumentId, Duration),
     /// A request that was due then has its answer.
     Answered {
-        /// What for.
+        /// The requested document.
         document: DocumentId,
         /// When it was due.
         due: Duration,
-        /// Where the answer came from.
+        /// The source of the answer.
         from: Origin,
     },
     /// Fetch this ahead.
     Fetch(Ahead),
-    /// Ask who answers for this page, where fetches go, and tell by [`Client::looked`].
+    /// Probe for a cache in front of this page, where fetches go, and report by [`Client::looked`].
     Look(DocumentId),
     /// End the fetch or the look that is under way: [`Client::fetched`] and [`Client::looked`] are not to
     /// be called for it.
     Stop,
-    /// Tell the server.
+    /// Send this to the server.
     Tell(Told),
     /// Ask for hints, and answer by [`Client::advise`].
     Ask(Question),
@@ -85,7 +82,7 @@ pub enum Effect {
     Wake(Duration),
 }
 
-/// What is told of a page.
+/// The report of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// It was left.
@@ -99,51 +96,51 @@ pub enum Told {
         /// And until all that is in it was; none if it was left before.
         loaded: Option<Duration>,
     },
-    /// It is left for one that is being fetched ahead.
+    /// The page is left for one that is being fetched ahead.
     Awaits {
         /// The page.
         page: DocumentId,
-        /// Where the client goes.
+        /// The next page of the client.
         to: DocumentId,
     },
 }
 
-/// Where an answer came from.
+/// The source of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The server.
     Network,
     /// The cache, because the client had asked for it before.
     Cache,
-    /// The cache, because it was fetched ahead; used for the first time, and so long.
+    /// The cache, because it was fetched ahead; its first use, and its bytes.
     Ahead(u64),
-    /// The server, as it was being fetched ahead when it was asked for; so long.
+    /// The server, as it was being fetched ahead when it was requested; its bytes.
     Awaited(u64),
     /// Nowhere: the server had none, or failed.
     Failed,
 }
 
-/// What hints are asked for.
+/// A request for hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Which page of the client it is about. An answer that comes behind the next one is dropped.
     pub number: u64,
     /// The client's last pages, the latest last.
     pub pages: Vec<DocumentId>,
-    /// Whether it is the first question on this page.
+    /// Whether it is the first request on this page.
     pub first: bool,
     /// Whether the page came from the cache.
     pub cached: bool,
-    /// What was hinted on this page before.
+    /// The earlier hints on this page.
     pub had: Vec<DocumentId>,
     /// Of the first question: parts of the page that came from the cache.
     pub used: Vec<DocumentId>,
 }
 
-/// What came of a question.
+/// The answer to a request for hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// What to fetch, in this order.
+    /// The prefetches, in this order.
     pub list: Vec<Ahead>,
     /// When to ask again, if not at the list's end: none for not on this page.
     pub again: Option<Duration>,
@@ -161,7 +158,7 @@ const FRESH: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     Demanded,
-    /// Fetched ahead and not used yet: so many bytes.
+    /// Prefetched and not used so far, with its length in bytes.
     Ahead(u64),
 }
 
@@ -177,12 +174,12 @@ struct Page {
     is_cached: bool,
     /// Parts of it that did.
     used: Vec<DocumentId>,
-    /// The script waits so long before it asks first.
+    /// The script waits this long before it asks first.
     wait: Option<Duration>,
     looked: Looked,
 }
 
-/// Whether it is known who answers for a page.
+/// Whether a page was probed for a cache in front.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Looked {
     #[default]
@@ -192,7 +189,7 @@ enum Looked {
     Yes,
 }
 
-/// What a client is about to do for the next list.
+/// The client's next step for a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asking {
     No,
@@ -229,7 +226,7 @@ pub struct Client {
     is_awaited: bool,
     /// No fetch begins earlier.
     not_before: Duration,
-    /// Of a client that keeps nothing: pages that were answered, and have had no list yet.
+    /// For a client without a cache: answered pages that have had no list so far.
     owed: u32,
 }
 
@@ -258,8 +255,8 @@ impl Client {
         }
     }
 
-    /// What it fetches has another address than what is asked for (SSR §5.1: another port): who wants what is being
-    /// fetched asks for it at once, and ends the fetch. The script in pages has means of its own.
+    /// Its fetches have another address than its demand (SSR §5.1: another port): a demand for a document in
+    /// transfer is sent at once, and ends the fetch. The script in pages has its own means.
     pub fn fetching_elsewhere(self) -> Self {
         Client { is_elsewhere: !self.habit.is_scripted(), ..self }
     }
@@ -275,7 +272,7 @@ impl Client {
         let document = arrival.document;
         let left = if kind == Kind::Page { self.turn_to(arrival, effects) } else { None };
         self.is_complete |= arrival.completes;
-        // What others wait for is not asked for twice.
+        // A document with waiting requests is not requested twice.
         if let Some(waiting) = self.open.get_mut(&document).filter(|_| self.caching) {
             waiting.push(arrival.due);
             effects.extend(left.map(Effect::Tell));
@@ -304,7 +301,7 @@ impl Client {
                 effects.push(Effect::Answered { document, due: arrival.due, from });
             }
             None if is_coming => {
-                // What has come of it is taken, and the rest waited for.
+                // The part that has arrived is used, and the rest awaited.
                 self.is_awaited = true;
                 self.open.entry(document).or_default().push(arrival.due);
             }
@@ -318,23 +315,24 @@ impl Client {
         self.go_on(now, effects);
     }
 
-    /// Whether this is being fetched ahead. A browser's cache asks for nothing twice: whoever wants it waits for it.
+    /// Whether this is being prefetched. A browser's cache requests nothing twice: later requests wait for
+    /// it.
     fn fetches(&self, document: DocumentId) -> bool {
         self.caching && self.fetching == Some(Ahead::Document(document))
     }
 
-    /// Whether demand waits for what is being fetched ahead.
+    /// Whether demand waits for the prefetch in progress.
     pub fn awaits(&self) -> bool {
         self.is_awaited
     }
 
-    /// The client goes to a page: what was to be fetched behind the one before is out of date. What is to be
-    /// told of that one.
+    /// The client goes to a page: prefetches for the page before are out of date. Adds the report of that
+    /// page.
     fn turn_to(&mut self, arrival: &Arrival, effects: &mut Vec<Effect>) -> Option<Told> {
         let page = arrival.document;
         let before = self.pages.back().copied().filter(|_| self.habit.is_scripted());
         let was = std::mem::replace(&mut self.page, Page { due: arrival.due, ..Page::default() });
-        // Without an answer it has no script that could tell.
+        // Without an answer it has no script that could report.
         let left = before.zip(was.answered).map(|(page, answered)| Told::Left {
             page,
             cached: was.is_cached,
@@ -352,15 +350,15 @@ impl Client {
         self.is_complete = false;
         self.rounds = 0;
         self.had.clear();
-        // What nobody wants is not out of date either: it stands for load, and goes on. Lists that
-        // come with pages are replaced when the next one is there.
+        // Dummies are not out of date either: they represent load, and continue. Lists that come with pages
+        // are replaced when the next one is there.
         if !matches!(self.habit, Habit::WithPage { .. }) {
             self.list.retain(|one| *one == Ahead::Dummy);
         }
         if self.caching {
             self.asking = Asking::No;
         }
-        // What somebody waits for is demand.
+        // An awaited prefetch is demand.
         let is_wanted = self.is_awaited || self.fetches(page);
         if self.habit.is_scripted() && !is_wanted {
             let is_fetching = self.fetching.take().is_some();
@@ -371,8 +369,8 @@ impl Client {
         left
     }
 
-    /// The page that is being answered says that its script is to wait so long, once all is there, before it
-    /// asks for hints.
+    /// The current page makes its script wait this long, once all of it has arrived, before it asks for
+    /// hints.
     pub fn is_to_wait(&mut self, document: DocumentId, wait: Duration) {
         if self.pages.back() == Some(&document) {
             self.page.wait = Some(wait);
@@ -398,7 +396,7 @@ impl Client {
                 self.cache.insert(document, Held::Demanded);
             }
         } else {
-            // Each request has an answer of its own, which may overtake others.
+            // Each request has its own answer, which may overtake others.
             let Some(place) = waiting.iter().position(|one| *one == due) else { return };
             waiting.remove(place);
             if waiting.is_empty() {
@@ -461,7 +459,7 @@ impl Client {
         self.go_on(now, effects);
     }
 
-    /// What was fetched ahead has come, so many bytes; or it has failed.
+    /// A prefetch has come, with its length in bytes; or it has failed.
     pub fn fetched(&mut self, now: Duration, bytes: Option<u64>, effects: &mut Vec<Effect>) {
         let ahead = self.fetching.take();
         let is_awaited = std::mem::take(&mut self.is_awaited);
@@ -469,7 +467,7 @@ impl Client {
             (Some(Ahead::Document(document)), Some(bytes)) if is_awaited => {
                 self.cache.insert(document, Held::Demanded);
                 let waiting = self.open.remove(&document).unwrap_or_default();
-                // It is used once, whoever else has come to wait for it.
+                // It counts as used once, by any number of waiting requests.
                 let rest = std::iter::repeat(Origin::Network);
                 let answers =
                     waiting.into_iter().zip(std::iter::once(Origin::Awaited(bytes)).chain(rest));
@@ -480,7 +478,7 @@ impl Client {
                     self.page.answered = Some(now.saturating_sub(self.page.due));
                 }
             }
-            // Nothing came of it, so the server is asked as ever.
+            // It failed, so the server is asked as usual.
             (Some(Ahead::Document(document)), None) if is_awaited => {
                 let waiting = self.open.get(&document).into_iter().flatten();
                 effects.extend(waiting.take(1).map(|due| Effect::Demand(document, *due)));
@@ -493,7 +491,7 @@ impl Client {
         self.go_on(now, effects);
     }
 
-    /// It is known who answers for the page: the server that hints, or somebody who stands before it.
+    /// The probe is answered: the hinting server itself, or a cache in front of it.
     pub fn looked(&mut self, now: Duration, is_server: bool, effects: &mut Vec<Effect>) {
         self.page.looked = Looked::Yes;
         if !is_server {
@@ -511,12 +509,12 @@ impl Client {
         self.go_on(now, effects);
     }
 
-    /// Requests that have no answer yet: for what, and when each was due.
+    /// Unanswered requests: their documents, and when each was due.
     pub fn waiting(&self) -> impl Iterator<Item = (DocumentId, Duration)> {
         self.open.iter().flat_map(|(document, dues)| dues.iter().map(|due| (*document, *due)))
     }
 
-    /// Begins what may begin now.
+    /// Begins the actions that may begin now.
     fn go_on(&mut self, now: Duration, effects: &mut Vec<Effect>) {
         if self.is_complete && self.open.is_empty() && self.page.loaded.is_none() {
             self.page.loaded = Some(now.saturating_sub(self.page.due));
@@ -524,15 +522,15 @@ impl Client {
         let may_fetch = match self.habit {
             Habit::Never => return,
             Habit::WithPage { pause } => pause.is_zero() || self.open.is_empty(),
-            // SSR §5.1: after the page has loaded. One that keeps nothing stands for as many
-            // clients as it has requests, each with a page of its own.
+            // SSR §5.1: after the page has loaded. A client without a cache stands for as many clients as it
+            // has requests, each with its own page.
             _ => !self.caching || self.open.is_empty(),
         };
         if !may_fetch || self.fetching.is_some() || self.page.looked == Looked::Open {
             return;
         }
         if now >= self.list_until {
-            // Of what is too old nothing was fetched: it may be hinted again.
+            // Expired hints were not fetched: they may be hinted again.
             self.had.retain(|had| !self.list.contains(&Ahead::Document(*had)));
             self.list.clear();
         }
@@ -557,7 +555,7 @@ impl Client {
             }
         }
         let may_ask = if self.caching {
-            // The papers' clients ask in each epoch, as long as it takes.
+            // The papers' clients ask in each epoch, without an end.
             let may_script = self.rounds < ROUNDS && self.had.len() < FILES;
             let is_left = may_script || !self.habit.is_scripted();
             self.is_complete && !self.pages.is_empty() && is_left
@@ -578,7 +576,7 @@ impl Client {
         }
     }
 
-    /// Asks for the list of the last of so many pages.
+    /// Asks for the list of the last pages, of this number.
     fn ask(&mut self, pages: usize, effects: &mut Vec<Effect>) {
         self.asking = Asking::Open;
         self.rounds += 1;

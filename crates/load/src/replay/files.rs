@@ -1,7 +1,7 @@
-//! The documents of a log as files, for a server that is to be replayed against.
+//! The documents of a log as files, for a server that gets a replay.
 //!
-//! A log may have `/a` and `/a/b`, which no folder can. So each path is a folder, and its document
-//! lies in there: `=.html` if it is a page of HTML, else `=.bin`. nginx serves that by
+//! A log may have `/a` and `/a/b`, which is impossible for files. So each path is a folder, which contains
+//! its document: `=.html` for a page of HTML, otherwise `=.bin`. nginx serves that by
 //! `try_files $uri/=.html $uri/=.bin =404;`.
 
 use std::fs;
@@ -14,14 +14,14 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::trace::{Document, Documents};
 use lull_emulator::random::Random;
 
-/// What was written.
+/// The written files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Files.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Documents whose paths no folder can have.
+    /// Documents whose paths are invalid for folders.
     pub left_out: u64,
 }
 
@@ -33,8 +33,8 @@ pub struct FileError {
     source: io::Error,
 }
 
-/// Writes all documents below a folder, each as long as the log has it. What they hold is made up,
-/// and always the same: words, which pack as text does.
+/// Writes all documents below a folder, each with its length in the log. Their contents are generated, and
+/// always the same: words, which compress like text.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -47,7 +47,7 @@ pub fn write(documents: &Documents, folder: &Path) -> Result<Written, FileError>
         };
         let path = folder.join(inside);
         let length = document.bytes.unwrap_or(0);
-        // Queries of one path lie in one file, which is as long as the longest.
+        // All queries of one path are in one file, which is as long as the longest.
         let before = fs::metadata(&path).ok().map(|metadata| metadata.len());
         if before.is_some_and(|before| before >= length) {
             continue;
@@ -75,7 +75,7 @@ fn is_html(document: &Document) -> bool {
     document.kind == Kind::Page && name.rsplit_once('.').is_none_or(|(_, ending)| is(ending))
 }
 
-/// Where a document lies, below the folder; none if it cannot.
+/// The path of a document, below the folder; none if it is invalid.
 fn place(document: &Document) -> Option<PathBuf> {
     let path = document.target.split('?').next().unwrap_or("");
     let decoded = decoded(path)?;
@@ -99,7 +99,7 @@ pub(crate) fn own_place(document: &Document, number: usize) -> String {
     place.to_string_lossy().into_owned()
 }
 
-/// What stands for itself in a path.
+/// The characters that are not escaped in a path.
 const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 

@@ -1,18 +1,18 @@
-//! Replaying an access log against a server, as the papers do with httperf (SSR §5.2.3, §5.3): clients
-//! with caches ask for what the log says when it says so, and fetch ahead what they are hinted.
+//! Replays an access log against a server, as the papers do with httperf (SSR §5.2.3, §5.3): clients with
+//! caches send the log's requests at its times, and prefetch hinted documents.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`trace`] | who asks for what, and when |
+//! | [`trace`] | the requests, with their clients and times |
 //! | [`client`] | a client with its cache, which carries out hints |
-//! | [`advice`] | what is hinted, by a predictor that learned from the log |
+//! | [`advice`] | the hints, by a predictor that learned from the log |
 //! | [`files`] | the log's documents, for a server to serve |
-//! | `tally` | what came of it |
+//! | `tally` | the result |
 //! | `drive` | connections to the server, and the clock |
 //!
-//! All but `drive` are pure. The loop is open: requests are sent when they are due, whatever became
-//! of those before, and their times count from then on. So a server that stalls is not asked less,
-//! and what would have been asked meanwhile is not left out ("coordinated omission").
+//! All but `drive` are pure. The loop is open: requests are sent when they are due, independently of earlier
+//! ones, and their times count from then on. So a stalled server does not get fewer requests, and requests
+//! during a stall are not left out ("coordinated omission").
 
 pub mod advice;
 pub mod client;
@@ -84,13 +84,13 @@ impl std::str::FromStr for Server {
     }
 }
 
-/// What is fetched ahead, and who says when.
+/// The prefetches, and their trigger.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mode {
     /// Nothing is.
     None,
-    /// So many files for each page, whatever that does to others (SSR §5.2.3, "No-Avoidance"; to a
-    /// server of its own at a lower priority, "Scheduler").
+    /// This many files for each page, despite any effect on others (SSR §5.2.3, "No-Avoidance"; to a separate
+    /// server at a lower priority, "Scheduler").
     NoAvoidance {
         /// The papers' pfrate.
         files: usize,
@@ -104,12 +104,12 @@ pub enum Mode {
     },
     /// As many as a monitor's budget has room for (SSR §5.2.2).
     Monitor {
-        /// From which time on a probe is late; found by itself if none is given.
+        /// The time from which on a probe is late; learned if none is given.
         threshold: Option<Duration>,
-        /// What is asked for.
+        /// The probed target.
         probe: String,
     },
-    /// What `lull web` hints, when it does.
+    /// The hints of `lull web`, at its times.
     Hinted,
 }
 
@@ -128,34 +128,34 @@ impl Mode {
 /// How a trace is replayed.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where demand goes.
+    /// The server for demand.
     pub to: Server,
-    /// Where everything else goes: another port, to have other connections in the background (SSR
+    /// The server for everything else: another port, to have separate connections in the background (SSR
     /// §5.1).
     pub ahead_to: Server,
-    /// What is fetched ahead.
+    /// The kind of prefetches.
     pub mode: Mode,
-    /// What lists hold, where the replay makes them itself.
+    /// The contents of lists, if the replay makes them itself.
     pub listed: Listed,
-    /// Whether fetches say `X-Lull: 1`, for a `lull web` that schedules them.
+    /// Whether fetches have `X-Lull: 1`, for a `lull web` that schedules them.
     pub marked: bool,
-    /// What dummies are.
+    /// The target of dummies.
     pub dummy: String,
     /// Connections that a client has for demand; browsers have six.
     pub connections: usize,
-    /// The content codings that clients take, as `Accept-Encoding` lists them. What `lull web` says, in the tag and in
-    /// lists, is read in gzip and in none.
+    /// The content codings that clients accept, as in `Accept-Encoding`. The replay reads the tag and the
+    /// lists of `lull web` in gzip or uncompressed.
     pub codings: HeaderValue,
     /// After this time a request has failed; one that fails sooner counts as if it had taken that long.
     pub patience: Duration,
-    /// What came due earlier, and came or was fetched, counts for nothing. Less than the section's length.
+    /// Requests due earlier, and earlier fetches, are not counted. Less than the section's length.
     pub settle: Duration,
-    /// What chance is drawn by.
+    /// The seed of random draws.
     pub seed: u64,
 }
 
 impl Settings {
-    /// Whether a request counts that was due then.
+    /// Whether a request due then is counted.
     fn counts(&self, due: Duration) -> bool {
         due >= self.settle
     }
@@ -184,18 +184,18 @@ pub enum ReplayError {
         /// The system's reason.
         source: io::Error,
     },
-    /// There is nobody to give hints.
+    /// There is no server for hints.
     #[error("{server} gives no hints ({why}): 'lull web' has to stand there")]
     NoHints {
         /// The server.
         server: String,
-        /// What it answered.
+        /// Its answer.
         why: String,
     },
     /// A system call failed.
     #[error("{what} failed")]
     System {
-        /// What was being done.
+        /// The attempted operation.
         what: &'static str,
         /// The kernel's reason.
         source: io::Error,

@@ -1,4 +1,4 @@
-//! What came of a replay.
+//! The result of a replay.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use super::client::Origin;
 use lull_emulator::Spread;
 use lull_emulator::rounded;
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// From the beginning to the end of the section.
     pub seconds: f64,
     /// Clients that asked for something.
     pub clients: u32,
-    /// What the log asked for.
+    /// The log's requests.
     pub demand: Demand,
-    /// What was fetched ahead.
+    /// The prefetches.
     pub ahead: Fetched,
     /// The monitor, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,22 +32,22 @@ pub struct Report {
     pub statuses: BTreeMap<u16, u64>,
 }
 
-/// What the log asked for.
+/// The log's requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Demand {
     /// Requests that came due.
     pub due: u64,
     /// Those that were answered, by the server or the cache.
     pub answered: u64,
-    /// Those that failed: refused, broken off, not answered in time, or with a status of 400 or more.
-    /// They count below by the time after which nobody waits any more, or longer if that took longer.
+    /// Failed requests: refused, cut off, not answered in time, or with a status of 400 or more. They count
+    /// below with the timeout, or with their time if that was longer.
     pub failed: u64,
     /// Those that had no answer when the replay ended. Their times so far count below.
     pub unanswered: u64,
-    /// Those out of the cache that the client had asked for before.
+    /// Those out of the cache that the client had requested before.
     pub repeated: u64,
-    /// Those out of the cache that had been fetched ahead: each counts the first time. So do those that
-    /// were being fetched, and waited for.
+    /// Those out of the cache that had been fetched ahead: each counts the first time. Those that were still
+    /// being fetched, and waited for, count as well.
     pub hits: u64,
     /// How many hits there could be at most: see [`Trace::reachable`](super::trace::Trace::reachable).
     pub reachable: u64,
@@ -57,15 +57,15 @@ pub struct Demand {
     pub mbit: f64,
     /// Answers of the server before the section's end, by time.
     pub per_second: f64,
-    /// Response times of all requests; from the cache they are none.
+    /// Response times of all requests; 0 for those from the cache.
     pub all: Spread,
     /// The same of pages alone.
     pub pages: Spread,
-    /// The same of what was not in the cache.
+    /// The same for requests that were not in the cache.
     pub network: Spread,
 }
 
-/// What was fetched ahead.
+/// The prefetches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Fetched {
     /// Lists that were asked for.
@@ -88,7 +88,7 @@ pub struct Fetched {
     pub wasted_bytes: u64,
 }
 
-/// What a monitor of the replay's own did (SSR §5.2.2).
+/// The work of the replay's own monitor (SSR §5.2.2).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Monitored {
     /// Probes that were answered, or failed.
@@ -111,7 +111,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// One of clients that wait so long for an answer.
+    /// A tally of clients that wait this long for an answer.
     pub(super) fn new(patience: Duration) -> Self {
         Tally {
             report: Report::default(),
@@ -123,14 +123,14 @@ impl Tally {
         }
     }
 
-    /// A request is sent, or taken from the cache, so long after it was due.
+    /// A request is sent, or taken from the cache, this long after it was due.
     pub(super) fn due(&mut self, late: Duration) {
         self.report.demand.due += 1;
         self.late.note(late);
     }
 
-    /// A request has its answer, or failed, so long after it was due. What failed counts as if it had
-    /// been waited for: left out, or by its own time, it would make a server look better that refuses.
+    /// A request has its answer, or failed, this long after it was due. A failure counts like a timeout: left
+    /// out, or with its own time, it would make a server look better that rejects requests.
     pub(super) fn answered(&mut self, from: Origin, kind: Kind, time: Duration) {
         let demand = &mut self.report.demand;
         let time = match from {
@@ -170,8 +170,8 @@ impl Tally {
         }
     }
 
-    /// A request has no answer, so long after it was due, and nobody waits for it any more. As
-    /// leaving it out would make a server look better that answers less, it counts by that time.
+    /// A request has no answer, this long after it was due, and has timed out. It counts with that time:
+    /// leaving it out would make a server look better that answers less.
     pub(super) fn unanswered(&mut self, kind: Kind, time: Duration) {
         self.report.demand.unanswered += 1;
         self.all.note(time);
@@ -290,7 +290,7 @@ mod tests {
         }
         tally.answered(Origin::Network, Kind::Page, ms(100));
         tally.answered(Origin::Ahead(700), Kind::Page, ms(0));
-        // Refused at once, and given up after it had waited for a connection before.
+        // One refused at once, and one abandoned after it had waited for a connection.
         tally.answered(Origin::Failed, Kind::Page, ms(1));
         tally.answered(Origin::Failed, Kind::Embedded, ms(900));
         let report = tally.finish(Duration::from_secs(2), 4);

@@ -1,4 +1,4 @@
-//! What is asked for, by whom and when: a section of an access log, or one document at a constant
+//! The requests, with their clients and times: a section of an access log, or one document at a constant
 //! rate.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,9 +17,9 @@ pub struct DocumentId(pub u32);
 /// Something that a server has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// What is asked for: path and query.
+    /// The target: path and query.
     pub target: String,
-    /// Its length, the longest that the log has; none if nobody got it.
+    /// Its length, the longest in the log; none if there was no answer.
     pub bytes: Option<u64>,
     /// A page, or something in one.
     pub kind: Kind,
@@ -33,7 +33,7 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// The number of a target, which is a new one if it is not known yet.
+    /// The number of a target, which is a new one if it is unknown.
     pub fn number(&mut self, target: &str) -> DocumentId {
         if let Some(known) = self.by_target.get(target) {
             return *known;
@@ -64,17 +64,16 @@ pub struct Arrival {
     pub due: Duration,
     /// Whose, from 0.
     pub client: u32,
-    /// What for.
+    /// The requested document.
     pub document: DocumentId,
-    /// Whether it is the last one of the page that the client has before it: the page itself, if
-    /// there is nothing in it.
+    /// Whether it is the last one of the client's present page: the page itself, if it has no subresources.
     pub completes: bool,
 }
 
-/// What a replay asks for.
+/// The requests of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// What there is.
+    /// The documents.
     pub documents: Documents,
     /// The requests, in the order in which they are due.
     pub arrivals: Vec<Arrival>,
@@ -82,25 +81,25 @@ pub struct Trace {
     pub clients: u32,
     /// From the beginning of the section to its end.
     pub length: Duration,
-    /// Whether clients keep what they got. At a constant rate they ask for one document again and
-    /// again, which nothing shall answer but the server.
+    /// Whether clients cache responses. At a constant rate they request one document repeatedly, which must
+    /// always reach the server.
     pub caching: bool,
 }
 
 /// Which part of a log is replayed, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Section {
-    /// Where it begins, since the log's first request.
+    /// Its beginning, since the log's first request.
     pub begin: Duration,
     /// How long it is by the log's clock; to the end if none is given.
     pub length: Option<Duration>,
     /// How many times as fast it is replayed.
     pub speed: f64,
-    /// Only so many clients, those with the most requests in the section.
+    /// Only this many clients, those with the most requests in the section.
     pub busiest: Option<u32>,
-    /// So many clients, among whom those of the log are divided at random (Nice §6.1).
+    /// This number of clients, among which those of the log are divided at random (Nice §6.1).
     pub among: Option<u32>,
-    /// What that is drawn by.
+    /// The seed of that draw.
     pub seed: u64,
 }
 
@@ -117,7 +116,7 @@ impl Default for Section {
     }
 }
 
-/// What a browser has not asked for after so long is not in the page that it loads.
+/// Requests later than this after a page are not part of its load.
 const PAGE: Duration = Duration::from_secs(5);
 /// Longer targets are not asked for: servers refuse them.
 const LONGEST_TARGET: usize = 1024;
@@ -134,7 +133,7 @@ struct Logged {
 #[derive(Clone, Debug)]
 pub struct Reading {
     section: Section,
-    /// What is earlier or later has a wrong date.
+    /// Earlier or later dates are wrong.
     ends: Option<(Timestamp, Timestamp)>,
     first: Option<Timestamp>,
     last: Timestamp,
@@ -167,8 +166,8 @@ impl Reading {
         self
     }
 
-    /// Takes the next entry. Says whether it came before the section, so that whoever learns from a
-    /// log that is split by time knows what is past.
+    /// Takes the next entry. Returns whether it came before the section, so that a predictor trained on a
+    /// split log knows the past part.
     pub fn take(&mut self, entry: &Entry<'_>) -> bool {
         if let Some((first, last)) = self.ends
             && !(first..=last).contains(&entry.at)
@@ -210,7 +209,7 @@ impl Reading {
         &self.documents
     }
 
-    /// What is to be asked for.
+    /// The trace.
     pub fn finish(self) -> Trace {
         let section = self.section;
         let begin = self.first.unwrap_or(Timestamp::ZERO) + section.begin;
@@ -267,8 +266,8 @@ fn u64_counts(logged: &[Logged]) -> BTreeMap<u32, u64> {
     counts
 }
 
-/// When each is due since the section's beginning. Most logs count in whole seconds; what is of one
-/// second is spread over it evenly, in order.
+/// When each is due since the section's beginning. Most logs count in whole seconds; the requests of one
+/// second are spread over it evenly, in order.
 fn spread(logged: &[Logged], begin: Timestamp) -> Vec<Duration> {
     let mut times = Vec::with_capacity(logged.len());
     for same in logged.chunk_by(|a, b| a.at == b.at) {
@@ -295,7 +294,7 @@ fn complete(arrivals: &mut [Arrival], documents: &Documents, pause: Duration) {
     }
 }
 
-/// What an entry asked for, if that can be asked for again.
+/// The target of an entry, if it can be requested again.
 fn target_of<'a>(entry: &'a Entry<'_>) -> Option<&'a str> {
     let target: &str = &entry.target;
     let target = target.split('#').next().unwrap_or(target);
@@ -309,7 +308,7 @@ impl Trace {
     pub fn constant(per_second: f64, length: Duration, clients: u32, target: &str) -> Self {
         let mut documents = Documents::default();
         let document = documents.number(target);
-        // What is asked for is a page, whatever it is called.
+        // The requested target is a page, with any name.
         documents.list[0].kind = Kind::Page;
         let clients = clients.max(1);
         let count = (length.as_secs_f64() * per_second).floor() as u64;
@@ -324,8 +323,8 @@ impl Trace {
         Trace { documents, arrivals, clients, length, caching: false }
     }
 
-    /// How many of the requests could be hits if somebody knew all that comes: those behind a complete
-    /// page of their client, for what it has not asked for before.
+    /// How many requests could be hits with perfect prediction: those after a complete page of their client,
+    /// for documents that it has not requested before.
     pub fn reachable(&self) -> u64 {
         #[derive(Default)]
         struct Past {
@@ -441,7 +440,7 @@ mod tests {
         let trace = read(
             Section::default(),
             &[
-                // In no page: there is nobody yet to ask what comes next.
+                // In no page: no client could ask for hints so far.
                 (0, "a", "/x.gif"),
                 (10, "a", "/"),
                 (11, "a", "/y.gif"),
@@ -452,7 +451,7 @@ mod tests {
                 (30, "a", "/"),
             ],
         );
-        // The next page of a, and what is new in it.
+        // The next page of a, and its new subresources.
         assert_eq!(trace.reachable(), 2);
         assert_eq!(Trace::constant(4.0, Duration::from_secs(1), 1, "/").reachable(), 0);
     }
@@ -537,8 +536,8 @@ mod tests {
             prop_assert!(trace.arrivals.is_sorted_by_key(|arrival| arrival.due));
             prop_assert!(trace.arrivals.iter().all(|one| one.client < trace.clients.max(1)));
             prop_assert!(trace.arrivals.iter().all(|one| one.due <= trace.length));
-            // A page and what is in it are completed once: each page has a completion of its own
-            // before the same client's next page.
+            // A page with its subresources is completed once: each page has its own completion before the
+            // same client's next page.
             for client in 0..trace.clients {
                 let own = trace.arrivals.iter().filter(|one| one.client == client);
                 let mut open = false;

@@ -1,4 +1,4 @@
-//! Who writes and who reads, each on a thread of its own.
+//! The writers and readers, each on a separate thread.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -20,7 +20,8 @@ use lull_emulator::Host;
 
 /// After something that did not work.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Between two reads of a reader, on average half of it: else readers keep the daemons from running.
+/// Between two reads of a reader, on average half of it: without it readers would keep the daemons from
+/// running.
 const BETWEEN_READS_US: u64 = 2_000;
 /// Between two writes of a writer, on average half of it.
 const BETWEEN_WRITES_MS: u64 = 120;
@@ -31,7 +32,7 @@ const BETWEEN_QUESTIONS: Duration = Duration::from_millis(500);
 /// Longer than a publication ever takes that will end.
 const PUBLICATION: Duration = Duration::from_secs(60);
 
-/// What all have in common.
+/// The data that all share.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// When the harness' clock began.
@@ -178,7 +179,7 @@ fn seen(bytes: &[u8]) -> u64 {
     number_of(bytes).unwrap_or(NOBODYS)
 }
 
-/// What an answer says of an object; none if it says nothing.
+/// The observation in an answer; none if it has no information.
 fn said(answer: &Answer) -> Option<Option<u64>> {
     match answer.status {
         200 => Some(Some(seen(&answer.body))),
@@ -238,7 +239,7 @@ pub(super) async fn read_one(
     Some(Read { session, replica, began, ended, seen })
 }
 
-/// What a replica tells of itself.
+/// The status of a replica.
 pub(super) async fn status(client: &mut Client) -> Option<Value> {
     let answer = client.ask(Asked::get("/.lull/status")).await?;
     serde_json::from_slice(&answer.body).ok()
@@ -266,9 +267,9 @@ pub(super) async fn ask_for_skews(
     skews
 }
 
-/// What torture looks at in a mount.
+/// Torture's reads in a mount.
 impl Root {
-    /// What a file has; none if there is none.
+    /// The contents of a file; none if there is none.
     fn read(&self, name: &str) -> io::Result<Option<u64>> {
         match fs::read(self.path(name)) {
             Ok(bytes) => Ok(Some(seen(&bytes))),
@@ -288,7 +289,7 @@ impl Root {
         Ok(Seen::Listing(there))
     }
 
-    /// What is published together, as it was in the last state that the mount tells of.
+    /// The files that are published together, in the last state that the mount lists.
     fn together(&self) -> io::Result<Seen> {
         let mut last = None;
         for entry in fs::read_dir(self.path(".lull"))? {
@@ -356,7 +357,7 @@ pub(super) fn look(
             }
             Err(error) => {
                 let lost = error.raw_os_error().map(nix::errno::Errno::from_raw);
-                // The replica was killed: the next one has a mount of its own.
+                // The replica was killed: the next one has a new mount.
                 if matches!(
                     lost,
                     Some(nix::errno::Errno::ENOTCONN | nix::errno::Errno::ECONNABORTED)

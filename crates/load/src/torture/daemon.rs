@@ -1,4 +1,4 @@
-//! An origin or a replica as a process, and what it tells.
+//! An origin or a replica as a process, and its events.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -17,14 +17,14 @@ use lull_emulator::Host;
 
 /// A daemon that has not begun by then never will.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Lines that are kept of what it told.
+/// The number of its last lines that are kept.
 const LINES: usize = 4;
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What daemons of one machine have told.
+/// The events of one machine's daemons.
 #[derive(Debug, Default)]
 struct Told {
     connections: Connections,
@@ -35,7 +35,7 @@ struct Told {
     skews: u64,
 }
 
-/// Where programs run, and by which name Lull is called there.
+/// Where programs run, and the name of Lull there.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) file: PathBuf,
@@ -49,7 +49,7 @@ impl Program {
         command
     }
 
-    /// Runs it to its end; gives what it printed.
+    /// Runs it to its end; returns its output.
     pub(super) fn finish(&self, host: &Host, arguments: &[&str]) -> Result<String, TortureError> {
         let words = || format!("lull {}", arguments[..2.min(arguments.len())].join(" "));
         let output = self.on(host, arguments).output();
@@ -74,7 +74,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// One that does not run yet. `begun` is when the harness' clock began.
+    /// A daemon that does not run so far. `begun` is when the harness' clock began.
     pub(super) fn new(
         name: &'static str,
         host: &Host,
@@ -104,7 +104,7 @@ impl Daemon {
         }
     }
 
-    /// Takes what it tells; says when it answers.
+    /// Reads its events; the receiver reports when it answers.
     fn listen(&self, stderr: impl Read + Send + 'static) -> Receiver<()> {
         let (answers, answered) = channel();
         let (told, begun) = (Arc::clone(&self.told), self.begun);
@@ -146,7 +146,7 @@ impl Daemon {
         let _ = child.wait();
     }
 
-    /// Whether it has ended without being killed: then what it last told.
+    /// Whether it has ended without being killed: then its last message.
     pub(super) fn ended_by_itself(&mut self) -> Option<String> {
         let ended = self.child.as_mut()?.try_wait().ok()?.is_some();
         ended.then(|| self.ended())
@@ -158,12 +158,12 @@ impl Daemon {
         format!("has ended; it last told: {}", last.join(" "))
     }
 
-    /// Whether the origin does not talk to it.
+    /// Whether the origin rejects it.
     pub(super) fn is_refused(&self) -> bool {
         lock(&self.told).refused
     }
 
-    /// How often it told that the wall clocks are too far apart.
+    /// How often it reported that the wall clocks are too far apart.
     pub(super) fn skews(&self) -> u64 {
         lock(&self.told).skews
     }
@@ -188,7 +188,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Clocks that run fast by so much.
+    /// Clocks that run fast by this much.
     pub(super) fn new(path: &Path, parts_per_million: i64) -> Result<Self, TortureError> {
         let clock = Clock { path: path.to_owned(), parts_per_million };
         clock.set(0)?;
@@ -199,7 +199,7 @@ impl Clock {
         &self.path
     }
 
-    /// The wall clock is ahead by so many nanoseconds from now on.
+    /// The wall clock is ahead by this many nanoseconds from now on.
     pub(super) fn set(&self, ahead: i64) -> Result<(), TortureError> {
         use std::os::unix::fs::FileExt;
         let said = [ahead.to_le_bytes(), self.parts_per_million.to_le_bytes()].concat();

@@ -1,4 +1,4 @@
-//! Whether a run has shown anything: one in which nobody could read breaks no promise either.
+//! Whether a run has shown anything: a run in which no read was possible has no violations either.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use super::site::MOUNTS;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Of the reads, during faults.
 const LEAST_DURING_FAULTS: f64 = 0.2;
-/// A full run, and what it has at least.
+/// The length of a full run, for which the minima hold.
 const FULL: Duration = Duration::from_secs(1_800);
 const READS: usize = 1_000_000;
 const WRITES: usize = 10_000;
 const OF_EACH_FAULT: u64 = 100;
 
-/// What is read, and how.
+/// A kind of reads.
 type Kind = (&'static str, fn(&Read) -> bool);
 
 /// Each of these has to be answered by each replica.
@@ -44,7 +44,7 @@ struct Shown {
     skews: Skews,
 }
 
-/// What a run that has come to its end did not show, in words.
+/// The missing events of a finished run, in words.
 pub(super) fn lacking(length: Duration, history: &History) -> Vec<String> {
     let mut lacking = silent(history);
     let shown = Shown {
@@ -62,7 +62,7 @@ pub(super) fn lacking(length: Duration, history: &History) -> Vec<String> {
 /// Kinds of clients that were never answered while things broke.
 fn silent(history: &History) -> Vec<String> {
     let mut silent = Vec::new();
-    // What is looked at when all is mended again is the end, and not the run.
+    // Reads after the final repair belong to the end, and not to the run.
     let reads = history.reads.iter().take(history.last_reads);
     for replica in 0..history.bounds.len() {
         let of_it = reads.clone().filter(|read| usize::from(read.replica) == replica);
@@ -83,7 +83,7 @@ fn silent(history: &History) -> Vec<String> {
     silent
 }
 
-/// What a run of this length should have had more of.
+/// The events of which a run of this length had too few.
 fn too_little(length: Duration, shown: &Shown) -> Vec<String> {
     let Shown { reads, during_faults, writes, faults, in_calm, skews } = shown;
     let mut lacking = Vec::new();
@@ -156,7 +156,7 @@ mod tests {
         let whole = history();
         for missing in 0..whole.reads.len() {
             let mut history = whole.clone();
-            // What was read in the end does not make up for it.
+            // The reads at the end do not make up for it.
             let read = history.reads.remove(missing);
             history.last_reads -= 1;
             history.reads.push(read);

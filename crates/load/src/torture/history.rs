@@ -1,4 +1,4 @@
-//! What was written, what was read, and what was broken meanwhile, by the harness' clock.
+//! The writes, the reads and the faults of a run, by the harness' clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -63,30 +63,30 @@ pub struct Write {
     pub at: Duration,
 }
 
-/// What a read saw at once.
+/// The observations of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// One object: the number of its body, or that it is not there.
     One(u8, Option<u64>),
-    /// A listing of the objects that are written one by one: bit n says whether object n is there.
+    /// A listing of the objects that are written one by one: bit n says whether object n exists.
     Listing(u32),
     /// The objects that are published together, in the folder of the state of this number.
     Together(u64, [Option<u64>; TOGETHER as usize]),
 }
 
-/// What a read saw of an object.
+/// The observation of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// The body of this number.
     Body(u64),
-    /// That it is there.
+    /// It exists.
     Present,
-    /// That it is not.
+    /// It does not exist.
     Absent,
 }
 
 impl Seen {
-    /// What it says of which objects.
+    /// The observations by object.
     pub fn sights(&self) -> Vec<(u8, Sight)> {
         let sight = |body: Option<u64>| body.map_or(Sight::Absent, Sight::Body);
         match *self {
@@ -101,8 +101,8 @@ impl Seen {
         }
     }
 
-    /// The number of the state that was asked for, if one was: then it is a read by itself, which has to see
-    /// that one, and says nothing about what comes after it.
+    /// The number of the requested state, if there was one. Then it is a separate read, which has to see that
+    /// state, and does not constrain later ones.
     pub fn state(&self) -> Option<u64> {
         match *self {
             Seen::Together(state, _) => Some(state),
@@ -122,23 +122,23 @@ pub struct Read {
     pub began: Duration,
     /// When it ended.
     pub ended: Duration,
-    /// What it saw.
+    /// Its observations.
     pub seen: Seen,
 }
 
-/// What was done to a machine.
+/// A fault of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// Its link was cut.
     LinkCut,
-    /// Its daemon was killed with -9; the disk kept what it had.
+    /// Its daemon was killed with -9; the disk kept its contents.
     Kill,
-    /// It lost its power: the daemon was killed and the disk forgot what was not synced.
+    /// It lost its power: the daemon was killed and the disk forgot unsynced writes.
     PowerCut,
-    /// The same, and parts of what was not synced were there all the same.
+    /// The same, and parts of the unsynced writes survived.
     TornPowerCut,
-    /// Its wall clock was set wrong, and stays so: until the daemon is killed, which comes next, that goes on
-    /// by the time it had, and afterwards it has this one.
+    /// Its wall clock is wrong from now on. The daemon continues with its old time until it is killed, which
+    /// comes next, and has this one afterwards.
     ClockSkew,
 }
 
@@ -172,16 +172,16 @@ impl Fault {
 pub struct Happened {
     /// To which machine: 0 is the origin, the replica n is n + 1.
     pub machine: u8,
-    /// What.
+    /// The fault.
     pub fault: Fault,
     /// When it began.
     pub from: Duration,
-    /// When it was over: of a killed daemon, when it ran again. Of a clock, when something else could be
-    /// broken; it is not right by then.
+    /// Its end: for a killed daemon, when it ran again. For a clock, when another fault was possible; the
+    /// clock is not right by then.
     pub to: Duration,
 }
 
-/// What a replica promises about staleness.
+/// The staleness bounds of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Δ while it has a connection.
@@ -190,12 +190,12 @@ pub struct Bounds {
     pub disconnected: Duration,
 }
 
-/// What replicas knew of how far their wall clocks are from the origin's.
+/// The replicas' knowledge of the offset of their wall clocks from the origin's.
 ///
 /// By those that are close enough they count; else, and until they know, by echoes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Skews {
-    /// How often one told that they are too far.
+    /// How often a replica reported that they are too far apart.
     pub told: u64,
     /// How often one was asked, and was sure that they are.
     pub too_far: u64,
@@ -212,7 +212,7 @@ impl Skews {
     }
 }
 
-/// Since when a replica has had a connection, or none, as it told itself.
+/// Since when a replica has had a connection, or none, by its own reports.
 pub(super) type Connections = Vec<(Duration, bool)>;
 
 /// All of a run.
@@ -222,29 +222,28 @@ pub struct History {
     pub writes: Vec<Write>,
     /// Reads that were answered.
     pub reads: Vec<Read>,
-    /// What was broken.
+    /// The faults.
     pub faults: Vec<Happened>,
     /// Bodies were made of the numbers from 1 to this one.
     pub bodies: u64,
-    /// What the replicas promise, by replica.
+    /// The bounds, by replica.
     pub bounds: Vec<Bounds>,
     pub(super) connections: Vec<Connections>,
-    /// What they knew of their clocks.
+    /// Their knowledge of their clocks.
     pub skews: Skews,
     /// Reads from this one on began after all writes had been acknowledged and all was healed: they are
     /// to see the last state.
     pub last_reads: usize,
-    /// What should not have happened, beside broken promises: a daemon that ended by itself, a replica
-    /// that did not come to rest.
+    /// Failures beside violations: a daemon that ended by itself, a replica that did not come to rest.
     pub failures: Vec<String>,
 }
 
-/// A replica tells of a lost connection within this time of noticing it.
+/// A replica reports a lost connection within this time of noticing it.
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
-/// For so long after a fault a replica may rightly have no connection yet, and answer. Until its Δ is over it
-/// answers, 8 s at most; that is how long it has been away by then, and the pause before its next try is no
-/// longer, because pauses double. The rest is for the try itself.
+/// How long after a fault a replica may legitimately have no connection, and answer. It answers until its Δ
+/// is over, at most 8 s. The pause before its next attempt is no longer than its absence by then, because
+/// pauses double. The rest is for the attempt itself.
 pub(super) const RECONNECTING: Duration = Duration::from_secs(10);
 
 /// How stale the reads of a history may have been.
@@ -256,8 +255,8 @@ pub struct Allowed<'h> {
 }
 
 impl Allowed<'_> {
-    /// How stale a read may have been. Δ of a disconnected replica counts only if the replica told that it had
-    /// no connection, and something was done to its machine or to the origin's that takes connections.
+    /// The permitted staleness of a read. Δ of a disconnected replica counts only if the replica reported the
+    /// loss, and its machine or the origin's had a fault that ends connections.
     pub fn bound(&self, read: &Read) -> Duration {
         let replica = usize::from(read.replica);
         let Some(bounds) = self.history.bounds.get(replica) else { return Duration::MAX };
@@ -265,7 +264,7 @@ impl Allowed<'_> {
         if is_away() { bounds.disconnected } else { bounds.connected }
     }
 
-    /// Whether it may have had none, by what was done.
+    /// Whether a fault may have ended it.
     fn has_cause(&self, read: &Read) -> bool {
         self.causes[usize::from(read.replica)].last(read) == Some(true)
     }
@@ -277,7 +276,7 @@ impl History {
         Allowed { history: self, causes: self.by_replica(|replica| self.causes(replica).collect()) }
     }
 
-    /// Whether the replica told of no connection, at some time of the read.
+    /// Whether the replica reported no connection, at some time of the read.
     fn told_of_loss(&self, read: &Read) -> bool {
         let none = Connections::new();
         let told = self.connections.get(usize::from(read.replica)).unwrap_or(&none);
@@ -294,7 +293,7 @@ impl History {
             .map(|happened| (happened.from, happened.to + RECONNECTING))
     }
 
-    /// What was done to a replica's machine, or to the origin's.
+    /// The faults of a replica's machine, or of the origin's.
     fn faults_of(&self, replica: u8) -> impl Iterator<Item = &Happened> {
         self.faults.iter().filter(move |happened| [0, replica + 1].contains(&happened.machine))
     }
@@ -317,8 +316,8 @@ impl History {
         self.reads.iter().filter(is_broken).count()
     }
 
-    /// Reads of each replica, before the end, at times at which it must not take itself for away any more: the
-    /// small Δ counts whatever it tells.
+    /// Reads of each replica, before the end, at times at which it must not consider itself disconnected: the
+    /// small Δ counts despite any report.
     pub fn reads_in_calm(&self) -> Vec<usize> {
         let causes = self.allowed().causes;
         let mut reads = vec![0; self.bounds.len()];
@@ -348,7 +347,7 @@ impl Times {
         Times(times)
     }
 
-    /// Whether a read was under way at one of them, or after those that have been; none if none has been.
+    /// Whether a read overlapped one of them, or came after those so far; none if there was none.
     fn last(&self, read: &Read) -> Option<bool> {
         let next = self.0.partition_point(|(from, _)| *from <= read.ended);
         next.checked_sub(1).map(|last| self.0[last].1 >= read.began)
@@ -458,7 +457,7 @@ mod tests {
             (9, 11, disconnected),
             (10, 11, connected),
             (16, 17, connected),
-            // It may have lost its connection by then, and told of it later.
+            // It may have lost its connection by then, and reported it later.
             (17, 18, disconnected),
             (25, 26, disconnected),
             (31, 40, connected),
@@ -504,7 +503,7 @@ mod tests {
             reads: vec![
                 read(1, 2),
                 read(9, 11),
-                // By then it may rightly have no connection yet, after a fault and within a longer one.
+                // By then it may legitimately have no connection, after a fault and within a longer one.
                 read(22, 23),
                 read(40, 41),
                 read(61, 62),

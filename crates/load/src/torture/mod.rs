@@ -1,13 +1,12 @@
 //! The real origin and the real replicas while everything around them breaks.
 //!
-//! Each machine is a network namespace of an emulator, with a disk of its own that forgets what was not
-//! synced ([`LabDisk`]) and clocks of its own. Links are cut, daemons are killed with -9, machines lose
-//! their power, clocks are set wrong; a seed says when. Meanwhile clients write by HTTP and by
-//! `lull publish`, and read by HTTP and through mounts, and keep what they saw, by one clock. Bodies say
-//! by themselves which one they are.
+//! Each machine is a network namespace of an emulator, with its own disk that forgets unsynced writes
+//! ([`LabDisk`]) and its own clocks. Links are cut, daemons are killed with -9, machines lose their power,
+//! and clocks are set wrong, by a seed. Meanwhile clients write by HTTP and by `lull publish`, read by HTTP
+//! and through mounts, and record their observations, by one clock. Bodies identify themselves.
 //!
-//! This library knows nothing of replication: whoever calls it judges the history, by what the origin's
-//! disk has of the log in the end ([`Watch::judge`]).
+//! This library knows nothing of replication: its caller judges the history, by the log on the origin's disk
+//! at the end ([`Watch::judge`]).
 //!
 //! All of it is in namespaces of processes, mounts and networks, and its files are in memory: when the
 //! process ends, however it does, all of it is gone.
@@ -37,7 +36,7 @@ pub use history::{
     object_of, path_of,
 };
 
-/// Violations that are told in words.
+/// The number of violations that are described.
 const TOLD: usize = 20;
 
 /// Why a run did not come to its end.
@@ -65,7 +64,7 @@ pub enum TortureError {
     Refused {
         /// Which.
         what: String,
-        /// What it said.
+        /// Its output.
         why: String,
     },
     /// A daemon does not run.
@@ -73,44 +72,44 @@ pub enum TortureError {
     Daemon {
         /// Which machine.
         name: &'static str,
-        /// What became of it.
+        /// The result.
         why: String,
     },
     /// A system call failed that never should.
     #[error("{what} failed")]
     System {
-        /// What was being done.
+        /// The attempted operation.
         what: &'static str,
         /// Why.
         source: io::Error,
     },
 }
 
-/// What a run breaks on purpose, so that it has to find it.
+/// A deliberate fault, which a run has to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
-    /// The origin's disk confirms what it does not keep.
+    /// The origin's disk confirms writes that it does not keep.
     Disk,
     /// A replica's clocks run at half speed, which no promise covers.
     Clock,
 }
 
-/// A run that is to be made.
+/// A run to be made.
 #[derive(Clone, Debug)]
 pub struct Torture {
     /// For how long things break.
     pub length: Duration,
-    /// Says what breaks when, and what is written and read.
+    /// Determines the faults, the writes and the reads.
     pub seed: u64,
     /// The program `lull`.
     pub program: PathBuf,
-    /// What is broken on purpose.
+    /// The deliberate fault.
     pub sabotage: Option<Sabotage>,
-    /// Who asks for it, for the results.
+    /// The requested run, for the results.
     pub asked: Program,
 }
 
-/// How a run goes on.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// For how long things have been breaking.
@@ -123,7 +122,7 @@ pub struct Progress {
     pub faults: u64,
 }
 
-/// What the history shows.
+/// The conclusions from the history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
     /// States in the log that was recovered.
@@ -134,7 +133,7 @@ pub struct Judgement {
     pub lost_writes: u64,
 }
 
-/// What comes of a run.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
     #[serde(flatten)]
@@ -155,7 +154,7 @@ pub struct Results {
     pub states: u64,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// What replicas knew of wrong clocks.
+    /// The replicas' knowledge of wrong clocks.
     pub skews: Skews,
     /// Broken promises.
     pub violations: usize,
@@ -163,23 +162,23 @@ pub struct Results {
     pub lost_writes: u64,
     /// The first of them in words.
     pub first_violations: Vec<String>,
-    /// What else should not have happened, or should have.
+    /// Other failures, and missing events.
     pub failures: Vec<String>,
 }
 
 impl Results {
-    /// Whether nothing was broken that should not be, in a run that would have shown it.
+    /// Whether there was no violation or failure, in a run that would have shown one.
     pub fn is_clean(&self) -> bool {
         self.violations == 0 && self.failures.is_empty()
     }
 }
 
-/// Who watches a run and judges it.
+/// Observes a run and judges it.
 pub trait Watch {
-    /// It goes on.
+    /// The run has progressed.
     fn progress(&mut self, progress: Progress);
 
-    /// What the history shows, by the log in the store of the origin, which does not run any more.
+    /// The conclusions from the history, by the log in the store of the stopped origin.
     ///
     /// # Errors
     /// If there is no log to judge by.
@@ -197,12 +196,11 @@ pub trait Watch {
 }
 
 impl Torture {
-    /// Makes the run; gives the exit code: 0 if no promise was broken and enough was done to tell, else 1.
-    /// To be called before the first thread is started.
+    /// Makes the run; returns the exit code: 0 if there was no violation and enough was done to tell,
+    /// otherwise 1. To be called before the first thread is started.
     ///
     /// # Errors
-    /// If the machine does not allow it. What goes wrong later is told on standard error, with the exit
-    /// code 1.
+    /// If the machine does not allow it. Later failures are reported on standard error, with the exit code 1.
     pub fn run(&self, watch: &mut impl Watch) -> Result<u8, TortureError> {
         if !geteuid().is_root() {
             return Err(TortureError::Root);

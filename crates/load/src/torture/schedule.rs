@@ -1,4 +1,4 @@
-//! What is broken when, from a seed.
+//! The faults and their times, from a seed.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) struct Planned {
     pub(super) ahead: i64,
 }
 
-/// What becomes of one machine: every kind of fault once, in an order that is drawn, and again.
+/// The faults of one machine: every kind once, in a random order, and again.
 ///
 /// A daemon that runs does not follow a step of its clock. So what follows a skew is always a kill: the clock
 /// stays as it is, and the daemon starts with it.
@@ -40,8 +40,8 @@ pub(super) struct Rounds(Duration);
 /// A run is made of rounds that are no longer. If it is too short for one of the shortest, it has none.
 const LONGEST_ROUND: Duration = Duration::from_secs(120);
 const SHORTEST_ROUND: Duration = Duration::from_secs(60);
-/// The last part: longer than a replica may take to have its connection back, so that some of it is judged. What
-/// is read in it is not read during faults, so it is not much longer.
+/// The last part: longer than a replica may need to reconnect, so that some of it is judged. Its reads are
+/// not made during faults, so it is not much longer.
 const CALM: Duration = Duration::from_secs(17);
 
 impl Rounds {
@@ -51,7 +51,7 @@ impl Rounds {
         Rounds(length / u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// How long a fault is to be put off that would begin at this time of the run and last for so long.
+    /// How long to postpone a fault that would begin at this time of the run and last this long.
     pub(super) fn put_off(self, now: Duration, lasts: Duration) -> Duration {
         let Rounds(round) = self;
         if round < SHORTEST_ROUND {
@@ -67,7 +67,7 @@ impl Rounds {
 const MUCH_MS: (u64, u64) = (600, 3_000);
 /// The other times, at most: those of two machines are close enough.
 const LITTLE_MS: u64 = 250;
-/// One link in so many is cut until the other side takes it for dead.
+/// One link in this many is cut until the other side considers it dead.
 const LONG_CUTS: u64 = 5;
 
 impl Schedule {
@@ -76,7 +76,7 @@ impl Schedule {
         Schedule { random, next: Vec::new(), skewed: false, by_much: true }
     }
 
-    /// What a torn disk draws from.
+    /// The random generator for a torn disk.
     pub(super) fn random(&mut self) -> &mut Random {
         &mut self.random
     }

@@ -1,4 +1,4 @@
-//! The machines: an origin and replicas, their network, disks and clocks, and what is done to them.
+//! The machines: an origin and replicas, their network, disks and clocks, and their faults.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,18 +18,18 @@ use super::{Progress, Sabotage, Torture, TortureError};
 use crate::asking::{Client, block_on};
 use lull_emulator::{Emulator, Host, Link, LinkRate, Topology};
 
-/// Where replicas connect, where the origin takes writes, and where replicas answer.
+/// The ports for replicas, for writes to the origin, and for reads of replicas.
 const LISTEN: u16 = 7_070;
 const WRITES: u16 = 7_071;
 const READS: u16 = 7_080;
-/// Whoever knows it may write.
+/// A client that shows it may write.
 const TOKEN: &str = "a token that is no secret";
-/// Of the lying disk: what is confirmed and not kept.
+/// The share of the lying disk's confirmed writes that are not kept.
 const LIES_ONE_IN: u64 = 64;
 /// Clients of each kind: sessions that change replicas, and programs in each mount.
 const SESSIONS: u32 = 3;
 const LOOKERS: u64 = 1;
-/// Who writes objects one by one.
+/// The number of writers of single objects.
 const WRITERS: u64 = 2;
 /// Sessions of mounts have the numbers from here, one for each replica.
 pub(super) const MOUNTS: u32 = 100;
@@ -39,7 +39,7 @@ const REST: Duration = Duration::from_secs(90);
 /// How often is looked whether something has happened.
 const STEP: Duration = Duration::from_millis(20);
 
-/// A replica, and what is special about it.
+/// A replica, and its special settings.
 struct Kind {
     name: &'static str,
     bounds: Bounds,
@@ -163,7 +163,7 @@ fn run_for(shared: &Shared, from: Duration, length: Duration, mut tell: impl FnM
     }
 }
 
-/// What clients work with. The first host is the origin's.
+/// Shared by all clients. The first host is the origin's.
 #[derive(Clone, Copy)]
 struct Clients<'a> {
     shared: &'a Shared,
@@ -174,7 +174,7 @@ struct Clients<'a> {
     store: &'a Path,
 }
 
-/// What a thread of a client comes to.
+/// The outcome of a client's thread.
 type Work<'scope, T> = ScopedJoinHandle<'scope, std::io::Result<T>>;
 
 /// Clients that run.
@@ -285,7 +285,7 @@ impl Site {
             machines.push(Machine { number: at as u8 + 1, daemon, disk, clock });
         }
         for machine in &mut machines {
-            // Whoever sets a machine up does not cut its power meanwhile.
+            // The power is not cut while a machine is being set up.
             machine.disk.sync();
             if machine.number > 0 {
                 machine.daemon.start(&program)?;
@@ -299,8 +299,8 @@ impl Site {
         Ok(Site { machines, emulator, program, shared, mounts, publish, store })
     }
 
-    /// Breaks things for as long as it is to take, while clients write and read; then mends all, and
-    /// looks whether everything comes to rest.
+    /// Injects faults for the given time, while clients write and read; then repairs all, and checks whether
+    /// everything comes to rest.
     pub(super) fn torture(
         &mut self,
         torture: &Torture,
@@ -345,7 +345,7 @@ impl Site {
         Ok(history)
     }
 
-    /// Writes once more, waits until every replica shows that, and reads everything everywhere.
+    /// Writes once more, waits until every replica shows that write, and reads everything everywhere.
     async fn come_to_rest(&self, hosts: &[Host], history: &mut History) {
         let shared = &self.shared;
         let begun = Instant::now();
@@ -367,7 +367,7 @@ impl Site {
             let mut client = Client::new(&machine.daemon.host, READS);
             let name = machine.daemon.name;
             let shows = loop {
-                // Before what it shows: by a state of that number it may mean one that the origin has lost.
+                // Before its state is checked: with that number it may mean a state that the origin has lost.
                 if machine.daemon.is_refused() {
                     break false;
                 }
@@ -407,7 +407,7 @@ impl Site {
         }
     }
 
-    /// Reads an object, again and again until there is an answer, or somebody gives up.
+    /// Reads an object repeatedly until there is an answer, or a limit is reached.
     async fn read_last(
         &self,
         client: &mut Client,
@@ -434,7 +434,7 @@ impl Site {
         }
     }
 
-    /// Ends all daemons and cuts the origin's power once more; gives its store.
+    /// Ends all daemons, cuts the origin's power once more, and returns its store.
     pub(super) fn recovered_store(&mut self) -> Result<PathBuf, TortureError> {
         for machine in &mut self.machines {
             machine.daemon.kill();
@@ -444,7 +444,7 @@ impl Site {
     }
 }
 
-/// What a thread made, which does not panic.
+/// The result of a thread, which does not panic.
 fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
 }
@@ -482,8 +482,8 @@ fn arguments_of(kind: &Kind, store: &str, mount: &Path, clock: &Path) -> Vec<Str
     all.iter().chain(kind.more).map(|one| (*one).to_owned()).collect()
 }
 
-/// Breaks one machine after its schedule until the end, and leaves it whole. What kept it from that is
-/// the end of the run.
+/// Injects faults into one machine by its schedule until the end, and leaves it repaired. A failure of that
+/// ends the run.
 fn keep(
     machine: &mut Machine,
     mut schedule: Schedule,
@@ -514,7 +514,7 @@ fn keep(
     }
 }
 
-/// Breaks something, waits, and mends it.
+/// Injects a fault, waits, and repairs it.
 fn strike(
     machine: &mut Machine,
     planned: Planned,

@@ -1,4 +1,4 @@
-//! The lab's disk, mounted: programs see files, and a power cut takes what was not synced.
+//! The lab's disk, mounted: programs see files, and a power cut loses unsynced writes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ fn programs_use_the_disk_as_any_other() {
     let mut bytes = [0; 8];
     assert_eq!(file.read_at(&mut bytes, 99_998).unwrap(), 7);
     assert_eq!(&bytes[..7], b"\0\x0001234");
-    // What databases guard themselves with.
+    // The lock that databases use.
     file.try_lock().unwrap();
     let other = File::open(path("a/b/c")).unwrap();
     assert!(other.try_lock().is_err());

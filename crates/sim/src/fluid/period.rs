@@ -101,7 +101,7 @@ impl Segment {
     pub(super) fn duration(&self, parameters: &FluidParameters, s: f64) -> f64 {
         match self.interval {
             Interval::AdditiveIncrease => parameters.round_trip * s,
-            // With a queue the link serves μ packets a second, whosever they are.
+            // With a queue the link serves μ packets a second, of all flows.
             Interval::AdditiveDecrease | Interval::MultiplicativeDecrease => {
                 (self.reno_packets(parameters, s) + self.nice_packets(s)) / parameters.service_rate
             }

@@ -318,7 +318,7 @@ impl Link {
         if verdict != Verdict::Queued || !rare.effects.dropped.is_empty() {
             rare.take_effects(now.as_nanos());
         }
-        // Also where it was dropped: the discipline is told anew that nothing waits.
+        // Also where it was dropped: the discipline learns again that nothing waits.
         self.idle = false;
         self.backlogged = true;
         self.catch_up(rare, wire, now.as_nanos());
@@ -335,7 +335,7 @@ impl Link {
         self.move_on(rare, wire, now);
     }
 
-    /// The same for somebody who looks, without an effect beyond the link.
+    /// The same for an observer, without an effect beyond the link.
     fn look(&mut self, rare: &mut Rare, now: u64) {
         let mut seen = core::mem::take(&mut rare.seen);
         self.move_on(rare, &mut seen, now);

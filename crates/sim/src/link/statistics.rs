@@ -105,7 +105,7 @@ impl ClassDelays {
         self.classes.iter().find(|class| class.dscp == dscp)
     }
 
-    /// How often the queue overflowed, whosever packets it dropped: each drop is an overflow of its own
+    /// How often the queue overflowed, for packets of any flow: each drop is an overflow of its own
     /// unless it was said how long one lasts.
     pub fn overflows(&self) -> u64 {
         self.overflows.count

@@ -130,7 +130,7 @@ impl Timers {
 /// A place that connections use one after the other.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Which of them: packets of one before are told by it.
+    /// Which of them: it identifies packets of an earlier one.
     pub(super) generation: u8,
     pub(super) timers: Timers,
     pub(super) connection: Option<Connection>,

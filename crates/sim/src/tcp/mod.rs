@@ -2,7 +2,7 @@
 //!
 //! What is simplified, on purpose:
 //! - Segments are numbered, not bytes (ns-2 does the same): a message is cut into full segments
-//!   and a last one, and nothing is ever cut anew.
+//!   and a last one, and nothing is ever cut again.
 //! - Data flows in one direction. A connection is opened by its sender with a SYN that the
 //!   receiver answers; the request that asked for the data is not simulated.
 //! - The sender's half is closed by a FIN on its last segment. The receiver's half has nothing to
@@ -31,7 +31,7 @@ pub use receiver::Receiver;
 pub use rto::RetransmissionTimer;
 pub use sender::{Sender, Transmit};
 
-/// How losses are found and mended.
+/// How losses are detected and repaired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recovery {
@@ -119,7 +119,7 @@ pub struct Parameters {
     pub header_bytes: u16,
     /// The advertised window in segments.
     pub receive_window: u32,
-    /// How losses are found and mended.
+    /// How losses are detected and repaired.
     pub recovery: Recovery,
     /// Whether the first two duplicate acknowledgements may send new segments (RFC 3042).
     pub limited_transmit: bool,

@@ -110,7 +110,7 @@ impl Outbox {
             return;
         }
         if self.limit == u32::MAX {
-            // What was sent of it is a message that nobody waits for.
+            // What was sent of it is a message without a waiting receiver.
             self.messages.pop_back();
             self.sending = self.sending.min(self.messages.len());
             self.within_until = 0;

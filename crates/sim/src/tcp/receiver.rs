@@ -168,7 +168,7 @@ impl Receiver {
         sent: Timestamp,
         marked: bool,
     ) {
-        // RFC 3168 §6.1.3: the answer to the echo ends it, a mark begins it anew.
+        // RFC 3168 §6.1.3: the answer to the echo ends it, a mark begins it again.
         self.echo = (self.echo && !data.window_reduced) || marked;
         self.counters.marked += u64::from(marked);
         self.one_way_micros = u32::try_from((now - sent).as_nanos() / 1_000).unwrap_or(u32::MAX);

@@ -50,7 +50,7 @@ impl RetransmissionTimer {
     }
 
     /// The connection is open, and its SYN had timed out (§5.7): where timeouts begin below three
-    /// seconds, that was too early perhaps. Nothing was measured, because nobody knows which SYN was
+    /// seconds, that was too early perhaps. Nothing was measured, because it is unknown which SYN was
     /// answered.
     pub fn restart_after_lost_syn(&mut self) {
         if self.parameters.initial_nanos < AFTER_LOST_SYN {

@@ -412,7 +412,7 @@ impl Scoreboard {
         (!self.segments[self.index(number)].has(AGAIN)).then_some(number)
     }
 
-    /// Without selective acknowledgements: one more segment has arrived, nobody knows which. It is
+    /// Without selective acknowledgements: one more unknown segment has arrived. It is
     /// taken for the first after those that arrived already.
     pub(super) fn duplicate(&mut self, delivery: &mut Delivery) {
         // One of those outstanding is the hole; and what is lost has not arrived.
@@ -443,7 +443,7 @@ impl Scoreboard {
     }
 
     /// Whether the counts agree with the segments, sacked ones apart: without selective
-    /// acknowledgements nobody knows which they are.
+    /// acknowledgements it is unknown which they are.
     #[cfg(test)]
     fn is_consistent(&self) -> bool {
         let count = |test: &dyn Fn(&Segment) -> bool| {

@@ -343,7 +343,7 @@ impl Sender {
         match self.mending {
             Mending::Open => {
                 // RFC 5681 §3.2 step 2; RFC 6582 §3.2 step 2: not for duplicates that segments
-                // sent again have caused. Where nothing beyond has arrived, nobody can tell.
+                // sent again have caused. Where nothing beyond has arrived, it is unknown.
                 let is_loss = !has_advanced
                     && has_delivered
                     && self.board.sacked() as usize >= DUP_THRESH
@@ -362,7 +362,7 @@ impl Sender {
         }
     }
 
-    /// What the controller is told, and what the connection remembers of it.
+    /// What the controller receives, and what the connection remembers of it.
     fn sample(
         &mut self,
         now: Timestamp,

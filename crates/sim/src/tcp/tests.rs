@@ -12,7 +12,7 @@ use crate::packet::AckHeader;
 mod controllers;
 mod pacing;
 
-/// What a controller was told.
+/// What a controller received.
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
     Ack(Ack),
@@ -21,7 +21,7 @@ enum Told {
     Idle,
 }
 
-/// A controller that keeps its window, writes down what it is told, and may pace.
+/// A controller that keeps its window, records its input, and may pace.
 struct Fixed {
     packets: u32,
     pacing: Option<Pacing>,
@@ -163,12 +163,12 @@ impl Bench {
         self.told.lock().unwrap().clone()
     }
 
-    /// A sum over the acknowledgements that the controller was told of.
+    /// A sum over the acknowledgements that the controller received.
     fn sum(&self, of: impl Fn(&Ack) -> u32) -> u32 {
         self.told().iter().map(|told| if let Told::Ack(ack) = told { of(ack) } else { 0 }).sum()
     }
 
-    /// Losses that the controller was told of as news.
+    /// Losses that the controller received as new.
     fn losses(&self) -> u32 {
         self.sum(|ack| ack.lost)
     }
@@ -213,7 +213,7 @@ fn rfc_6675_4_three_sacked_segments_above_make_a_loss() {
     assert_eq!(bench.at(100).ack(0, &[(1, 2)]), [10]);
     assert_eq!(bench.ack(0, &[(1, 3)]), [11]);
     assert_eq!(bench.losses(), 0);
-    // The third shows the loss; it is mended at once, and its place in the window is free.
+    // The third shows the loss; it is repaired at once, and its place in the window is free.
     assert_eq!(bench.ack(0, &[(1, 4)]), [0, 12]);
     assert_eq!(bench.losses(), 1);
     assert_eq!(bench.sender.counters().recoveries, 1);

@@ -1,4 +1,4 @@
-//! Datagrams that nobody acknowledges and nobody holds back.
+//! Datagrams without acknowledgements and congestion control.
 
 use core::time::Duration;
 

@@ -78,7 +78,7 @@ fn a_small_window_of_nice_sends_pairs_that_far_apart() {
     assert!(checked > 30 && longest > Duration::from_secs(2), "{checked}, {longest:?}");
 }
 
-/// Segments that a backlogged flow sends in a minute beside datagrams that give way to nobody. Path and
+/// Segments that a backlogged flow sends in a minute beside datagrams without congestion control. Path and
 /// datagrams are drawn from the seed.
 fn sent_beside_datagrams(seed: u64, controller: ControllerFactory) -> u64 {
     let mut random = Random::new(seed);

@@ -1,4 +1,4 @@
-//! How many prefetches a second a server bears, and who gets them (SSR §5.2).
+//! How many prefetches per second a server can serve, and which clients get them (SSR §5.2).
 //!
 //! The server is a black box that is probed with requests for representative objects. Answers in
 //! time let the budget grow, late ones halve it. Clients ask for hints; as many get a list as the
@@ -19,8 +19,8 @@
 //!                         at 5: budget + 1, count from 0
 //! ```
 //!
-//! With thresholds that are given it starts in Counting and never pauses, as the paper's prototype. What
-//! is shipped does not check at a budget of 0: it stays in Counting, from 0.
+//! With given thresholds it starts in Counting and never pauses, as the paper's prototype. The default
+//! parameters do not check at a budget of 0: it stays in Counting, from 0.
 
 mod share;
 mod thresholds;
@@ -45,18 +45,18 @@ pub enum Growth {
     DoublingFirst,
 }
 
-/// Whether the budget grows while nobody uses it.
+/// Whether an unused budget grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unused {
     /// It does (SSR §5.2.2 asks for samples only).
     Grows,
-    /// Beyond two documents a second only where half of it was handed out since the last time: what nobody
-    /// has fetched says nothing of what the server bears, as with windows of TCP that are not filled (RFC
-    /// 7661). Ours: else a quiet site's budget is as large as may be when the crowd comes.
+    /// Beyond two documents a second, it grows only if half of it was given out since the last time: unused
+    /// capacity is no evidence about the server, as with unfilled windows of TCP (RFC 7661). An extension:
+    /// otherwise a quiet site's budget is at its maximum when a crowd comes.
     Stays,
 }
 
-/// When a late sample is looked at again at once.
+/// When a second sample follows a late one at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecondLook {
     /// Always: it may be an outlier (SSR §5.2.2).
@@ -75,19 +75,19 @@ pub struct Parameters {
     pub samples: u32,
     /// How it grows.
     pub growth: Growth,
-    /// Whether it grows while nobody uses it.
+    /// Whether it grows while it is unused.
     pub unused: Unused,
-    /// When a late sample is looked at again.
+    /// When a second sample follows a late one.
     pub second_look: SecondLook,
     /// Requests a second that the budget never exceeds.
     pub most: u32,
     /// D, the files of a document: the length of a full list.
     pub document: u32,
-    /// Who gets a list.
+    /// Which clients get a list.
     pub rationing: Rationing,
     /// Times from which on an answer is late.
     pub thresholds: Thresholds,
-    /// Without an answer for so long a probe has failed, where no threshold says so earlier.
+    /// Without an answer for this long a probe has failed, unless a threshold ends it earlier.
     pub patience: Duration,
 }
 
@@ -110,9 +110,9 @@ impl Parameters {
         }
     }
 
-    /// What Lull ships: the same, with thresholds that it finds by itself for `objects` objects, a
-    /// budget that doubles at first and grows as it is used, no second look without one, and lists as long
-    /// as there is budget for one.
+    /// Lull's default: the same, with thresholds learned for `objects` objects. The budget doubles at first
+    /// and grows when it is used. There is no repeated sample without a budget, and there are lists while
+    /// there is budget for one.
     pub fn shipped(objects: usize) -> Self {
         Parameters {
             growth: Growth::DoublingFirst,
@@ -125,44 +125,44 @@ impl Parameters {
     }
 }
 
-/// A probe that is to be sent: a request for a representative object, timed from its first byte out
-/// to the last byte in.
+/// A probe to be sent: a request for a representative object, timed from its first byte out to the last byte
+/// in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What to ask for.
+    /// The object to request.
     pub object: ObjectId,
     number: u64,
 }
 
-/// What a sample led to.
+/// The outcome of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// In time; counted.
     Below,
     /// In time, and the budget grew.
     Grown,
-    /// Late: the same is to be probed again, now.
+    /// Late: the same has to be probed again, now.
     Again(Probe),
-    /// Late again, or without a budget: that was halved, and the count begins anew.
+    /// Late again, or without a budget: that was halved, and the count restarts.
     Halved,
     /// Taken to learn from, or between learning and not.
     Learned,
-    /// Of a probe that was given up before.
+    /// Of a probe that was abandoned before.
     Stale,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody prefetches, so that what is learned is what the server is like without.
+    /// Nothing is prefetched, so that the times without prefetches are learned.
     Paused { since: Timestamp },
-    /// So many samples were below.
+    /// This many samples were below the threshold.
     Counting(u32),
-    /// The last sample was above; so many were below before.
+    /// The last sample was above; this many were below before.
     Checking(u32),
 }
 
-/// Time in which hints are wanted, as far as the calls show it: nobody polls while nobody asks. A pause is
-/// due after so much of it, or each first visitor of a quiet site would meet one.
+/// Time in which hints are wanted, as far as the calls show it: without requests there are no polls. A pause
+/// is due after a share of it. Otherwise each first visitor of a quiet site would meet one.
 #[derive(Clone, Copy, Debug)]
 struct Busy {
     time: Duration,
@@ -210,7 +210,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of 0 for a server of which nothing is known yet.
+    /// A budget of 0 for an unknown server.
     ///
     /// # Panics
     /// If there is no object to probe, or a parameter is 0 that must not be.
@@ -248,7 +248,7 @@ impl Budget {
         }
     }
 
-    /// The time from which on an answer for this object is late; none as long as it is not known.
+    /// The time from which on an answer for this object is late; none while it is unknown.
     pub fn threshold(&self, object: ObjectId) -> Option<Duration> {
         self.known.threshold(object)
     }
@@ -263,10 +263,9 @@ impl Budget {
         self.is_paused().then(|| self.known.progress())
     }
 
-    /// Learns anew, for these objects: of each, the threshold that is known of it, which goes on and only
-    /// falls, or none. For whoever knows that the server changed, that other objects stand for it, or what was
-    /// learned of them before; no sample ever does that. B is kept, as over any pause. False, and nothing
-    /// changes, where thresholds are given.
+    /// Learns again, for these objects: each has its known threshold, which continues and only falls, or
+    /// none. For a caller that knows that the server or its objects changed, or that has saved thresholds; no
+    /// sample ever does that. B is kept, as over any pause. False, without a change, with given thresholds.
     ///
     /// # Panics
     /// If there is no object to probe.
@@ -279,8 +278,8 @@ impl Budget {
         learns
     }
 
-    /// The server has refused what was fetched ahead, because it is too much: B is halved, and the
-    /// samples below begin anew. How often that is believed is for who calls.
+    /// The server has rejected a prefetch for lack of capacity: B is halved, and the count of samples below
+    /// restarts. The caller decides how often that is trusted.
     pub fn back_off(&mut self, now: Timestamp) {
         if let State::Counting(below) | State::Checking(below) = &mut self.state {
             *below = 0;
@@ -289,8 +288,8 @@ impl Budget {
         self.change(now, self.budget / 2);
     }
 
-    /// The server answers nothing at all: B is 0, and grows by one from there on. Ours: halving it would have some
-    /// fetched ahead still of a server that is down, or comes back under load.
+    /// The server answers nothing at all: B is 0, and grows by one from there. This differs from the paper:
+    /// after a halving, pages would still be fetched ahead from a server that is down, or returns under load.
     pub fn fall(&mut self, now: Timestamp) {
         self.back_off(now);
         self.change(now, 0);
@@ -305,8 +304,8 @@ impl Budget {
         }
     }
 
-    /// Time has come to `now`. Gives a probe that is to be sent now: the one of a new epoch, or the
-    /// second one for an answer that is overdue.
+    /// The time is `now`. Returns a probe to be sent now: the one of a new epoch, or the second one for an
+    /// answer that is overdue.
     ///
     /// One probe is under way at a time, so a server that answers none gets no more of them than
     /// its patience allows (SSR §5.2.1.1: probing adds load).
@@ -314,9 +313,8 @@ impl Budget {
         self.poll_for(now, ObjectId(self.next_object as u32))
     }
 
-    /// The same, with this object in a new epoch, whose ever turn it is: for whoever knows how long its answer
-    /// took, and may not ask for the other one yet. The turn passes on to the one behind it. Nothing, if there
-    /// is no such object.
+    /// The same, with this object in a new epoch, out of turn. For a caller that has a sample of it, and may
+    /// not request the object in turn. The following object is next. Nothing, if there is no such object.
     pub fn poll_for(&mut self, now: Timestamp, object: ObjectId) -> Option<Probe> {
         self.busy.poll(now);
         if let Some(sent) = self.sent {
@@ -355,8 +353,8 @@ impl Budget {
         }
     }
 
-    /// A client asks for hints, and pays for what it is given. `draw` is uniform in its 64 bits and
-    /// drawn for this call alone.
+    /// A client asks for hints, and pays for those that it gets. `draw` is uniform in its 64 bits and drawn
+    /// for this call alone.
     pub fn ask(&mut self, now: Timestamp, wanted: Wanted, draw: u64) -> Grant {
         self.share.ask(now, self.budget(), wanted, draw)
     }
@@ -422,7 +420,7 @@ impl Budget {
         self.change(now, self.budget.saturating_add(more).min(self.parameters.most));
     }
 
-    /// What was earned at the budget before is settled first.
+    /// The earnings at the previous budget are settled first.
     fn change(&mut self, now: Timestamp, budget: u32) {
         self.share.settle(now, self.budget());
         self.budget = budget;
@@ -437,7 +435,7 @@ impl Budget {
 
     /// When the answer to a probe is late.
     fn overdue(&self, sent: &Sent) -> Timestamp {
-        // While it learns, late answers are what it wants to know.
+        // While it learns, late answers are samples as well.
         let threshold = self.known.threshold(sent.probe.object).filter(|_| !self.is_paused());
         sent.at + threshold.unwrap_or(self.parameters.patience).min(self.parameters.patience)
     }

@@ -1,4 +1,4 @@
-//! Who gets a list of hints (SSR §5.2.1.2, §5.2.2).
+//! Decides which clients get a list of hints (SSR §5.2.1.2, §5.2.2).
 
 use core::time::Duration;
 
@@ -8,19 +8,18 @@ const SECOND: u64 = 1_000_000_000;
 
 /// How the budget is shared out among the clients that ask.
 ///
-/// In both ways lists are paid from what the budget has earned, so that no run of luck hands out
-/// more than it: in any time t at budget B at most B·t requests, and two documents and B·τ that may
-/// have been saved up. A document and one that is pointed at have room in that.
+/// In both ways lists are paid from the earnings of the budget, so that luck never gives out more. In any
+/// time t at budget B that is at most B·t requests, and saved earnings of two documents and B·τ. A document
+/// and a hover hint fit into that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rationing {
-    /// By chance: with N clients in the last epoch each one of this epoch gets a document with
-    /// p = min(1, B·τ / (N·D)), those beyond N get nothing, and all of those who get nothing come
-    /// again in the next epoch (SSR §5.2.2).
+    /// By chance. With N clients in the last epoch, each one of this epoch gets a document with p = min(1,
+    /// B·τ / (N·D)). Clients beyond N get nothing, and all clients without a list come again in the next
+    /// epoch (SSR §5.2.2).
     Paper,
-    /// Who comes while there is budget for a list gets one; the others come again within a range of
-    /// times, each at one of its own: within the time in which there will be budget for all of them,
-    /// as far as the range allows. Who had a list on the same page before leaves a document for
-    /// those who had none: what is likely next stands on first lists.
+    /// A client gets a list while there is budget for one. The others come again at different times within a
+    /// range: when there will be budget for all of them, as far as the range allows. A client with an earlier
+    /// list on the same page leaves a document for those without: the most probable URLs are on first lists.
     ///
     /// With epochs of 100 ms most sites have none or one client in each, for which the paper's N
     /// wastes most of the budget.
@@ -61,24 +60,24 @@ impl Rationing {
     }
 }
 
-/// What a client comes for.
+/// A client's request for hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// So many files may be hinted to it. A list never has more than a document's.
+    /// This many files may be hinted to it. A list never has more than a document has.
     pub files: u32,
-    /// Whether there is more, to be fetched where the visitor points at it: one, at most, before the visitor
-    /// goes. It is paid with the list, and no part of it.
+    /// Whether there are more URLs, for hover: at most one is fetched before the visitor goes. It is paid
+    /// with the list, and not part of it.
     pub pointed: bool,
-    /// Whether it had no list on its page yet.
+    /// Whether it had no list on its page so far.
     pub first: bool,
 }
 
-/// What a client gets.
+/// The result for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
     /// A list of hints.
     List {
-        /// Of so many files at most.
+        /// Of this many files at most.
         length: u32,
         /// When to begin: lists of an epoch are spread over it, so that the load is (SSR §5.2.1.2).
         after: Duration,
@@ -95,15 +94,15 @@ pub(super) struct Share {
     epoch: Duration,
     document: u32,
     rationing: Rationing,
-    /// When the epoch at hand began.
+    /// When the current epoch began.
     began: Timestamp,
     /// Clients that asked in it, and in the one before.
     asked: u64,
     asked_before: u64,
-    /// What was earned and not handed out, in billionths of a request; and when it was settled.
+    /// The unspent earnings, in billionths of a request; and when they were settled.
     earned: u64,
     settled: Timestamp,
-    /// What was earned since [`Share::is_used`] was asked, kept or not, and what was handed out, in the same.
+    /// The earnings since [`Share::is_used`] was asked, kept or not, and the expenses, in the same unit.
     due: u64,
     handed_out: u64,
     /// Clients that went away without a list, less those that got one since: about as many are to come
@@ -135,7 +134,7 @@ impl Share {
         }
     }
 
-    /// Settles what was earned since the last time at this budget.
+    /// Settles the earnings since the last time at this budget.
     pub(super) fn settle(&mut self, now: Timestamp, budget: u32) {
         let nanos = nanos(now.saturating_since(self.settled));
         self.settled = self.settled.max(now);
@@ -143,13 +142,13 @@ impl Share {
         let due = u64::from(budget).saturating_mul(nanos);
         self.due = self.due.saturating_add(due);
         let earned = self.earned.saturating_add(due);
-        // What clients did not come for is not saved for later (SSR §5.2.2), but for as much as it
-        // takes to hand out whole documents at a budget below one in each epoch.
+        // Unused earnings are not saved for later (SSR §5.2.2), except for as much as whole documents need at
+        // a budget below one in each epoch.
         let most = 2 * self.price() + u64::from(budget).saturating_mul(self.epoch_nanos());
         self.earned = earned.min(most);
     }
 
-    /// Whether half of what there was, as far as it is settled, was handed out since this was asked before.
+    /// Whether half of the settled earnings were given out since this was asked before.
     pub(super) fn is_used(&mut self) -> bool {
         let is_used = self.handed_out >= self.due / 2;
         (self.due, self.handed_out) = (0, 0);
@@ -180,7 +179,7 @@ impl Share {
             Rationing::FirstCome { .. } if wanted.first => 0,
             Rationing::FirstCome { .. } => self.price(),
         };
-        // What is pointed at comes out of what is left: more than two documents is never saved up for sure.
+        // Hover hints are paid from the rest: more than two documents are never certain to be saved.
         let needed = (price + to_be_left).min(2 * self.price());
         let missing = needed.saturating_sub(self.earned);
         if missing > 0 || budget == 0 {
@@ -218,14 +217,14 @@ impl Share {
         }
     }
 
-    /// How long it takes until so many billionths of a request are earned, and a document for each
-    /// client that was put off before.
+    /// Time until this many billionths of a request are earned, and a document for each client that was put
+    /// off before.
     fn all_served_in(&self, missing: u64, budget: u32) -> Duration {
         let waiting = self.put_off.saturating_mul(self.price()).saturating_add(missing);
         waiting.checked_div(u64::from(budget)).map_or(Duration::MAX, Duration::from_nanos)
     }
 
-    /// What a document costs, in billionths of a request.
+    /// The price of a document, in billionths of a request.
     fn price(&self) -> u64 {
         u64::from(self.document) * SECOND
     }

@@ -1,14 +1,13 @@
 //! From which time on an answer says that the server is loaded.
 //!
-//! SSR §5.2.2 has thresholds given by hand and names it future work to find them: response times are
-//! nearly constant at low load and rise sharply beyond a knee. So a threshold is to stand a little
-//! above what is usual at low load, and what is usual has to be learned without taking a load for
-//! usual.
+//! SSR §5.2.2 uses thresholds given by hand, and names learning them as future work: response times are
+//! nearly constant at low load and rise sharply beyond a knee. So a threshold must be a little above the
+//! usual time at low load, and that must be learned without mistaking a load for usual.
 //!
-//! - It is learned only while prefetching is paused, and after what was under way is done.
+//! - It is learned only while prefetching is paused, and after the prefetches in flight have ended.
 //! - A window of samples counts by its median, which a few late ones don't move.
-//! - Of all windows the least counts. A threshold only ever falls, so that no overload, however
-//!   long, can raise one; a start under load is mended by the first pause at low load.
+//! - The lowest window counts. A threshold only ever falls, so that no overload, however long, can raise one;
+//!   a start under load is corrected by the first pause at low load.
 
 use core::time::Duration;
 
@@ -16,12 +15,12 @@ use core::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectId(pub u32);
 
-/// Where thresholds come from.
+/// The source of thresholds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Thresholds {
     /// By hand, one for each object (SSR §5.2.2).
     Given(Vec<Duration>),
-    /// Found by itself.
+    /// Learned from samples.
     Learned {
         /// How many objects there are.
         objects: usize,
@@ -35,17 +34,16 @@ pub enum Thresholds {
 pub struct Learning {
     /// Samples of an object in a window.
     pub window: usize,
-    /// What prefetches that were under way when the pause began have to end in.
+    /// The time for prefetches in flight to end when a pause begins.
     pub drain: Duration,
     /// From the end of a pause to the next one at least, of the time in which hints are wanted.
     pub every: Duration,
     /// The same in lengths of that pause, so that pauses take no more than a share of the time however slow
     /// the objects are.
     pub rest: u32,
-    /// How many times what is usual is late.
+    /// The multiple of the usual time that is late.
     pub factor: u32,
-    /// What is added to that, for objects that come so fast that the jitter of machines is most of
-    /// their time.
+    /// Added to that, for fast objects, whose time is mostly jitter.
     pub slack: Duration,
 }
 
@@ -66,11 +64,11 @@ impl Default for Learning {
 #[derive(Clone, Debug, Default)]
 struct Object {
     threshold: Option<Duration>,
-    /// Samples of the pause at hand, up to a window.
+    /// Samples of the current pause, up to a window.
     samples: Vec<Duration>,
 }
 
-/// What is known of the objects.
+/// The knowledge about the objects.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     objects: Vec<Object>,
@@ -107,7 +105,7 @@ impl Known {
         self.learning.is_some()
     }
 
-    /// From the end of a pause that took so long to the next one.
+    /// Time from the end of a pause of this length to the next one.
     pub(super) fn rest_after(&self, pause: Duration) -> Duration {
         let of = |learning: Learning| learning.every.max(pause.saturating_mul(learning.rest));
         self.learning.map_or(Duration::MAX, of)
@@ -118,7 +116,7 @@ impl Known {
         self.objects.iter_mut().for_each(|object| object.samples.clear());
     }
 
-    /// A sample, so long after the pause began.
+    /// A sample, taken this long after the pause began.
     pub(super) fn learn(&mut self, paused_for: Duration, object: ObjectId, time: Duration) {
         let Some(learning) = self.learning else { return };
         let Some(object) = self.objects.get_mut(object.0 as usize) else { return };
@@ -133,7 +131,7 @@ impl Known {
         sorted.sort_unstable();
         let median = sorted[sorted.len() / 2];
         let threshold = median.saturating_mul(learning.factor).saturating_add(learning.slack);
-        // Never up: what is slow today may be an overload that lasts.
+        // Never up: a slow answer today may be a lasting overload.
         object.threshold = Some(object.threshold.map_or(threshold, |known| known.min(threshold)));
     }
 
@@ -150,8 +148,7 @@ impl Known {
         self.objects.iter().all(|object| object.samples.len() >= window)
     }
 
-    /// Goes on with these objects, of some of which the threshold is known; false if there is nothing to
-    /// learn.
+    /// Continues with these objects, some of them with a known threshold; false if there is nothing to learn.
     pub(super) fn replace(&mut self, known: &[Option<Duration>]) -> bool {
         if self.learning.is_none() {
             return false;

@@ -1,8 +1,8 @@
 //! How far rates may differ by chance: intervals by drawing clients again (Efron, 1979).
 //!
-//! What a client does next depends on what it did before, so requests are not drawn but clients, and these in
-//! groups that they were put into at random. All predictors are measured on the same draws. So the difference of
-//! two has an interval of its own, which is narrower than those of the two.
+//! A client's next request depends on its earlier ones, so not requests are drawn but clients, in random
+//! groups. All predictors are measured on the same draws. So the difference of two has its own interval,
+//! which is narrower than those of the two.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ const DRAWS: usize = 500;
 /// The part of the draws beyond each end of an interval.
 const BEYOND: f64 = 0.025;
 
-/// Where a rate lies with a probability of 95 %.
+/// The 95 % confidence interval of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// The lower end.
@@ -71,7 +71,7 @@ impl Bootstrap {
         bootstrap
     }
 
-    /// Where the page hit rate of a predictor lies with lists of this length; none if none were so long.
+    /// The interval of a predictor's page hit rate with lists of this length; none if there were none.
     pub fn with_lists_of(&self, contestant: usize, length: usize) -> Option<Interval> {
         let way = self.lengths.iter().position(|one| *one == length)?;
         Some(self.interval(|draw| self.rate(draw, contestant, way)))
@@ -87,7 +87,7 @@ impl Bootstrap {
         Some(self.interval(|draw| self.rate(draw, one, way) - self.rate(draw, other, way)))
     }
 
-    /// Where the page hit rate of a predictor lies at so many bytes for each page.
+    /// The interval of a predictor's page hit rate at this many bytes for each page.
     pub fn at(&self, contestant: usize, bytes_per_page: f64) -> Interval {
         self.interval(|draw| self.rate_at(draw, contestant, bytes_per_page))
     }
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::evaluate::cache::Ways;
 
-    /// Groups with ten pages each, of which a predictor has so many hits with its only list.
+    /// Groups with ten pages each, in which a predictor has this many hits with its only list.
     fn bootstrap(hits: impl Fn(usize, usize) -> u64) -> Bootstrap {
         let plan =
             Plan { slices: vec![lull_cc::Timestamp::ZERO], lengths: vec![10], priorities: vec![] };

@@ -1,8 +1,8 @@
-//! What a client of an evaluation has: what it asked for, and what was fetched ahead for it.
+//! The cache of a client in an evaluation: its requests, and its prefetches.
 //!
 //! Each predictor is used in many ways: by lists of several lengths, and down to several priorities. Of two
-//! ways of one kind the more generous one has fetched all that the other one has. So a URL needs no cache for
-//! each way, but the strictest way that has fetched it.
+//! ways of one kind the more generous one has fetched all that the other one has. So a URL needs no cache per
+//! way; it is enough to store the strictest way that has fetched it.
 
 use crate::observe::UrlId;
 use crate::table::mix;
@@ -21,7 +21,7 @@ pub(super) struct Ways {
     pub(super) end: u8,
 }
 
-/// What some ways fetched at a time.
+/// The fetch of one URL by some policies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
     pub(super) ways: Ways,
@@ -33,10 +33,10 @@ pub(super) struct Fetched {
 /// A URL of a predictor's, or one that the client asked for.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// 0 where there is none.
+    /// 0 for an empty slot.
     key: u64,
-    /// The strictest way of each kind that has it; of what the client asked for, whether in a way that leaves it
-    /// in a cache, and whether in another one.
+    /// The strictest policy of each kind that has it; for a client's own request, whether in a cacheable
+    /// form, and whether in another one.
     marks: [u8; 2],
     /// The latest of its [`Fetched`].
     first: u32,
@@ -69,7 +69,7 @@ impl Cache {
         core::mem::replace(mark, 1) == 0
     }
 
-    /// Whether the client has a URL because it asked for it.
+    /// Whether the client has a URL because it requested it.
     pub(super) fn is_demanded(&self, url: UrlId) -> bool {
         self.find(u64::from(url.raw())).is_some_and(|slot| slot.marks[0] == 1)
     }
@@ -96,7 +96,7 @@ impl Cache {
         Some(ways)
     }
 
-    /// Takes a URL out that was fetched ahead: by which ways, and when. Nothing if it was not.
+    /// Takes out a URL that was fetched ahead: by which ways, and when. Returns nothing if it was not.
     pub(super) fn take(&mut self, predictor: usize, url: UrlId) -> Taken<'_> {
         let first = match self.place(key(predictor, url)) {
             Some(at) => {
@@ -164,7 +164,7 @@ impl Cache {
     }
 }
 
-/// What was taken out of a cache, the latest first.
+/// The fetches taken out of a cache, the latest first.
 pub(super) struct Taken<'c> {
     fetched: &'c [Fetched],
     next: u32,

@@ -5,8 +5,8 @@ use super::Measured;
 /// How a candidate stands beside baselines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Standing {
-    /// What it falls short of the best baseline: at each place as a part of that one's page hit rate,
-    /// summed up over all places. Where it is ahead counts nothing.
+    /// Its distance below the best baseline: at each place as a share of that one's page hit rate, summed up
+    /// over all places. Being ahead counts nothing.
     pub shortfall: f64,
     /// Its page hit rate over that of the best baseline, on average over all places.
     pub ratio: f64,
@@ -15,13 +15,12 @@ pub struct Standing {
 /// The candidates by rank, the one to ship first. `slices` have the same candidates in the same order,
 /// baselines among them.
 ///
-/// A place is a slice and a number of bytes that are fetched ahead for each page. The rule says what is
-/// demanded of a default, to be no worse than any baseline at any place; it was committed before it chose
-/// the one that is shipped:
+/// A place is a slice and a number of prefetched bytes for each page. The rule requires a default that is no
+/// worse than any baseline at any place; it was committed before it chose the present default:
 ///
-/// 1. who falls short of the best baselines the least comes first;
-/// 2. of those that fall short by the same, who is ahead of them by the most on average;
-/// 3. of those, who stands first.
+/// 1. the smallest distance below the best baselines comes first;
+/// 2. at equal distance, the largest average lead comes first;
+/// 3. otherwise, the earlier one in the list.
 ///
 /// Places where no baseline has a hit say nothing, and are left out.
 pub fn ranking<'a>(

@@ -23,7 +23,7 @@ struct Client {
     pages: u64,
     /// The group that it is counted in.
     group: usize,
-    /// The slice of its latest lists, until they are fetched; none if there are none.
+    /// The slice of its latest lists, until they are fetched; none if there are no lists.
     slice: Option<u16>,
     /// A list for each predictor.
     advice: Vec<Vec<Advised>>,
@@ -42,13 +42,13 @@ pub(super) struct Clients<'p> {
     plan: &'p Plan,
     contestants: usize,
     clients: BTreeMap<ClientId, Client>,
-    /// Clients that left, whose memory is used again.
+    /// Clients that left, whose memory is reused.
     left: Vec<Client>,
     /// The same by when they asked for something last.
     by_time: BTreeSet<(Timestamp, ClientId)>,
     /// After this time a session has ended.
     window: Duration,
-    /// So many clients are remembered.
+    /// Number of clients that are remembered, at most.
     most: usize,
     tallies: Tallies,
 }
@@ -67,9 +67,9 @@ impl<'p> Clients<'p> {
         }
     }
 
-    /// Lets those go whose session has ended, once they fetched what they were advised: who gives a
-    /// list does not know that the client leaves. `lasts` says of whom nothing was learned for long
-    /// whether the session lasts all the same, by requests that nothing is learned from.
+    /// Removes clients whose session has ended, after fetching their suggestions: the server that gives a
+    /// list does not know that the client leaves. `lasts` says, for clients without learned requests for
+    /// long, whether other requests keep the session alive.
     pub(super) fn leave(&mut self, now: Timestamp, urls: &Urls, lasts: impl Fn(ClientId) -> bool) {
         while let Some((seen, id)) = self.by_time.first().copied()
             && now.saturating_since(seen) > self.window
@@ -87,8 +87,8 @@ impl<'p> Clients<'p> {
         }
     }
 
-    /// A client asks for something: first what it was advised is fetched, if this is a page; then
-    /// it is seen which caches have it.
+    /// A request of a client: if it is a page, the suggestions are fetched first; then the caches that have
+    /// it are found.
     pub(super) fn demand(
         &mut self,
         visit: &Visit,
@@ -117,7 +117,7 @@ impl<'p> Clients<'p> {
             client.pages += 1;
         }
         let is_new = client.cache.demand(visit.url, visit.cacheable);
-        // What the client asked for before is in its cache, prefetched or not.
+        // Earlier requests of the client are in its cache, prefetched or not.
         let counted = slice.filter(|_| is_new);
         if let Some(slice) = counted {
             self.tallies.count(slice, client.group, visit.kind == Kind::Page, client.pages > 1);
@@ -135,7 +135,7 @@ impl<'p> Clients<'p> {
                 }
             }
         }
-        // No more than have sessions: who asked for nothing for the longest is taken to have left.
+        // At most as many as there are sessions: the client with the oldest request counts as gone.
         while self.clients.len() > self.most
             && let Some((_, id)) = self.by_time.pop_first()
         {
@@ -190,7 +190,7 @@ impl<'p> Clients<'p> {
 }
 
 impl Tallies {
-    /// Fetches what a client was advised, as far as it has it not.
+    /// Fetches the suggestions for a client that are not in its cache.
     fn fetch(&mut self, client: &mut Client, urls: &Urls) {
         let Some(slice) = client.slice.take() else { return };
         let kinds: [Ways; 2] = self.kinds();

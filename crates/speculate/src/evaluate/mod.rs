@@ -1,9 +1,9 @@
 //! How good predictors are on a log: trained as it goes, measured on its later part.
 //!
-//! Each client has a cache that keeps what it got for as long as its session lasts (SSR §5.3.1 has
-//! one that never evicts). When it has asked for a page, each predictor gives a list; what is on
-//! the list and not in the cache is fetched before the client's next page, after what the page
-//! itself has in it (SSR §5.1). So an object of the page at hand is never a hit, and costs nothing.
+//! Each client has a cache that keeps its responses for as long as its session lasts (SSR §5.3.1 has one that
+//! never evicts). After a page request, each predictor gives a list. URLs on the list that are not in the
+//! cache are fetched before the client's next page, after the page's own subresources (SSR §5.1). So a
+//! subresource of the present page is never a hit, and costs nothing.
 //!
 //! Each predictor is measured with lists of several lengths, the most probable first, and with
 //! several thresholds of priority. The thresholds give a curve of hit rate over bytes, on which
@@ -28,7 +28,7 @@ use clients::Clients;
 pub use plan::Plan;
 pub use tally::{Measured, Point};
 
-/// What came out of an evaluation.
+/// The result of an evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
     /// For each slice and each predictor, in their order.
@@ -43,9 +43,9 @@ pub struct Evaluation {
 
 /// A predictor with its name.
 pub struct Contestant<'a> {
-    /// What it is called in the result.
+    /// Its name in the result.
     pub name: String,
-    /// The predictor, which goes on learning.
+    /// The predictor, which continues to learn.
     pub predictor: &'a mut dyn Predictor,
 }
 
@@ -63,9 +63,9 @@ pub fn evaluate<'e>(
     evaluator.finish()
 }
 
-/// The same for whoever has one entry at a time.
+/// The same for a caller that has one entry at a time.
 ///
-/// It remembers clients for as long as their sessions last, and no more than [`Limits::sessions`].
+/// It remembers clients for as long as their sessions last, and at most [`Limits::sessions`].
 ///
 /// [`Limits::sessions`]: crate::observe::Limits::sessions
 pub struct Evaluator<'a, 'c> {
@@ -127,7 +127,7 @@ impl<'a, 'c> Evaluator<'a, 'c> {
         }
     }
 
-    /// What came out of it.
+    /// The result.
     pub fn finish(self) -> Evaluation {
         let (plan, contestants) = (self.plan, self.contestants);
         let tallies = self.clients.finish(self.observer.urls());

@@ -2,11 +2,11 @@
 
 use lull_cc::Timestamp;
 
-/// What is measured, and when.
+/// The measurements, and their times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// When each slice of the log begins, in ascending order. What comes before the first only
-    /// trains; a slice ends where the next one begins.
+    /// The beginnings of the log's slices, in ascending order. The time before the first only trains; a slice
+    /// ends where the next one begins.
     pub slices: Vec<Timestamp>,
     /// Lengths of lists, from short to long.
     pub lengths: Vec<usize>,
@@ -15,10 +15,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan for a log from `first` to `last`: it trains on the share `train` of the time, takes
-    /// the share `validate` behind it to choose by, and the rest to judge by. Lists up to 50, and
-    /// priorities from what a small page is worth that comes for sure down to a large object that
-    /// hardly ever does.
+    /// The plan for a log from `first` to `last`: it trains on the share `train` of the time, uses the
+    /// following share `validate` for the choice, and the rest for the judgement. Lists up to 50, and
+    /// priorities from a small certain page down to a large improbable object.
     pub fn split(first: Timestamp, last: Timestamp, train: f64, validate: f64) -> Self {
         let length = last.saturating_since(first);
         let at = |share: f64| first + length.mul_f64(share.clamp(0.0, 1.0));

@@ -1,11 +1,11 @@
-//! Counts, and what is made of them.
+//! Counts, and the statistics of them.
 
 use serde::Serialize;
 
 use super::cache::Ways;
 use super::plan::Plan;
 
-/// What one way to use one predictor came to in one slice.
+/// The result of one policy with one predictor in one slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) page_hits: u64,
@@ -16,7 +16,7 @@ pub(super) struct Tally {
     pub(super) used_bytes: u64,
 }
 
-/// What clients asked for, whatever a predictor did.
+/// The requests of clients, for any predictor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Demand {
     pub(super) pages: u64,
@@ -35,7 +35,7 @@ impl Tally {
         self.used_bytes = self.used_bytes.wrapping_add(other.used_bytes);
     }
 
-    /// What takes the same away again.
+    /// The inverse, which removes the same again.
     fn negated(self) -> Tally {
         Tally {
             page_hits: self.page_hits.wrapping_neg(),
@@ -51,7 +51,7 @@ impl Tally {
 /// The ways of one predictor for one group of clients in one slice: lists by length, then by priority, each kind
 /// from the strictest way on with a place behind the last one.
 ///
-/// What is counted is counted for many ways at once. So a place holds by how much it differs from the one before.
+/// Requests are counted for many policies at once. So a place holds the difference from the one before.
 pub(super) struct Row<'t> {
     places: &'t mut [Tally],
 }
@@ -96,7 +96,7 @@ pub(super) struct Tallies {
 impl Tallies {
     /// Groups of clients.
     pub(super) const GROUPS: usize = 64;
-    /// Slices that are told apart.
+    /// The maximum number of slices.
     const MOST_SLICES: usize = 1 << 16;
 
     /// # Panics
@@ -120,7 +120,7 @@ impl Tallies {
         self.kinds
     }
 
-    /// Counts what a client asked for and did not have.
+    /// Counts a request of a client that was not in its cache.
     pub(super) fn count(&mut self, slice: usize, group: usize, is_page: bool, is_behind: bool) {
         let demand = &mut self.demand[slice * Tallies::GROUPS + group];
         demand.requests += 1;
@@ -134,7 +134,7 @@ impl Tallies {
         Row { places: &mut self.places[row * length..][..length] }
     }
 
-    /// What clients of a group asked for in a slice.
+    /// The requests of a group's clients in a slice.
     pub(super) fn demand(&self, slice: usize, group: usize) -> Demand {
         self.demand[slice * Tallies::GROUPS + group]
     }
@@ -155,7 +155,7 @@ impl Tallies {
         ways
     }
 
-    /// What a predictor came to in a slice.
+    /// The result of a predictor in a slice.
     pub(super) fn measured(
         &self,
         plan: &Plan,
@@ -182,7 +182,7 @@ fn places(kinds: [Ways; 2]) -> usize {
     usize::from(kinds[1].end) + 1
 }
 
-/// What one way to use a predictor came to.
+/// The result of one policy with a predictor.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// The length of the lists; none where a priority decided.
@@ -200,13 +200,13 @@ pub struct Point {
     /// Hits among the requests behind the first page of each session, which is the part that can be
     /// foreseen.
     pub recall: f64,
-    /// Bytes that were fetched ahead for each page that a client asked for and did not have.
+    /// Bytes fetched ahead per page that a client asked for and did not have.
     pub bytes_per_page: f64,
-    /// Bytes that were fetched ahead and never asked for.
+    /// Bytes fetched ahead and never requested.
     pub wasted_bytes: u64,
 }
 
-/// What a predictor came to in a slice.
+/// The result of a predictor in a slice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
     /// The predictor.
@@ -237,15 +237,15 @@ impl Measured {
         }
     }
 
-    /// The page hit rate at so many prefetched bytes a page, between the points of the curve over
-    /// priorities; from there on it stays as at its end, where the predictor has no more to say.
+    /// The page hit rate at this many prefetched bytes per page, interpolated on the curve over priorities.
+    /// Beyond the curve it stays as at its end, where the predictor has no further candidates.
     pub fn page_hit_rate_at(&self, bytes_per_page: f64) -> f64 {
         let points = self.by_priority.iter();
         rate_at(points.map(|point| (point.bytes_per_page, point.page_hit_rate)), bytes_per_page)
     }
 }
 
-/// The rate at so many bytes, between the points of a curve.
+/// The rate at this many bytes, interpolated on a curve.
 pub(super) fn rate_at(curve: impl Iterator<Item = (f64, f64)>, bytes_per_page: f64) -> f64 {
     let mut before = (0.0, 0.0);
     for (bytes, rate) in curve {

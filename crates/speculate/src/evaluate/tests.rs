@@ -125,7 +125,7 @@ fn no_more_clients_are_remembered_than_have_sessions() {
         evaluator.take(&entry);
         assert!(evaluator.clients.present() <= 50, "{}", evaluator.clients.present());
     }
-    // Who had to go has fetched what it was advised.
+    // Evicted clients have fetched their suggestions.
     let point = evaluator.finish().slices[0][0].by_length[0];
     assert!(point.wasted_bytes >= 250 * 1_000, "{point:?}");
 }
@@ -164,7 +164,7 @@ fn what_a_cache_cannot_serve_uses_up_nothing() {
     let result = measure(entries, &mut Ppm::new(PpmParameters::markov()), &plan(&[1]));
     let measured = &result.slices[0][0];
     let point = measured.by_length[0];
-    // What is fetched behind /a is what is asked for last, by every client; it is not there before.
+    // The prefetch after /a is the last request of every client; it is not there before.
     assert_eq!((measured.pages, point.precision, point.wasted_bytes), (80, 1.0, 0));
     assert!(point.page_hit_rate >= 0.25, "{point:?}");
 }

@@ -1,9 +1,9 @@
 //! Decides which client sent a request, or that the line does not say so.
 //!
-//! A URL becomes public when several distinct clients got it. If something else than the client is counted, such
-//! as a time stamp, one visitor counts as many and a private link becomes public. So this is the only way by
-//! which the client of an [`Entry`](super::Entry) comes out of a log, whatever its format: a word is an address
-//! or a host name, or the line is not learned from.
+//! A URL becomes public when several distinct clients got it. If another column than the client is counted,
+//! such as a time stamp, one visitor counts as many and a private link becomes public. So this module alone
+//! determines the client of an [`Entry`](super::Entry), for any format: a word is an address or a host name,
+//! or the line is not learned.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,14 +13,14 @@ use core::net::{IpAddr, Ipv4Addr};
 use super::{LineError, Part, forwarded};
 use crate::address;
 
-/// What a line says about its client.
+/// The client information of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stated<'a> {
-    /// What stands in the client's place. It may be a list of addresses, the nearest one last.
+    /// The column of the client. It may be a list of addresses, the nearest one last.
     pub(super) column: Cow<'a, str>,
     /// `X-Forwarded-For` or another header that only proxies add. Clients can forge it.
     pub(super) forwarded: Option<Cow<'a, str>>,
-    /// What the field has that the user named.
+    /// The value of the field that the user named.
     pub(super) named: Option<Cow<'a, str>>,
 }
 
@@ -65,10 +65,10 @@ impl Network {
 /// Which field of a line names the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientField {
-    /// That of the format, unless the line shows that the request came through a proxy.
+    /// The client of the format, unless the line shows that the request came through a proxy.
     #[default]
     Automatic,
-    /// That of the format, whatever a header says.
+    /// The client of the format, despite any header.
     Column,
     /// `X-Forwarded-For`, or `Forwarded` (RFC 7239).
     Forwarded,
@@ -92,7 +92,7 @@ impl core::str::FromStr for ClientField {
     }
 }
 
-/// What the user says about clients and proxies.
+/// The user's settings for clients and proxies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
     /// The field that names the client.
@@ -106,16 +106,16 @@ impl Trust {
         self.proxies.iter().any(|network| network.has(address))
     }
 
-    /// Whether the user says nothing of clients and proxies.
+    /// Whether the user has no settings for clients and proxies.
     pub(super) fn is_unset(&self) -> bool {
         self.field == ClientField::Automatic && self.proxies.is_empty()
     }
 
     /// The client of a line.
     ///
-    /// A proxy appends the address of its peer to `X-Forwarded-For`, so only what a known proxy appended is true.
-    /// All in front of that may be forged. Where no proxy is known, a line that came through one is not used:
-    /// the proxy's address may be one of many, and the header may be forged.
+    /// A proxy appends the address of its peer to `X-Forwarded-For`, so only the entry of a known proxy is
+    /// true. All earlier entries may be forged. Without a known proxy, a line through one is not used: the
+    /// proxy's address may be one of many, and the header may be forged.
     pub(super) fn client<'a>(&self, stated: Stated<'a>) -> Result<Client<'a>, LineError> {
         let column = forwarded::as_list(stated.column);
         let [forwarded, named] =
@@ -137,7 +137,7 @@ impl Trust {
         if nearest.is_some_and(|nearest| self.is_proxy(nearest)) {
             return self.last(&list);
         }
-        // The server has put what the proxy appended into the place of the proxy's address.
+        // The server has replaced the proxy's address by the entry that the proxy appended.
         let is_replaced = nearest.is_some() && nearest == last_of(&list);
         if !self.proxies.is_empty() || is_replaced {
             return self.column(column);
@@ -161,7 +161,7 @@ impl Trust {
         Err(LineError::Proxied)
     }
 
-    /// The client by a field of its own.
+    /// The client by a separate field.
     fn column<'a>(&self, column: Cow<'a, str>) -> Result<Client<'a>, LineError> {
         if column.contains(',') {
             return self.last(&column);
@@ -181,7 +181,7 @@ impl Trust {
         if address.is_unspecified() {
             Err(LineError::Invalid(Part::Client))
         } else if self.is_proxy(address) {
-            // Without the address of the proxy's peer it is nobody's.
+            // Without the proxy's entry the client is unknown.
             Err(LineError::Proxied)
         } else if column.parse::<Ipv4Addr>().is_ok() {
             Ok(Client::Address(column))
@@ -191,7 +191,7 @@ impl Trust {
     }
 }
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Client<'a> {
     /// An address in its usual form, without a port.
@@ -213,7 +213,7 @@ fn last_of(list: &str) -> Option<IpAddr> {
     list.rsplit(',').next().and_then(|word| address::parse(word.trim()))
 }
 
-/// Whether a header has an address at all: servers log a dash for a header that is not there.
+/// Whether a header has an address at all: servers log a dash for a missing header.
 fn has_address(list: &str) -> bool {
     list.split(',').any(|word| address::parse(word.trim()).is_some())
 }
@@ -289,8 +289,8 @@ const NO_CLIENTS: &[&str] = &[
     "completed",
 ];
 
-/// Whether an address is one of a private network, of which a container sees those of load balancers and nodes:
-/// RFC 1918, RFC 4193, RFC 6598, loopback and link-local.
+/// Whether an address is in a private network, in which a container sees load balancers and nodes: RFC 1918,
+/// RFC 4193, RFC 6598, loopback and link-local.
 pub(super) fn is_internal(address: &str) -> bool {
     match address::parse(address) {
         Some(IpAddr::V4(v4)) => {
@@ -312,8 +312,8 @@ pub(super) fn is_cache_status(word: &str) -> bool {
     word.bytes().all(|b| b.is_ascii_uppercase()) && STATES.contains(&word)
 }
 
-/// Whether a word is a host's name, or a pseudonym of the same form (RFC 1123, section 2.1). A time stamp, a
-/// number, a tag or a word that logs are full of is none.
+/// Whether a word is a host name, or a pseudonym of the same form (RFC 1123, section 2.1). Time stamps,
+/// numbers, tags and common words of logs are not.
 pub(super) fn is_host_name(word: &str) -> bool {
     let name = word.strip_suffix('.').unwrap_or(word);
     let is_label = |label: &str| {
@@ -349,7 +349,7 @@ fn is_compact_time(word: &str) -> bool {
         || digits(0..4) && digits(5..7) && bytes[4] == b'-' && bytes.get(7) == Some(&b'-')
 }
 
-/// Whether pseudonyms are clients: clients come back, IDs of requests do not.
+/// Whether pseudonyms are clients: clients come back, request IDs do not.
 ///
 /// A word without a dot may be a pseudonym of a client or the ID of a request, which looks the same. It is
 /// believed where words of its kind come back often enough.
@@ -363,9 +363,9 @@ pub(super) struct Pseudonyms {
 
 /// Pseudonyms that are remembered until they are believed.
 const MOST_SEEN: usize = 4_096;
-/// One of so many lines has to be of a client that was there before.
+/// One line in this many has to be of a client that was seen before.
 const COME_BACK: u64 = 32;
-/// So many repeats prove it once and for all.
+/// This many repeats are a permanent proof.
 const PROOF: u64 = 256;
 
 impl Pseudonyms {

@@ -1,10 +1,10 @@
-//! What time it is in a log, by the dates of its lines.
+//! The time in a log, by the dates of its lines.
 
 use core::time::Duration;
 
 use lull_cc::Timestamp;
 
-/// The time of who reads a log: that of its lines, but for a date that stands alone.
+/// The time of a log's reader: that of its lines, except for an isolated date.
 ///
 /// A damaged line may have any date. One far from the time so far is believed once the next line has one
 /// like it. So a wrong date changes nothing, not even as the first of all, and a gap is known with the
@@ -24,18 +24,18 @@ use lull_cc::Timestamp;
 pub struct Clock {
     near: Duration,
     now: Option<Timestamp>,
-    /// What the last line said, if that is not believed.
+    /// The date of the last line, if that is not trusted.
     claimed: Option<Timestamp>,
 }
 
 impl Clock {
-    /// A clock that no line has told the time. Dates within `near` of each other are believed.
+    /// A clock without a time so far. Dates within `near` of each other are trusted.
     pub fn new(near: Duration) -> Self {
         Clock { near, now: None, claimed: None }
     }
 
-    /// The time, now that a line has this date. It goes back only where the dates do by more than what is
-    /// near: lines that were under way at a time may stand in any order.
+    /// The time after a line with this date. It goes back only if the dates do by more than `near`: lines of
+    /// concurrent requests may have any order.
     pub fn tell(&mut self, at: Timestamp) -> Timestamp {
         let now = self.now.unwrap_or(at);
         if self.are_near(now, at) {
@@ -58,12 +58,12 @@ impl Clock {
         self.now.unwrap_or(Timestamp::ZERO)
     }
 
-    /// Whether a date is near the time, or near one that the next line may prove right.
+    /// Whether a date is near the time, or near one that the next line may confirm.
     pub fn may_be_now(&self, at: Timestamp) -> bool {
         [self.now, self.claimed].into_iter().flatten().any(|time| self.are_near(time, at))
     }
 
-    /// Whether two dates are within what is near.
+    /// Whether two dates are within `near`.
     pub fn are_near(&self, one: Timestamp, other: Timestamp) -> bool {
         one.max(other).saturating_since(one.min(other)) <= self.near
     }

@@ -20,7 +20,7 @@ use lull_cc::{Bytes, Timestamp};
 use super::client::{Stated, is_address_list};
 use super::{Entry, Line, LineError, Part, date, extended, request_line};
 
-/// Most columns that are looked at.
+/// Number of columns that are read, at most.
 const MOST_COLUMNS: usize = 16;
 
 /// The columns of a line by their numbers.
@@ -44,7 +44,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// A line whose request is given as method and target.
+/// A line with separate method and target columns.
 fn line<'a>(
     at: Option<Timestamp>,
     client: &'a str,
@@ -106,12 +106,12 @@ pub(super) fn squid(text: &str) -> Result<Line<'_>, LineError> {
     let mut line = line(at, client, request, status, columns.get(4, Part::Length)?)?;
     line.entry.private = !matches!(columns.get(7, Part::Client)?, "-");
     let millis = columns.get(1, Part::Date)?.parse().ok().map(Duration::from_millis);
-    // What a cache answered says nothing of the server.
+    // The time of a cache's answer is not the server's.
     line.entry.took = millis.filter(|_| state.contains("MISS"));
     Ok(line)
 }
 
-/// A line of IIS' own format, whose date has the month first, unless that is no month.
+/// A line of IIS' own format, whose date has the month first, unless that is not a month.
 pub(super) fn iis(text: &str) -> Result<Line<'_>, LineError> {
     let columns = Columns::of(text.split(',').map(str::trim));
     let mut day = columns.get(2, Part::Date)?.split('/').map(|part| part.parse::<i64>().ok());

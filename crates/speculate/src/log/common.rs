@@ -6,9 +6,9 @@
 //! example.com:80 c00001 - - [01/Aug/1995:06:00:00 +0000] "GET / HTTP/1.1" 200 1713 "-" "-"
 //! ```
 //!
-//! The last is Apache's `vhost_combined`, of several sites. What other servers add is read as well: a list of
-//! proxies in the client's place, `X-Forwarded-For` in parentheses or at the end, the state of a cache, the
-//! upstream in front of the status.
+//! The last is Apache's `vhost_combined`, of several sites. Additions of other servers are parsed as well: a
+//! list of proxies in the client's column, the state of a cache, the upstream in front of the status. So is
+//! `X-Forwarded-For` in parentheses or at the end.
 
 use std::borrow::Cow;
 
@@ -59,7 +59,7 @@ pub(super) fn parse(line: &str) -> Result<Line<'_>, LineError> {
     Ok(Line { entry, stated })
 }
 
-/// What stands in front of the date.
+/// The words before the date.
 #[derive(Debug)]
 struct Head<'a> {
     site: Option<&'a str>,
@@ -67,16 +67,16 @@ struct Head<'a> {
     client: &'a str,
     /// `X-Forwarded-For` behind the client.
     proxied: Option<&'a str>,
-    /// The user who signed in.
+    /// The signed-in user.
     user: &'a str,
 }
 
 /// Brackets that may stand in front of the date: those of IPv6 addresses.
 const MOST_BRACKETS: usize = 4;
 
-/// The words in front of the date, the date, and what stands behind it.
+/// The words before the date, the date, and the text after it.
 ///
-/// There are none in front of it in formats that begin with the date.
+/// In formats that begin with the date, no words precede it.
 fn around_date(line: &str) -> Result<(Option<Head<'_>>, Timestamp, &str), LineError> {
     let mut error = LineError::Missing(Part::Date);
     for (at, _) in line.match_indices('[').take(MOST_BRACKETS) {
@@ -108,8 +108,8 @@ fn head(text: &str) -> Result<Head<'_>, LineError> {
         _ => (None, rest),
     };
     let users = rest.split_ascii_whitespace().count();
-    // A user's name may have blanks. Behind a name that may be something else than a client's it may not; nor
-    // may it have another address, which may be the client's.
+    // A user name may contain blanks. After a first word that may not be a client it may not; nor may it
+    // contain another address, which may be the client's.
     let is_address = |word: &str| address::parse(word).is_some();
     let is_certain = || is_address(client) || client.contains(',');
     if users == 2 || is_certain() && !rest.split_ascii_whitespace().any(is_address) {
@@ -133,7 +133,7 @@ fn in_brackets(text: &str) -> Head<'_> {
     head
 }
 
-/// The first word of a text, and what stands behind it.
+/// The first word of a text, and the text after it.
 fn word(text: &str) -> (&str, &str) {
     let text = text.trim_start();
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
@@ -157,8 +157,8 @@ fn list<'a>(client: &'a str, rest: &'a str, text: &'a str) -> (&'a str, &'a str)
     (text[from..end].trim_end(), text[end..].trim_start())
 }
 
-/// Whether the first word is the name of a site, with the client behind it: then there is one word more, and
-/// that name has a port or the second word is an address. A user's name may have blanks as well.
+/// Whether the first word is the name of a site, followed by the client: then there is one word more, and
+/// that name has a port or the second word is an address. A user name may contain blanks as well.
 fn is_behind_site(site: &str, client: &str, rest: &str) -> bool {
     let has_more = rest.split_ascii_whitespace().count() > 1;
     let bare = client.trim_end_matches(',');
@@ -180,16 +180,16 @@ fn site_between(text: &str) -> Option<&str> {
     (word.contains('.') && word.bytes().all(is_host)).then_some(word)
 }
 
-/// Whether the last word in front of the date is a user who signed in, and not the state of a cache.
+/// Whether the last word before the date is a signed-in user, and not the state of a cache.
 fn is_user(user: &str) -> bool {
     !matches!(user, "" | "-" | "\"\"") && !is_cache_status(user)
 }
 
-/// The request line, and what stands behind it from the status on.
+/// The request line, and the text after it, from the status on.
 ///
-/// Requests may hold quotation marks, and a combined log has more of them behind. What ends a
-/// request is one in front of the three digits of a status. Apache marks those of the request itself, which
-/// may have such digits behind it as well; a server that marks none may have logged a backslash.
+/// Requests may contain quotation marks, and a combined log has more of them afterwards. The end of a request
+/// is one before the three digits of a status. Apache escapes those of the request itself, which may precede
+/// such digits as well; a server that escapes none may have logged a backslash.
 fn request(rest: &str) -> Option<(&str, &str)> {
     let behind = |at: usize| status_in(&rest[at + 1..]).map(|status| (&rest[..at], status));
     let marks = || rest.match_indices('"').map(|(at, _)| at);
@@ -211,12 +211,12 @@ fn status_in(text: &str) -> Option<&str> {
     is_status.then_some(text)
 }
 
-/// Whether what stands behind this text is to be taken for itself.
+/// Whether the character after this text is escaped.
 fn is_escaped(before: &str) -> bool {
     before.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }
 
-/// What stands behind the length.
+/// The words after the length.
 #[derive(Debug, Default)]
 struct Tail<'a> {
     referer: Option<&'a str>,
@@ -256,7 +256,7 @@ fn tail(rest: &str) -> Tail<'_> {
     });
     let agent = end.map(|end| &rest[..end]);
     let behind = end.map_or("", |end| &rest[end + 1..]);
-    // HAProxy logs headers there that it was told to capture: two empty texts say that there are none.
+    // HAProxy logs captured headers there: two empty texts mean that there are none.
     let is_nothing = referer.is_empty() && agent == Some("") && !behind.trim().is_empty();
     Tail {
         referer: Some(referer).filter(|_| !is_nothing),

@@ -16,7 +16,7 @@ use lull_cc::Bytes;
 use super::client::Stated;
 use super::{Entry, Line, LineError, Part, date, request_line};
 
-/// Words that are looked at.
+/// Number of words that are read, at most.
 const MOST_WORDS: usize = 40;
 /// The place of the peer's address behind that of the upstream, in Istio's format.
 const PEER: usize = 4;
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn user_agent_cannot_name_another_client() {
-        // Whoever writes columns into the agent does so behind those of the server.
+        // A client that writes columns into the agent does so after those of the server.
         let forged = "x\" \"y\" 0 1 2 3 \"198.51.100.1\" \"a\" \"b\" \"c\" \"d";
         let line = DEFAULT.replace("Mozilla/5.0 (X11)", forged);
         assert_eq!(parse(&line).unwrap_err(), LineError::Missing(Part::Client));

@@ -41,7 +41,7 @@ enum Column {
     Other,
 }
 
-/// What the columns of a line are, as the last `#Fields:` says.
+/// The columns of a line, by the last `#Fields:`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     columns: Vec<Column>,

@@ -1,4 +1,4 @@
-//! What a line says, by the names that servers, load balancers and log shippers have for it.
+//! The fields of a line, by the names that servers, load balancers and log shippers use.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::client::Stated;
 use super::{Entry, Line, LineError, Part, date, is_prefetch, is_private, request_line};
 use crate::address;
 
-/// What was found, as text or number.
+/// A value, as text or number.
 #[derive(Clone, Debug)]
 pub(super) enum Scalar<'a> {
     Text(Cow<'a, str>),
@@ -33,7 +33,7 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Whether it is somebody, and not what stands there for nobody.
+    /// Whether it is a user, and not a placeholder for none.
     fn is_somebody(&self) -> bool {
         match self {
             Scalar::Text(user) => !matches!(&**user, "" | "-"),
@@ -42,7 +42,7 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// Names of a user, or of headers that say that one is known. What they say is nobody's business.
+/// Names of a user field, or of headers that show a signed-in user. Their values are not used.
 pub(super) const USERS: [&str; 7] = [
     "ClientUsername",
     "remote_user",
@@ -65,7 +65,7 @@ pub(super) struct Found<'a> {
     pub(super) line: Option<Cow<'a, str>>,
     pub(super) method: Option<Cow<'a, str>>,
     target: Option<Cow<'a, str>>,
-    /// What the server made of the target: only where nothing says what was asked for.
+    /// The server's rewritten target: used only without the original one.
     rewritten: Option<Cow<'a, str>>,
     site: Option<Cow<'a, str>>,
     status: Option<f64>,
@@ -80,7 +80,7 @@ pub(super) struct Found<'a> {
     is_envoy: bool,
 }
 
-/// Where in the object a name stands.
+/// The place of a name in the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Top,
@@ -279,7 +279,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// What says that an answer is one person's, or that nobody has asked for it yet.
+    /// Evidence that an answer is private, or that the request is a prefetch.
     fn take_private(&mut self, name: &str, value: Scalar<'a>) {
         match name {
             name if USERS.contains(&name) => self.private |= value.is_somebody(),
@@ -338,7 +338,7 @@ impl<'a> Found<'a> {
             method,
             target,
             status: if status_fits { status as u16 } else { return invalid(Part::Status) },
-            // nginx's name for whoever is asked by no name.
+            // nginx's name for a server that is requested without a name.
             site: self.site.filter(|text| !matches!(&**text, "" | "-" | "_")),
             bytes: if bytes >= 0.0 { Bytes(bytes as u64) } else { return invalid(Part::Length) },
             referer: self.referer.filter(|text| !matches!(&**text, "" | "-")),

@@ -14,7 +14,7 @@ pub(super) fn as_list(text: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// Whether a text is a `Forwarded` header that says who asked (section 4).
+/// Whether a text is a `Forwarded` header with a client (section 4).
 pub(super) fn is_forwarded(text: &str) -> bool {
     const NAME: &str = "for=";
     let begins =

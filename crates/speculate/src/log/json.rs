@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::fields::{Found, Place, Scalar, USERS};
 use super::{Format, Line, LineError};
 
-/// What a line of JSON holds.
+/// The contents of a JSON line.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one at a time is made, and none is kept")]
 pub(super) enum Object<'a> {
@@ -27,7 +27,7 @@ pub(super) enum Object<'a> {
     Wrapped(Cow<'a, str>),
 }
 
-/// What a line holds.
+/// The contents of a line.
 pub(super) fn parse(line: &str) -> Result<Object<'_>, LineError> {
     let found = find(line)?;
     match found.wrapped {
@@ -53,7 +53,7 @@ pub(super) fn behind_columns(text: &str) -> Result<(Line<'_>, Format), LineError
     found.line().map(|line| (line, format))
 }
 
-/// A request in an object with names of its own: ours, and the names that lead there.
+/// A request in an object with custom names: ours, and the names that they map to.
 pub(super) fn mapped<'a>(
     text: &'a str,
     map: &[(&'static str, String)],
@@ -80,7 +80,7 @@ fn text_at(object: &Value, name: &str) -> Option<String> {
     lookup(object, name).and_then(Scalar::text).map(Cow::into_owned)
 }
 
-/// What a name leads to, which may have dots itself, or dots between the names of objects in each other.
+/// The value of a name, which may contain dots itself, or dots between the names of nested objects.
 fn lookup(object: &Value, path: &str) -> Option<Scalar<'static>> {
     let found = object
         .get(path)
@@ -109,7 +109,7 @@ fn find(line: &str) -> Result<Found<'_>, LineError> {
     Ok(found)
 }
 
-/// Reads an object into what was found.
+/// Parses an object into the fields.
 struct Members<'f, 'a> {
     found: &'f mut Found<'a>,
     place: Place,
@@ -160,7 +160,7 @@ impl<'a> Visitor<'a> for Text {
     }
 }
 
-/// Reads the value of a name: a scalar comes back, an object that matters goes into what was found.
+/// Parses the value of a name: a scalar is returned, a relevant object goes into the fields.
 struct Member<'f, 'a, 'n> {
     found: &'f mut Found<'a>,
     place: Place,
@@ -214,7 +214,7 @@ impl<'a> Visitor<'a> for Member<'_, 'a, '_> {
     fn visit_seq<S: SeqAccess<'a>>(self, mut list: S) -> Result<Self::Value, S::Error> {
         let Member { found, place, name } = self;
         loop {
-            // An object in a list is none of the places that matter.
+            // An object in a list is at none of the relevant places.
             let member = Member { found: &mut *found, place, name: "" };
             match list.next_element_seed(member)? {
                 Some(Some(scalar)) => found.take(place, name, scalar),

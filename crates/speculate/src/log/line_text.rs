@@ -1,4 +1,4 @@
-//! The text of a line, whatever bytes the server has let through.
+//! The text of a line, for any bytes that the server has logged.
 
 use std::borrow::Cow;
 
@@ -30,8 +30,8 @@ pub(super) fn of(line: &[u8]) -> Result<Cow<'_, str>, LineError> {
     })
 }
 
-/// A line whose JSON has escapes that JSON does not have, with those of JSON; other lines as they are. A prefix
-/// may stand in front of the object.
+/// A line with invalid JSON escapes, replaced by valid ones; other lines unchanged. A prefix may precede the
+/// object.
 pub(super) fn repaired(text: &str) -> Cow<'_, str> {
     if !text.contains("\\x") {
         return Cow::Borrowed(text);

@@ -83,7 +83,7 @@ fn seconds(text: &str) -> Option<f64> {
     text[..end].parse::<f64>().ok().map(|number| number * scale)
 }
 
-/// The first pair of a text, and what stands behind it.
+/// The first pair of a text, and the text after it.
 fn pair(text: &str) -> Option<(&str, Cow<'_, str>, &str)> {
     let (name, rest) = text.split_once('=')?;
     let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'@');

@@ -1,6 +1,6 @@
 //! Access logs of web servers, line by line: bytes in, an [`Entry`] or a typed error out.
 //!
-//! | format | whose | told by |
+//! | format | used by | recognized by |
 //! |---|---|---|
 //! | [`Common`](Format::Common) | NCSA's, Apache's `common` | the date in brackets, then the request in quotation marks |
 //! | [`Combined`](Format::Combined) | Apache's `combined` and `vhost_combined`, nginx's default | the same, with referer and agent behind |
@@ -15,7 +15,7 @@
 //! | [`Logfmt`](Format::Logfmt) | Heroku's router, programs in Go | pairs such as `method=GET` |
 //! | [`Custom`](Format::Custom) | any | [`Template`] |
 //!
-//! What log shippers put in front of a line is stripped ([`Prefix`]).
+//! The prefix that log shippers add to a line is stripped ([`Prefix`]).
 
 mod client;
 mod clock;
@@ -48,7 +48,7 @@ pub use reader::{BadLines, Options, Reader, Shape};
 pub use span::Span;
 pub use template::Template;
 
-/// Longer lines are not read: no server writes them, and what they would cost has no bound.
+/// Longer lines are skipped: no server writes them, and their cost would be unbounded.
 pub const LONGEST_LINE: usize = 64 * 1024;
 
 /// How a log is written.
@@ -58,13 +58,13 @@ pub enum Format {
     Common,
     /// The same with referer and agent.
     Combined,
-    /// The extended format of the W3C's draft, whose columns a directive names.
+    /// The extended format of the W3C's draft, with a directive that names the columns.
     Extended,
     /// A flat JSON object a line, by the names of nginx's variables or other usual ones.
     JsonLines,
     /// Caddy's JSON.
     Caddy,
-    /// That of AWS's Application and Classic Load Balancers.
+    /// The format of AWS's Application and Classic Load Balancers.
     Aws,
     /// HAProxy's `httplog`.
     Haproxy,
@@ -115,9 +115,9 @@ pub struct Entry<'a> {
     /// The client: an address without a port, or a host name. Hash it before you keep it:
     /// [`crate::observe::ClientHasher`].
     pub client: Cow<'a, str>,
-    /// The method; empty if what the client sent was no request, such as a port scan.
+    /// The method; empty if the client's bytes were no request, such as a port scan.
     pub method: Cow<'a, str>,
-    /// What was asked for, with its query; in such a case, what the client sent.
+    /// The target with its query; in such a case, the client's bytes.
     pub target: Cow<'a, str>,
     /// The status of the answer.
     pub status: u16,
@@ -131,13 +131,13 @@ pub struct Entry<'a> {
     pub agent: Option<Cow<'a, str>>,
     /// How long the answer took, if the log says.
     pub took: Option<Duration>,
-    /// Whether the client said that it fetches ahead (`Sec-Purpose`, `Purpose` or `X-Moz`).
+    /// Whether the client marked it as a prefetch (`Sec-Purpose`, `Purpose` or `X-Moz`).
     pub prefetch: bool,
-    /// Whether the answer is one person's: a user was signed in, or the answer set a cookie or
-    /// forbade shared caches.
+    /// Whether the answer is private: a user was signed in, or the answer set a cookie or forbade shared
+    /// caches.
     pub private: bool,
-    /// Whether the query is part of the name of what was asked for, as in `/list?page=2`. No log says
-    /// so, but the owner of a site.
+    /// Whether the query is part of the URL's name, as in `/list?page=2`. The owner of a site declares that,
+    /// not a log.
     pub named_by_query: bool,
 }
 
@@ -168,7 +168,8 @@ impl<'a> Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Whether it is of one of these sites, whatever the port; also if the log names none, or there are none.
+    /// Whether it belongs to one of these sites, with any port; also if the log names none, or there are
+    /// none.
     pub fn is_of(&self, sites: &[String]) -> bool {
         let Some(site) = self.site.as_deref().filter(|_| !sites.is_empty()) else { return true };
         sites.iter().any(|one| name_of_site(one).eq_ignore_ascii_case(name_of_site(site)))
@@ -231,7 +232,7 @@ fn name_of_site(site: &str) -> &str {
 /// A part of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// Who asked.
+    /// The client.
     Client,
     /// When.
     Date,
@@ -255,7 +256,7 @@ impl core::fmt::Display for Part {
     }
 }
 
-/// Why a line is none of the log.
+/// Why a line is not a request of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum LineError {
     /// It is longer than [`LONGEST_LINE`].
@@ -267,7 +268,7 @@ pub enum LineError {
     /// The line ends too early, or its format has no such column.
     #[error("no {0}")]
     Missing(Part),
-    /// The part is there, and is none.
+    /// The part exists, and is malformed.
     #[error("the {0} cannot be read")]
     Invalid(Part),
     /// A line of the extended format before any `#Fields:`.
@@ -289,14 +290,14 @@ pub enum LineError {
     /// load balancers or nodes, through which one visitor comes.
     #[error("the client's address is an internal one, which several load balancers may have")]
     Internal,
-    /// What stands in the client's place is a word that never comes back, such as the ID of a request.
+    /// The client's column has a word that never comes back, such as a request ID.
     #[error(
         "the client's name does not come back in other lines, so it may be the ID of a request"
     )]
     OneOff,
 }
 
-/// A request line, `GET /a HTTP/1.1`, as method and target; no method if it is none.
+/// A request line, `GET /a HTTP/1.1`, as method and target; no method if it is malformed.
 fn request_line(line: &str) -> (&str, &str) {
     match line.split_once(' ') {
         Some((method, rest))
@@ -313,8 +314,8 @@ fn request_line(line: &str) -> (&str, &str) {
     }
 }
 
-/// Whether a header says that the client fetches ahead: `Sec-Purpose: prefetch;prerender`,
-/// `Purpose: prefetch`, `X-Moz: prefetch`, and Safari's `preview`.
+/// Whether a header marks a prefetch: `Sec-Purpose: prefetch;prerender`, `Purpose: prefetch`,
+/// `X-Moz: prefetch`, and Safari's `preview`.
 fn is_prefetch(value: &str) -> bool {
     ["prefetch", "preview", "prerender"].iter().any(|word| value.contains(word))
 }

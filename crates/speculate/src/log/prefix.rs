@@ -1,4 +1,4 @@
-//! What log shippers, container runtimes and syslog put in front of a line of a server's log.
+//! The prefixes that log shippers, container runtimes and syslog add to a line of a server's log.
 //!
 //! | prefix | example |
 //! |---|---|
@@ -28,7 +28,7 @@ pub enum Prefix {
     Time,
     /// Of Docker Compose.
     Compose,
-    /// Columns between tabs in front of a JSON object, as of Caddy's console and Fluentd.
+    /// Tab-separated columns before a JSON object, such as of Caddy's console and Fluentd.
     Console,
 }
 
@@ -53,7 +53,7 @@ impl core::fmt::Display for Prefix {
     }
 }
 
-/// What stands behind the prefix of a line, and which prefix that is. None if it has none that is known.
+/// The rest of a line after its prefix, and which prefix that is. None without a known one.
 pub(super) fn strip(line: &str) -> Option<(Prefix, &str)> {
     let first = *line.as_bytes().first()?;
     if first == b'<' {
@@ -72,7 +72,7 @@ pub(super) fn strip(line: &str) -> Option<(Prefix, &str)> {
     is_compose.then(|| (Prefix::Compose, rest.trim_start()))
 }
 
-/// What stands behind `<133>`.
+/// The rest after `<133>`.
 fn priority(line: &str) -> Option<&str> {
     let (number, rest) = line.strip_prefix('<')?.split_once('>')?;
     ((1..=3).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit())).then_some(rest)
@@ -104,7 +104,7 @@ fn behind_time(line: &str) -> Option<(Prefix, &str)> {
     behind.or(Some((Prefix::Time, rest)))
 }
 
-/// Whether a word is a time: RFC 3339, or seconds since 1970 with their fraction.
+/// Whether a word is a time: RFC 3339, or seconds since 1970 with a fraction.
 fn is_time(word: &str) -> bool {
     let is_epoch = || {
         let (seconds, fraction) = word.split_once('.').unwrap_or((word, ""));
@@ -114,7 +114,7 @@ fn is_time(word: &str) -> bool {
     is_epoch() || date::rfc3339(word).is_some()
 }
 
-/// What stands behind the head of a syslog message, whose priority is stripped.
+/// The rest after the head of a syslog message, whose priority is stripped.
 fn syslog(line: &str) -> Option<&str> {
     if let Some(rest) = line.strip_prefix("1 ") {
         return rfc5424(rest);
@@ -132,7 +132,7 @@ fn syslog(line: &str) -> Option<&str> {
     (is_day && date::clock(time).is_some()).then(|| tag(rest)).flatten()
 }
 
-/// What stands behind `web01 nginx[12]: `, host and tag.
+/// The rest after `web01 nginx[12]: `, host and tag.
 fn tag(rest: &str) -> Option<&str> {
     let (_, rest) = rest.split_once(' ')?;
     let (tag, rest) = rest.split_once(": ")?;
@@ -140,7 +140,7 @@ fn tag(rest: &str) -> Option<&str> {
     is_tag.then(|| rest.trim_start())
 }
 
-/// What stands behind `2024-07-03T09:46:40Z web01 nginx 12 - - ` (RFC 5424, section 6).
+/// The rest after `2024-07-03T09:46:40Z web01 nginx 12 - - ` (RFC 5424, section 6).
 fn rfc5424(rest: &str) -> Option<&str> {
     let mut rest = rest;
     for at in 0..5 {
@@ -157,7 +157,7 @@ fn rfc5424(rest: &str) -> Option<&str> {
     Some(message.strip_prefix(' ')?.trim_start_matches('\u{feff}'))
 }
 
-/// What stands behind elements such as `[id name="value"]`.
+/// The rest after elements such as `[id name="value"]`.
 fn structured_data(mut rest: &str) -> Option<&str> {
     while rest.starts_with('[') {
         let (mut is_quoted, mut is_escaped) = (false, false);

@@ -25,7 +25,7 @@ pub struct BadLines {
 pub struct Shape {
     /// The format of the server.
     pub format: Format,
-    /// What a log shipper put in front of it.
+    /// The prefix of a log shipper.
     pub prefix: Option<Prefix>,
 }
 
@@ -39,7 +39,7 @@ impl core::fmt::Display for Shape {
     }
 }
 
-/// What the user says about a log.
+/// The user's settings for a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// How its lines are written; otherwise that is found out.
@@ -83,23 +83,23 @@ pub struct Reader {
     lines: u64,
     entries: u64,
     sites: BTreeMap<Box<str>, u64>,
-    /// The first client, for as long as there is no other.
+    /// The first client, while there is no other.
     only_client: Option<Box<str>>,
     bad: BTreeMap<LineError, BadLines>,
 }
 
 /// Sites that are counted: clients may make up names.
 const MOST_SITES: usize = 64;
-/// Lines that are looked at to find out the format: so many that a head of damaged ones, or of
-/// directives, does not decide.
+/// Lines that are read to detect the format: enough that damaged lines or directives at the head do not
+/// decide.
 const LOOKED_AT: usize = 64;
-/// And where none of these can be read, so many: a log may begin with what a program said at its start.
+/// And if none of these can be parsed, this many: a log may begin with a program's startup messages.
 const LOOKED_AT_MOST: usize = 10_000;
 /// Prefixes that may stand in front of each other.
 const MOST_PREFIXES: usize = 3;
 
 impl Reader {
-    /// A reader for a log whose format is known, with its clients in the format's own field.
+    /// A reader for a log of a known format, with its clients in the format's own field.
     pub fn new(format: Format) -> Self {
         Reader {
             shape: Shape { format, prefix: None },
@@ -117,7 +117,7 @@ impl Reader {
 
     /// A reader that finds the format of each line out.
     fn unknown(options: &Options) -> Self {
-        // The user knows what is in a field that the user names.
+        // The user knows the contents of the named field.
         let are_believed = options.trust.field != ClientField::Automatic;
         let names = (!are_believed).then(BTreeMap::new);
         let mut fields = extended::Fields::default();
@@ -136,11 +136,11 @@ impl Reader {
         Reader::detect_with(lines, &Options::default()).ok()
     }
 
-    /// The same, with what the user says about the log.
+    /// The same, with the user's settings for the log.
     ///
-    /// It looks at the first 64 lines that are not empty, and begins with the format that reads most of them. If
-    /// no format reads any of these, it takes that of the first of 10,000 lines that can be read. A log may
-    /// change its format: each line that cannot be read by the latest one is tried by the others.
+    /// It reads the first 64 lines that are not empty, and begins with the format that fits most of them. If
+    /// no format fits any of these, it takes the format of the first of 10,000 lines that can be read. A log
+    /// may change its format: each line that the latest format does not fit is tried with the others.
     ///
     /// # Errors
     /// If no line can be read: a reader that has counted why.
@@ -201,7 +201,7 @@ impl Reader {
         self.entries
     }
 
-    /// Whether all requests so far were of one client, as behind a proxy that is taken for it.
+    /// Whether all requests so far had one client, as behind a proxy that is mistaken for it.
     pub fn has_one_client(&self) -> bool {
         self.only_client.is_some()
     }
@@ -225,7 +225,7 @@ impl Reader {
     /// The same, for a caller that wants to stop at a bad line.
     ///
     /// # Errors
-    /// Why it is none of the log. It is counted all the same.
+    /// Why the line is not a request of the log. It is counted nevertheless.
     pub fn try_read<'a>(&mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, LineError> {
         self.lines += 1;
         match self.parse(line) {
@@ -291,7 +291,7 @@ impl Reader {
             Search::All => None,
             Search::Known | Search::LatestFirst => match self.parse_as(text, self.shape) {
                 Ok(found) => return self.accept(found).map(Some),
-                // A line whose client is not known is one of this format, so no other is looked for.
+                // A line with an unknown client is one of this format, so no other is tried.
                 Err(error) if is_known || error == LineError::Proxied => return Err(error),
                 Err(error) => Some(error),
             },
@@ -303,7 +303,7 @@ impl Reader {
             }
             Err(other) => {
                 let is_common = self.shape.as_common().format == Format::Common;
-                // What is wrong with a line only its own format knows.
+                // Only its own format knows the error of a line.
                 let is_certain = !is_common && self.shape.prefix.is_none();
                 Err(error.filter(|_| is_certain).unwrap_or(other))
             }
@@ -365,7 +365,7 @@ impl Reader {
         }
     }
 
-    /// A line of JSON with what is in the field that the user names.
+    /// A line of JSON with the value of the field that the user names.
     fn with_named<'a>(&self, mut line: Line<'a>, text: &str) -> Line<'a> {
         if let Some(name) = self.named() {
             line.stated.named = json::value_of(text, name).map(Cow::Owned);
@@ -455,7 +455,7 @@ impl Reader {
                 Err(_) => {}
             }
         }
-        // Of Rails, whose lines begin with the request and have no status.
+        // For Rails, whose lines begin with the request and have no status.
         Err(if text.starts_with("Started ") { LineError::Missing(Part::Status) } else { error })
     }
 

@@ -1,4 +1,4 @@
-//! From when to when a log is, whatever single lines say.
+//! The first and last time of a log, despite single wrong lines.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use core::time::Duration;
 
 use lull_cc::Timestamp;
 
-/// Lines are counted together whose dates are within so many seconds of the clock.
+/// Lines are counted together if their dates are within this many seconds of the clock.
 const BUCKET: u64 = 3_600;
 /// How many times as far as the middle half of all lines takes a date may be from it.
 const FAR: u32 = 20;
-/// Of so many lines, or a part of that, one may have a wrong date.
+/// One line in this many, or in a part of that, may have a wrong date.
 const STRAY: u64 = 1_000;
-/// In a log of less all lines count: it may well be that nobody came for long.
+/// In a shorter log all lines count: a long time without visitors is plausible.
 const SHORT: u64 = 100;
 
 /// The time that a log covers.
@@ -63,7 +63,7 @@ impl Span {
     pub fn ends(&self) -> Option<(Timestamp, Timestamp)> {
         let all = || self.buckets.values();
         let whole = (all().next()?.first, all().next_back()?.last);
-        // Of the line behind so many.
+        // Of the line after this many.
         let behind = |lines: u64| {
             let mut before = 0;
             all().find(|bucket| {

@@ -34,7 +34,7 @@ enum Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
-    /// What stands there in each line.
+    /// The constant text in each line.
     Text(String),
     /// A field by nginx' name.
     Field(String),
@@ -204,7 +204,7 @@ fn joined(pieces: Vec<Piece>) -> Result<Vec<Piece>, String> {
 }
 
 impl Template {
-    /// Whether it has all that a request needs.
+    /// Whether it has all fields of a request.
     fn check(&self) -> Result<(), String> {
         let Kind::Text(pieces) = &self.kind else { return Ok(()) };
         let has = |names: &[&str]| {
@@ -292,14 +292,14 @@ fn fields<'a>(
     Ok((found, value_of_named))
 }
 
-/// Whether two names are of one field: `X-Forwarded-For` is nginx' `http_x_forwarded_for`.
+/// Whether two names mean one field: `X-Forwarded-For` is nginx' `http_x_forwarded_for`.
 fn is_same_name(named: &str, field: &str) -> bool {
     let name = named.to_ascii_lowercase().replace('-', "_");
     let name = name.strip_prefix('$').unwrap_or(&name);
     name == field || field.strip_prefix("http_").is_some_and(|field| field == name)
 }
 
-/// What stands behind a text. Any number of blanks counts as one.
+/// The rest after a text. Any number of blanks counts as one.
 fn behind<'a>(rest: &'a str, expected: &str) -> Option<&'a str> {
     if let Some(rest) = rest.strip_prefix(expected) {
         return Some(rest);
@@ -320,7 +320,7 @@ fn behind<'a>(rest: &'a str, expected: &str) -> Option<&'a str> {
     Some(rest)
 }
 
-/// Where a field ends in front of this text. In quotation marks, one that is escaped does not end it.
+/// The end of a field before this text. In quotation marks, an escaped one does not end it.
 fn end_of(rest: &str, next: &str) -> Option<usize> {
     let is_quote = next.starts_with('"');
     let found = rest.match_indices(next).map(|(at, _)| at).find(|at| {

@@ -21,7 +21,7 @@ const EXTENDED: &str =
 const FLAT: &str = r#"{"time_iso8601":"2015-05-17T10:05:00+00:00","remote_addr":"192.0.2.7","remote_user":"","request":"GET /a?b=c HTTP/1.1","status":"200","body_bytes_sent":"1713","http_referer":"","http_user_agent":"Mozilla/5.0","request_time":"0.031"}"#;
 const CADDY: &str = r#"{"level":"info","ts":1431857100.25,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"10.0.0.1","remote_port":"41342","client_ip":"192.0.2.7","proto":"HTTP/2.0","method":"GET","host":"localhost","uri":"/a?b=c","headers":{"User-Agent":["Mozilla/5.0"],"Accept":["*/*"]},"tls":{"resumed":false,"version":772}},"bytes_read":0,"user_id":"","duration":0.031,"size":1713,"status":200,"resp_headers":{"Server":["Caddy"],"Cache-Control":["max-age=60"]}}"#;
 
-/// What all formats but the common one say of the same request.
+/// The same request in all formats except the common one.
 fn entry() -> Entry<'static> {
     Entry {
         at: Timestamp::from_nanos(1_431_857_100 * SECOND),
@@ -84,7 +84,7 @@ fn a_line_may_begin_with_the_name_of_a_site() {
     }
     let named = format!("example.com:80 {}", COMBINED.replace("192.0.2.7", "c1"));
     assert_eq!(read(Format::Combined, &named).unwrap().client, "c1");
-    // A user's name with a blank is none, nor is an address.
+    // A user's name with a blank is not a user, nor is an address.
     for (client, user) in [("192.0.2.7", "bob smith"), ("2001:db8::80", "bob"), ("c1", "-")] {
         let line = COMBINED.replace("192.0.2.7", client).replace("- - [", &format!("- {user} ["));
         assert_eq!(read(Format::Combined, &line).unwrap().client, client, "{user}");
@@ -232,7 +232,7 @@ fn answers_to_one_person_are_private() {
         let line = FLAT.replace("{\"time", &format!("{{\"{name}\":\"{value}\",\"time"));
         assert_eq!(read(Format::JsonLines, &line).unwrap().private, private, "{name}: {value}");
     }
-    // Applications write numbers, or what they know of the user.
+    // Applications log numbers, or data of the user.
     for (name, value, private) in [
         ("user_id", "42", true),
         ("user_id", "0", false),
@@ -353,7 +353,7 @@ fn bad_lines_are_counted_with_a_sample_that_names_nobody() {
 }
 
 proptest! {
-    /// No line panics, in any format; what is read twice is read the same.
+    /// No line panics, in any format; repeated reads give the same result.
     #[test]
     fn any_bytes_give_an_entry_or_an_error(lines in prop::collection::vec(
         prop_oneof![

@@ -4,11 +4,11 @@ use std::io;
 
 use lull_cc::Bytes;
 
-/// The version of what is written. That before is read as well.
+/// The version of the saved form. The previous one is readable as well.
 pub const VERSION: u16 = 3;
 /// The oldest version that is read.
 pub(super) const OLDEST: u16 = 2;
-/// The first version whose counts age by answers as well, and whose contexts have counts that are not decayed.
+/// The first version whose counts age by answers as well, and whose contexts have undecayed counts.
 pub(crate) const AGED: u16 = 3;
 
 /// Why a model cannot be read.
@@ -33,12 +33,12 @@ pub enum ReadError {
     /// It holds what no model does.
     #[error("the model is damaged, its {0} cannot be: take an older copy, or train it anew")]
     Invalid(&'static str),
-    /// It may grow beyond what is granted.
+    /// It may grow beyond the granted memory.
     #[error("the model may take {needed}, and {most} are granted: train one with lower limits")]
     TooLarge {
-        /// What it takes once its limits are reached.
+        /// Its memory at its limits.
         needed: Bytes,
-        /// What it may take.
+        /// The granted memory.
         most: Bytes,
     },
     /// It could not be read at all.

@@ -1,13 +1,13 @@
-//! A model: what was learned of a site, to be kept beyond the end of a program.
+//! A model: the knowledge about a site, to be saved across restarts.
 //!
-//! What is written holds the URLs with what is known of each, what followed which pages, and the
-//! clocks of the decay. It holds no address, no hash of one and no session. What it has of clients
-//! are the classes that [`Urls::is_public`](crate::observe::Urls::is_public) counts, which lead
-//! nowhere without the key of the [`ClientHasher`]; and the key is not written.
+//! The saved form holds the URLs with the knowledge about each, the followers of pages, and the clocks of the
+//! decay. It holds no address, no hash of one and no session. Its only client data are the classes that
+//! [`Urls::is_public`](crate::observe::Urls::is_public) counts, which identify no client without the key of
+//! the [`ClientHasher`]; and the key is not saved.
 //!
-//! Under another key a client may fall into another class, and so be counted twice. So when a model
-//! that was read goes on learning under another key than before, counts that are not complete begin
-//! anew: a URL that four clients got needs five more. What was public remains so.
+//! Under another key a client may be in another class, and so be counted twice. So when a loaded model
+//! continues to learn under another key, incomplete counts restart: a URL of four clients needs five more.
+//! Public URLs remain public.
 
 pub(crate) mod format;
 pub(crate) mod wire;
@@ -56,7 +56,7 @@ impl Model {
     /// Learns from the next request.
     ///
     /// # Errors
-    /// If nothing is to be learned from it.
+    /// If the entry teaches nothing.
     pub fn learn(&mut self, entry: &Entry<'_>) -> Result<Visit, Ignored> {
         if self.counted_by != self.key {
             self.counted_by = self.key;
@@ -69,17 +69,17 @@ impl Model {
         Ok(visit)
     }
 
-    /// The URLs, and the clients whose sessions last.
+    /// The URLs, and the clients with running sessions.
     pub fn observer(&self) -> &Observer {
         &self.observer
     }
 
-    /// What follows what.
+    /// The followers.
     pub fn predictor(&self) -> &Ppm {
         &self.predictor
     }
 
-    /// Forgets the clients whose session has ended: [`Observer::forget`].
+    /// Forgets clients whose session has ended: [`Observer::forget`].
     pub fn forget(&mut self, now: Timestamp) {
         self.observer.forget(now);
     }
@@ -95,7 +95,7 @@ impl Model {
         self.observer.latest()
     }
 
-    /// Memory that it takes, without what the allocator adds.
+    /// Its memory, without the allocator's overhead.
     pub fn resident(&self) -> Bytes {
         Bytes(self.observer.resident().0 + self.predictor.resident().0)
     }
@@ -123,9 +123,8 @@ impl Model {
 
     /// Reads a model that may take `most` memory once its limits are reached.
     ///
-    /// It takes memory for what it has read, not for what the bytes claim. It ranks as the model
-    /// did that was written; under the same key it also goes on learning as that would have, once
-    /// the sessions of all its clients had ended.
+    /// It uses memory for the bytes that it has read, not for the claimed size. It ranks like the saved
+    /// model; under the same key it also learns like that, once the sessions of all its clients had ended.
     ///
     /// # Errors
     /// [`ReadError`], if it is no model, or damaged.

@@ -31,7 +31,7 @@ fn read(bytes: &[u8], key: ClientHasher) -> Result<Model, ReadError> {
     Model::read(bytes, key, GIBIBYTE)
 }
 
-/// Puts the right checksum behind what a model may have in front of it.
+/// Appends the right checksum to any bytes of a model.
 fn sealed(body: &[u8]) -> Vec<u8> {
     let checksum = SipHasher24::new().hash(body);
     [body, &checksum.to_le_bytes()].concat()
@@ -41,7 +41,7 @@ fn body(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len() - 8]
 }
 
-/// So many clients of their own go the same way, a request a second.
+/// This many separate clients take the same path, a request a second.
 fn walk(model: &mut Model, second: &mut u64, name: &str, clients: u32, path: &[&str]) {
     for client in 0..clients {
         for target in path {
@@ -85,12 +85,12 @@ fn a_model_is_the_same_under_any_key_and_ranks_the_same() {
 fn the_bytes_are_the_same_on_every_machine() {
     let bytes = bytes(&small());
     assert_eq!(&bytes[..10], b"\x89LULLPPM\x03\x00");
-    // Whoever changes what is written changes `VERSION` too. The parameters are in it, so another default
-    // gives other bytes of the same version.
+    // A change of the format must change `VERSION` too. The parameters are in it, so another default gives
+    // other bytes of the same version.
     assert_eq!((bytes.len(), SipHasher24::new().hash(&bytes)), (579, 5_974_777_218_891_729_869));
 }
 
-/// What the program before wrote of the same visits as [`small`] has.
+/// The previous program's model of the same visits as [`small`].
 const VERSION_2: &[u8] = include_bytes!("version-2.model");
 
 #[test]
@@ -107,7 +107,7 @@ fn model_of_the_version_before_is_read_and_learns_on() {
     assert!(answer(&model, &["/a"]).iter().any(|one| one.url == new && one.probability > 0.3));
     let again = read(&bytes(&model), key(1)).unwrap();
     assert_eq!(bytes(&again), bytes(&model));
-    // Whoever chose other parameters keeps them. The window is at 54.
+    // A user who chose other parameters keeps them. The window is at 54.
     let mut other = body(VERSION_2).to_vec();
     other[54] = 7;
     let model = read(&sealed(&other), key(1)).unwrap();
@@ -276,8 +276,7 @@ fn the_limits_keep_a_model_below_a_gibibyte() {
     for parameters in [PpmParameters::shipped(), PpmParameters::paper(2, 10)] {
         let limits = Limits::default();
         let most = Model::most_resident(&limits, &parameters).0;
-        // What the allocator adds to each path, and what is there twice while the largest table
-        // grows.
+        // The allocator's overhead for each path, and the second copy while the largest table grows.
         let allocator = limits.urls as u64 * 24;
         let growth = PpmParameters::most_resident(&parameters).0 / 2;
         assert!(most + allocator + growth < GIBIBYTE.0, "{most} + {allocator} + {growth}");
@@ -310,7 +309,7 @@ fn limits(which: usize) -> Limits {
     [Limits::default(), Limits { half_life: Duration::from_secs(5), ..tight }][which % 2]
 }
 
-/// What came of each visit, without where its session stands.
+/// The result of each visit, without its place in the session.
 type Learned = Result<(UrlId, bool, crate::observe::ClientId), Ignored>;
 
 fn learn(model: &mut Model, visits: &[(u32, u32)], begin: u64) -> Vec<Learned> {
@@ -323,8 +322,8 @@ fn learn(model: &mut Model, visits: &[(u32, u32)], begin: u64) -> Vec<Learned> {
 }
 
 proptest! {
-    /// A model that is read is the one that was written, whatever it learned, in what room, and
-    /// whatever it learns next.
+    /// A model equals the saved one after reading: for anything it learned before, in any limits, and
+    /// anything it learns next.
     #[test]
     fn a_model_goes_on_as_if_it_had_never_been_away(
         before in visits(),
@@ -348,7 +347,7 @@ proptest! {
         prop_assert!(again.resident() <= most && model.resident() <= most);
     }
 
-    /// Whoever can compute a checksum gets no further than to a model that keeps its promises.
+    /// A forged model with a valid checksum is refused, or keeps the promises of a model.
     #[test]
     fn a_forged_model_is_refused_or_works(
         which in 0usize..4,

@@ -80,7 +80,7 @@ impl<W: Write> Sink<W> {
     }
 }
 
-/// Reads what a [`Sink`] wrote, and trusts none of it.
+/// Reads the output of a [`Sink`], and trusts none of it.
 #[derive(Debug)]
 pub(crate) struct Source<R> {
     from: io::BufReader<R>,
@@ -94,7 +94,7 @@ impl<R: Read> Source<R> {
         Source { from, checksum: SipHasher24::new(), version: VERSION }
     }
 
-    /// The version of what is read.
+    /// The version of the input.
     pub(crate) fn version(&self) -> u16 {
         self.version
     }
@@ -153,7 +153,7 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// The same of one that grows beyond what smaller numbers can tell apart.
+    /// The same for one that exceeds the resolution of smaller numbers.
     pub(crate) fn large_weight(&mut self) -> Result<f64, ReadError> {
         let weight = f64::from_bits(self.u64()?);
         if weight.is_finite() && weight >= 0.0 {

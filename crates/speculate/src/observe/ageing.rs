@@ -1,9 +1,9 @@
 //! The time by which counts are decayed.
 //!
-//! Wall-clock time alone makes a quiet site forget what it knows: with a hundred requests a day and a half-life
-//! of a week, only the last thousand requests count. So each answer advances this time by at most a fixed part of
-//! the half-life, [`Limits::visits_per_half_life`](super::Limits::visits_per_half_life). A busy site reaches that
-//! many answers within a half-life, and ages with the clock.
+//! With wall-clock time alone a quiet site forgets its knowledge: with a hundred requests a day and a
+//! half-life of a week, only the last thousand requests count. So each answer advances this time by at most a
+//! fixed part of the half-life, [`Limits::visits_per_half_life`](super::Limits::visits_per_half_life). A busy
+//! site reaches that many answers within a half-life, and ages with the clock.
 
 use core::time::Duration;
 use std::io::{self, Read, Write};
@@ -43,7 +43,7 @@ impl Ageing {
 
     /// The ageing time of an answer at `now`.
     ///
-    /// `now` goes back where another log begins, whose answers are as old as those of the same time before.
+    /// `now` goes back if another log begins, whose answers are as old as those of the same earlier time.
     pub(super) fn advance(&mut self, now: Timestamp) -> Timestamp {
         let Some((first, latest)) = &mut self.ends else {
             let pair = Pair { clock: now, aged: now };

@@ -8,11 +8,11 @@ use siphasher::sip::SipHasher24;
 
 use crate::address;
 
-/// Turns what a log or a connection says of a client into numbers that lead nowhere without the
-/// key: SipHash-2-4, a pseudo-random function (Aumasson and Bernstein, 2012).
+/// Turns the client data of a log or a connection into numbers that identify no client without the key:
+/// SipHash-2-4, a pseudo-random function (Aumasson and Bernstein, 2012).
 ///
-/// The key is drawn at random. It is never stored with a model, so that what is stored there can't
-/// be joined with anything.
+/// The key is drawn at random. It is never stored with a model, so that the stored numbers cannot be joined
+/// with other data.
 #[derive(Clone)]
 pub struct ClientHasher {
     keyed: SipHasher24,
@@ -25,13 +25,12 @@ impl core::fmt::Debug for ClientHasher {
     }
 }
 
-/// A client for as long as its session lasts: an address together with a user agent, so that most
-/// of the people behind one address are apart.
+/// A client for as long as its session lasts. It is an address together with a user agent, so most people who
+/// share one address are separate clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub(crate) u64);
 
-/// Where a client comes from, which it can't choose as it can choose its user agent: what "distinct
-/// clients" are counted by.
+/// The origin of a client, which it cannot choose like its user agent: the unit of "distinct clients".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin(pub(crate) u64);
 
@@ -41,11 +40,11 @@ impl ClientHasher {
         ClientHasher { keyed: SipHasher24::new_with_key(&key) }
     }
 
-    /// The origin of an address. Those of one IPv6 network of 48 bits are one origin: that is what a
-    /// line is given at most (RFC 6177), and whoever has one address there has them all.
+    /// The origin of an address. All addresses of one IPv6 network of 48 bits are one origin: that is the
+    /// largest assignment for a line (RFC 6177), whose owner has all of them.
     ///
-    /// Names of one domain are one origin as well: its owner says what the names of all addresses there are, and
-    /// may say something else each time.
+    /// Host names of one domain are one origin as well: its owner assigns the names of all addresses there,
+    /// and may change them each time.
     ///
     /// A port behind the address, which some servers log, is of the connection: it counts for nothing.
     pub fn origin(&self, address: &str) -> Origin {
@@ -65,12 +64,12 @@ impl ClientHasher {
         )
     }
 
-    /// The hash of anything else that a stranger may choose; so nobody can make it collide.
+    /// The hash of other text that a stranger may choose, so that collisions cannot be made.
     pub(crate) fn text(&self, text: &str) -> u64 {
         self.hash(b't', &[text.as_bytes()])
     }
 
-    /// Tells whether two keys are the same, and nothing else about them.
+    /// Shows whether two keys are the same, and nothing else about them.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.hash(b'k', &[])
     }
@@ -99,7 +98,7 @@ fn domain(name: &str) -> &str {
 }
 
 /// An address without its port and its zone, in one form: `192.0.2.7` of `192.0.2.7:41342` and of
-/// `::ffff:192.0.2.7`, and `2001:db8::1` of `[2001:DB8::1]:443`. What is no address stays as it is.
+/// `::ffff:192.0.2.7`, and `2001:db8::1` of `[2001:DB8::1]:443`. Other text is unchanged.
 fn alone(address: &str) -> Cow<'_, str> {
     // Most addresses are IPv4 ones without a port, and need no second look.
     match address.contains(':').then(|| address::parse(address)).flatten() {

@@ -14,16 +14,16 @@ use crate::model::wire::{Sink, Source};
 #[derive(Clone, Debug)]
 pub(crate) struct Decay {
     half_life_seconds: u64,
-    /// Where an event counts 1; none before the first.
+    /// The second at which an event counts 1; none before the first.
     base: Option<u64>,
     latest: u64,
-    /// The second that was asked for last, and what it counts.
+    /// The last requested second, and its weight.
     cached: (u64, f32),
 }
 
 /// Half-lives after which all counts are scaled down, so that they stay within a float's 2^127.
 const SCALED_AFTER: u64 = 64;
-/// What they are multiplied by.
+/// The factor for all counts.
 pub(crate) const SCALE: f32 = 1.0 / (1u64 << 32) as f32 / (1u64 << 32) as f32;
 
 impl Decay {
@@ -39,12 +39,12 @@ impl Decay {
         }
     }
 
-    /// What an event counts now, and whether all counts are to be multiplied by [`SCALE`] first.
+    /// The weight of an event now, and whether all counts must be multiplied by [`SCALE`] first.
     ///
-    /// The time is one that is believed, and no line's date alone ([`Clock`](crate::log::Clock)). A gap counts as
-    /// one half-life at most, as in [`resume`](Self::resume). Where it goes back so far that nothing of then
-    /// would count any more the time before was wrong, as that of a machine whose clock was set since; where
-    /// less far, another server's log begins, whose events count what they did then.
+    /// The time is a trusted one, and no line's date alone ([`Clock`](crate::log::Clock)). A gap counts as
+    /// one half-life at most, as in [`resume`](Self::resume). If it goes back so far that no event of then
+    /// counts any more, the earlier time was wrong. That happens on a machine whose clock was set since. If
+    /// it goes back less, another server's log begins, whose events have the weight of their time.
     pub(crate) fn event(&mut self, at: Timestamp) -> (f32, bool) {
         let seconds = at.as_nanos() / 1_000_000_000;
         if seconds == self.cached.0 {
@@ -69,10 +69,10 @@ impl Decay {
         (counts, scale)
     }
 
-    /// Goes on at `at`, which is sure to be the time now: what passed since the latest time counts as one
-    /// half-life at most, however long nobody looked, and a latest time that is further ahead than
-    /// that was a wrong one. Else each event from now on would count twice as much as the one before
-    /// it, for as many events as there were half-lives in between.
+    /// Continues at `at`, which is certain to be the present time. The time since the latest one counts as
+    /// one half-life at most, and a latest time further ahead than that was wrong. Otherwise each later event
+    /// would count twice as much as the one before it, for as many events as there were half-lives in
+    /// between.
     pub(crate) fn resume(&mut self, at: Timestamp) {
         let Some(base) = self.base else { return };
         let now = at.as_nanos() / 1_000_000_000;
@@ -84,19 +84,19 @@ impl Decay {
         } else {
             return;
         };
-        // Only what the times are called changes, and no count.
+        // Only the time base changes, and no count.
         let Some(base) = latest.checked_sub(self.latest - base) else { return };
         (self.base, self.latest) = (Some(base), latest);
         self.cached = (u64::MAX, 1.0);
     }
 
-    /// What an event counts at a time; a count divided by it is in events of then.
+    /// The weight of an event at a time; a count divided by it is in events of then.
     pub(crate) fn at(&self, at: Timestamp) -> f32 {
         let seconds = at.as_nanos() / 1_000_000_000;
         if seconds == self.cached.0 { self.cached.1 } else { self.now(seconds) }
     }
 
-    /// The latest time that it was told of.
+    /// The latest time so far.
     pub(crate) fn latest(&self) -> Timestamp {
         Timestamp::from_nanos(self.latest.saturating_mul(1_000_000_000))
     }
@@ -123,7 +123,7 @@ impl Decay {
         let is_sound = match has_base {
             0 => (base, latest, cached) == (0, 0, decay.cached),
             1 => {
-                // What a `Timestamp` can say, within what `event` lets through.
+                // The range of a `Timestamp`, within the times that `event` accepts.
                 let furthest = SCALED_AFTER * decay.half_life_seconds;
                 latest <= u64::MAX / 1_000_000_000
                     && latest.checked_sub(base).is_some_and(|since| since <= furthest)
@@ -163,7 +163,7 @@ mod tests {
             let (counts, scale) = decay.event(at(seconds));
             assert!((counts - expected).abs() < 1e-3 && !scale, "{seconds}: {counts}");
         }
-        // The jump of two half-lives was taken for one, and it is over.
+        // The jump of two half-lives was counted as one, and is over.
         assert!((decay.event(at(1_301)).0 - 4.028).abs() < 1e-3);
     }
 

@@ -1,4 +1,4 @@
-//! What an observer keeps at most.
+//! The limits of an observer.
 
 use core::time::Duration;
 use std::io::{self, Read, Write};
@@ -8,7 +8,7 @@ use lull_cc::Bytes;
 use crate::model::format::{AGED, ReadError};
 use crate::model::wire::{Sink, Source};
 
-/// The lower bits of a [`UrlId`] are a place in the table, the upper ones count who was there.
+/// The lower bits of a [`UrlId`] are a place in the table, the upper ones count its occupants.
 pub(super) const PLACE_BITS: u32 = 24;
 /// Longer paths are not kept.
 pub(super) const LONGEST_PATH: usize = 1024;
@@ -22,12 +22,11 @@ pub struct Limits {
     pub path_bytes: Bytes,
     /// Clients: up to 1.3 kB each; under 2^32.
     pub sessions: usize,
-    /// A session ends, and its client is forgotten, so long after its last request; under 500
-    /// years.
+    /// A session ends, and its client is forgotten, this long after its last request; under 500 years.
     pub session_window: Duration,
     /// After this time a request counts half; a second at least, and under 500 years.
     pub half_life: Duration,
-    /// Or after so many answers, if they take longer: so a quiet site keeps what it knows. 1 or more.
+    /// Or after this many answers, if they take longer: so a quiet site keeps its knowledge. 1 or more.
     pub visits_per_half_life: u32,
 }
 
@@ -54,7 +53,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What is out of its range.
+    /// The field that is out of its range.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let is_time = |time: Duration| time < LONGEST_TIME;
         if !(1..1 << PLACE_BITS).contains(&self.urls) {

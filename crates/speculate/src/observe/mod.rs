@@ -1,8 +1,8 @@
 //! Requests as visits: by clients without addresses, of URLs as numbers.
 //!
-//! An [`Observer`] takes the entries of a log, or the requests of a running server, in order. It
-//! says of each what predictors may learn from it ([`Visit`]), or why nothing ([`Ignored`]).
-//! What it keeps is bounded by [`Limits`], whatever clients send.
+//! An [`Observer`] takes the entries of a log, or the requests of a running server, in order. For each it
+//! returns what predictors may learn from it ([`Visit`]), or why nothing ([`Ignored`]). Its state is bounded
+//! by [`Limits`], for any clients.
 
 mod ageing;
 mod client;
@@ -33,7 +33,7 @@ use sessions::{SessionId, Sessions};
 use urls::Answer;
 
 impl Limits {
-    /// Memory that an observer takes at most, without what the allocator adds.
+    /// The maximum memory of an observer, without the allocator's overhead.
     pub fn most_resident(&self) -> Bytes {
         let sessions = Sessions::most_resident(self.sessions);
         Bytes(Urls::most_resident(self).saturating_add(sessions))
@@ -46,19 +46,19 @@ pub struct Visit {
     /// When, by the time that counts are decayed by: that of the lines, as far as it is believed ([`Clock`]),
     /// and slower on a quiet site ([`Limits::visits_per_half_life`]).
     pub at: Timestamp,
-    /// What was asked for, without a query that is no part of its name.
+    /// The requested URL, without a query that is no part of its name.
     pub url: UrlId,
     /// A page, or something in it.
     pub kind: Kind,
-    /// Whether it can be suggested at all, once enough clients know it: a URL with a query that is no
-    /// part of its name can't.
+    /// Whether it can be suggested at all, once enough clients know it: a URL with a query that is no part of
+    /// its name cannot.
     pub cacheable: bool,
-    /// The client, for as long as its session lasts.
+    /// The client, while its session lasts.
     pub client: ClientId,
-    /// Where the client comes from.
+    /// The origin of the client.
     pub origin: Origin,
-    /// Whether the URL stands eight times in what is remembered of the session already: who comes back to it
-    /// so often says nothing more of others by that.
+    /// Whether the remembered session has the URL eight times already: more visits by the same client say
+    /// nothing about others.
     pub is_often: bool,
     session: SessionId,
 }
@@ -77,7 +77,7 @@ pub enum Ignored {
     Robot,
     /// The client fetched ahead: learning from that would confirm itself.
     Prefetch,
-    /// The page that the client has before it, once more.
+    /// The client's current page, once more.
     Reload,
     /// The URLs that are known leave no room for one with a path as long.
     Room,
@@ -166,14 +166,14 @@ impl Observer {
         &self.limits
     }
 
-    /// Goes on at `now`, whatever passed since the latest request.
+    /// Continues at `now`, for any time since the latest request.
     pub(crate) fn resume(&mut self, now: Timestamp) {
         self.ageing.resume(now);
         self.sessions.resume(now);
         self.clock.set(now);
     }
 
-    /// Begins the counts of clients anew that have not come to [`DISTINCT_CLIENTS`].
+    /// Restarts the counts of clients that have not reached [`DISTINCT_CLIENTS`].
     pub(crate) fn count_anew(&mut self) {
         self.urls.count_anew();
     }
@@ -181,7 +181,7 @@ impl Observer {
     /// Takes the next request.
     ///
     /// # Errors
-    /// If nothing is to be learned from it.
+    /// If the entry teaches nothing.
     pub fn observe(&mut self, entry: &Entry<'_>) -> Result<Visit, Ignored> {
         if entry.prefetch {
             self.look_for_end(entry);
@@ -204,8 +204,8 @@ impl Observer {
         }
         let hash = self.hasher.text(path);
         let origin = self.sessions.origin(session);
-        // What a query brings about, such as a cookie for a campaign or the refusal of an attack, says
-        // nothing of the path without it.
+        // The effects of a query, such as a cookie for a campaign or the rejection of an attack, do not
+        // concern the path without it.
         if query.is_none() {
             if entry.private || is_gone(entry.status) {
                 self.urls.bar(path, hash);
@@ -229,16 +229,16 @@ impl Observer {
         let (url, kind) = self.urls.note(path, hash, answer).ok_or(Ignored::Room)?;
         let is_often = self.sessions.step(session, url, kind).ok_or(Ignored::Reload)?;
         let cacheable = query.is_none() && !entry.private;
-        // What is wanted most is what may be suggested most, so nothing counts that could not have been.
+        // The most popular pages are suggested most, so only predictable visits count.
         if cacheable && !is_often {
             self.urls.visit(url, at);
         }
         Ok(Visit { at, url, kind, cacheable, client, origin, is_often, session })
     }
 
-    /// What was fetched ahead and is not there says so: of a page that was taken away nobody else does,
-    /// because nobody goes there any more. So does what leads elsewhere. That it was fetched ahead is
-    /// what its client says, who may be banned: as of visitors, one refusal is not enough.
+    /// A missing page is detected by its prefetches: a removed page has no visitors who could report it. So
+    /// is a redirect. The prefetch mark comes from its client, which may be banned: as for visitors, one
+    /// rejection is not enough.
     fn look_for_end(&mut self, entry: &Entry<'_>) {
         if entry.method != "GET" {
             return;
@@ -252,12 +252,12 @@ impl Observer {
         }
     }
 
-    /// What the client of the visit that was observed last did in its session, that visit last.
+    /// The steps of the session of the last observed visit's client, that visit last.
     pub fn history(&self, visit: &Visit) -> &[Step] {
         self.sessions.steps(visit.session)
     }
 
-    /// What a client did in its session, if it lasts.
+    /// The steps of a client in its session, if that has not ended.
     pub fn history_of(&self, client: ClientId) -> &[Step] {
         self.sessions.steps_of(client)
     }
@@ -267,8 +267,8 @@ impl Observer {
         &self.urls
     }
 
-    /// The number of a target, with its query if that is part of its name, else of its path; none if
-    /// nobody got it lately.
+    /// The number of a target, with its query if that is part of its name, otherwise of its path; none if it
+    /// was not requested recently.
     pub fn url(&self, target: &str) -> Option<UrlId> {
         let whole = local(target)?;
         let find = |name: &str| self.urls.find(name, self.hasher.text(name));
@@ -280,13 +280,13 @@ impl Observer {
         self.sessions.now()
     }
 
-    /// Forgets the clients whose session has ended. Requests do that by the way; where none come
-    /// for long, somebody has to call.
+    /// Forgets clients whose session has ended. Requests do that as well; without requests for long, the
+    /// caller has to do it.
     pub fn forget(&mut self, now: Timestamp) {
         self.sessions.forget(now);
     }
 
-    /// Memory that it takes, without what the allocator adds.
+    /// Its memory, without the allocator's overhead.
     pub fn resident(&self) -> Bytes {
         Bytes(self.urls.resident().0 + self.sessions.resident().0)
     }
@@ -303,7 +303,7 @@ fn local(target: &str) -> Option<&str> {
     Some(path.split('#').next().unwrap_or(path))
 }
 
-/// What is asked for, and a query that is no part of that.
+/// The name of the requested URL, and a query that is no part of it.
 fn name_and_query<'a>(entry: &'a Entry<'_>) -> Option<(&'a str, Option<&'a str>)> {
     let whole = local(&entry.target)?;
     let (name, query) = match whole.split_once('?') {
@@ -313,14 +313,14 @@ fn name_and_query<'a>(entry: &'a Entry<'_>) -> Option<(&'a str, Option<&'a str>)
     (name.len() <= LONGEST_PATH).then_some((name, query))
 }
 
-/// Whether a status says that the URL is no longer there. Overload and mistakes of clients say nothing
-/// about it; nor does a redirect of a visitor: most lead from `http` to `https`, or to the name that the
-/// site has, and a log does not say where to.
+/// Whether a status says that the URL is gone. Overload and client errors do not. Nor does a visitor's
+/// redirect: most lead from `http` to `https`, or to the site's canonical host, and a log does not contain
+/// the target.
 fn is_gone(status: u16) -> bool {
     matches!(status, 404 | 410)
 }
 
-/// Whether a status says that the URL is not for this client to get.
+/// Whether a status says that this client must not get the URL.
 fn is_refusal(status: u16) -> bool {
     matches!(status, 401 | 403)
 }

@@ -1,4 +1,4 @@
-//! Who is no person in front of a browser, by the user agent.
+//! Detects clients that are not users with a browser, by the user agent.
 
 /// Words that user agents of robots, feed readers, monitors and libraries have and those of
 /// browsers don't. In lower case.
@@ -36,8 +36,8 @@ const ROBOTS: &[&str] = &[
     "pingdom",
 ];
 
-/// Whether a user agent is a robot's. Every browser's begins with `Mozilla/` or is Opera's old one;
-/// an empty one is no browser's.
+/// Whether a user agent is a robot's. Those of browsers begin with `Mozilla/`, or are Opera's old one; an
+/// empty one is no browser's.
 pub(super) fn is_robot(agent: &str) -> bool {
     let agent = agent.to_ascii_lowercase();
     let browser = agent.starts_with("mozilla/") || agent.starts_with("opera/");

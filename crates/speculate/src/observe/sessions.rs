@@ -1,4 +1,4 @@
-//! What each client did lately, for as long as its session lasts.
+//! The recent steps of each client, for as long as its session lasts.
 
 use core::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::table::{Entry, Table, grow_within, mix};
 /// A request of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What was asked for.
+    /// The requested URL.
     pub url: UrlId,
-    /// How many pages the session had with it: pages count from 1, and what a page has in it has
-    /// the number of the page.
+    /// The number of the session's pages including it: pages count from 1, and a subresource has the number
+    /// of its page.
     pub page: u32,
     /// A page, or something in it.
     pub kind: Kind,
@@ -52,11 +52,11 @@ const STEPS: usize = 96;
 /// Pages that it remembers however many parts they have, as those of today have by the hundred: the
 /// longest window that a predictor may have, and the longest context in front of it.
 const PAGES: usize = 16 + 4;
-/// What stands so often in what is remembered of a session its client comes back to, and that counts no
-/// more: one client could make anything the most frequent. Ours; the papers trust their logs.
+/// A URL that is in a remembered session this often is one that its client comes back to, and counts no more:
+/// otherwise one client could make any URL the most frequent. An extension; the papers trust their logs.
 pub(crate) const OFTEN: usize = 8;
-/// Sessions that are looked at for their end with each request: more than one, so that all are
-/// looked at more often than as many requests come.
+/// Sessions checked for their end at each request: more than one, so that all are checked before as many
+/// requests have come.
 const SWEPT: usize = 2;
 
 /// The sessions of the last time, up to a limit.
@@ -72,8 +72,8 @@ impl Sessions {
         Sessions { table: Table::new(limit), clock: Clock::new(window), swept: 0 }
     }
 
-    /// The session of a client, a new one if its last request is a window ago. Where the client
-    /// comes from, and whether it is a robot, is asked for new ones only.
+    /// The session of a client, a new one if its last request is a window ago. The client's origin, and
+    /// whether it is a robot, are computed for new ones only.
     pub(super) fn enter(
         &mut self,
         client: ClientId,
@@ -105,7 +105,7 @@ impl Sessions {
         self.table.find(mix(client.0), |session| session.client == client)
     }
 
-    /// Goes on at `now`, which is sure to be the time: sessions of longer ago than a window have ended.
+    /// Continues at `now`, which is known to be the time: sessions older than a window have ended.
     pub(super) fn resume(&mut self, now: Timestamp) {
         if !self.clock.are_near(self.clock.now(), now) {
             self.clock.set(now);
@@ -162,7 +162,7 @@ impl Sessions {
         Some(is_often)
     }
 
-    /// Where its client comes from.
+    /// The origin of its client.
     pub(super) fn origin(&self, id: SessionId) -> Origin {
         self.table.get(id.0).map_or(Origin(0), |session| session.origin)
     }
@@ -187,7 +187,7 @@ impl Sessions {
         self.table.get(id.0).map_or(&[], |session| &session.steps)
     }
 
-    /// The steps of a client whose session lasts.
+    /// The steps of a client with a running session.
     pub(super) fn steps_of(&self, client: ClientId) -> &[Step] {
         let session = self.find(client).and_then(|place| self.table.get(place));
         session.filter(|one| self.clock.may_be_now(one.seen)).map_or(&[], |session| &session.steps)
@@ -211,8 +211,8 @@ impl Sessions {
     }
 }
 
-/// Forgets the older half of what a session may remember, but for the last pages: without them nothing
-/// would be learned of what follows a page with a hundred parts.
+/// Forgets the older half of a full session, except for the last pages: without them no successor of a page
+/// with a hundred parts would be learned.
 fn forget_half(steps: &mut Vec<Step>) {
     let mut pages = steps.iter().filter(|step| step.kind == Kind::Page).count();
     let mut left = STEPS / 2;

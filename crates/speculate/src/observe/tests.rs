@@ -108,7 +108,7 @@ fn a_client_that_comes_back_counts_a_few_times() {
     assert_eq!(popularity, 8.0);
 }
 
-/// Public after visits of twelve clients, which suffice whatever classes they fall into here.
+/// Public after visits of twelve clients, which suffice for any of their classes here.
 fn known(observer: &mut Observer, change: impl Fn(&mut Entry<'_>)) -> bool {
     for client in 0..12 {
         let mut one = entry(1, &format!("192.0.2.{client}"), "/1");
@@ -150,7 +150,7 @@ fn one_private_or_lost_answer_starts_the_count_anew() {
 
 #[test]
 fn a_url_is_barred_by_two_refusals_and_by_one_of_who_got_it_before() {
-    // Who asks for it, and until whose refusal it is told of.
+    // The clients, and until whose rejection it is suggested.
     let cases: [(&str, &[&str], usize); 4] = [
         ("a banned client", &["x", "x", "x"], 3),
         ("two of one network", &["2001:db8::1", "2001:db8::2"], 2),
@@ -206,7 +206,7 @@ fn a_query_that_is_part_of_a_name_makes_a_url_of_its_own() {
     known(&mut observer, |entry| entry.target = "/list".into());
     let first = observer.url("/list").unwrap();
     assert_ne!(first, second);
-    // Where nobody says so the query is none of it.
+    // By default the query is no part of it.
     assert_eq!(observer.url("/list?sort=up"), Some(first));
     let mut gone = entry(3, "x", "/list?page=2");
     gone.status = 404;
@@ -236,7 +236,7 @@ fn a_path_for_which_there_is_no_room_is_not_learned() {
 
 #[test]
 fn what_is_not_there_when_it_is_fetched_ahead_starts_the_count_anew() {
-    // Whether it is public still once one client says so, and once several do.
+    // Whether it is still public after one client's answer, and after several.
     for (status, target, after_one, after_all) in [
         (404, "/1", false, false),
         (410, "/1", false, false),
@@ -277,7 +277,7 @@ fn neither_overload_nor_a_redirect_of_a_visitor_bars_a_url() {
 }
 
 proptest! {
-    /// Whatever is asked for, in whatever order of times, the observer stays within its limits.
+    /// For any requests in any order of times, the observer stays within its limits.
     #[test]
     fn no_client_grows_the_observer_without_bound(
         requests in prop::collection::vec((0u64..1_000_000, 0u32..40, "/[a-c]{0,3}(\\?x)?"), 0..300)

@@ -1,4 +1,4 @@
-//! URLs as numbers, and what is known of each.
+//! URLs as numbers, and the knowledge about each.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
@@ -13,14 +13,14 @@ use crate::model::format::ReadError;
 use crate::model::wire::{Sink, Source};
 use crate::table::{Entry, Table, mix};
 
-/// A URL's number. One whose URL had to make room names nothing any more.
+/// A URL's number. The number of an evicted URL names nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UrlId(NonZeroU32);
 
 impl UrlId {
     fn new(generation: u8, place: u32) -> Self {
-        // One more than the bits, so that a place for a number or none takes no more room. The
-        // last place of the table stays empty, so it never overflows.
+        // One more than the bits, so that an optional number takes no more room than a number. The last place
+        // of the table stays empty, so it never overflows.
         UrlId(NonZeroU32::MIN.saturating_add(u32::from(generation) << PLACE_BITS | place))
     }
 
@@ -37,7 +37,7 @@ impl UrlId {
         self.0.get()
     }
 
-    /// The same number again; none if there is none like it.
+    /// The same number again; none if there is no such number.
     pub(crate) fn from_raw(raw: u32) -> Option<Self> {
         NonZeroU32::new(raw).map(UrlId)
     }
@@ -45,7 +45,7 @@ impl UrlId {
 
 const PLACE: u32 = (1 << PLACE_BITS) - 1;
 
-/// What a URL is to a browser.
+/// The role of a URL in a browser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Something that people go to. The contexts of predictors are made of pages.
@@ -79,8 +79,8 @@ struct Url {
     hash: u64,
     /// Visits, decayed: how much it is wanted. Of more than 2^24 an `f32` would not notice one more.
     visits: f64,
-    /// Requests, decayed, those among them that are no visits: what it is worth to keep. Under a page that
-    /// is visited with a query only stands what follows it.
+    /// Requests, decayed, including those that are no visits: the value of keeping it. A page visited only
+    /// with a query counts by the requests that follow it.
     weight: f32,
     bytes: u32,
     micros: u32,
@@ -93,7 +93,7 @@ struct Url {
 }
 
 impl Url {
-    /// Whoever got it before does not count any more.
+    /// Clients that got it before no longer count.
     fn bar(&mut self) {
         (self.origins, self.refused) = (0, 0);
     }
@@ -111,24 +111,23 @@ impl Entry for Url {
     }
 }
 
-/// A URL is suggested only if so many distinct clients got it publicly: what fewer know may be
-/// someone's own, such as a link out of a mail. Ours: the papers suggest whatever is in the log.
+/// A URL is suggested only if this many distinct clients got it publicly: with fewer it may be personal, such
+/// as a link in a mail. An extension: the papers suggest everything in the log.
 pub const DISTINCT_CLIENTS: u32 = 5;
 
-/// Distinct clients that have to be refused until nobody is told of a URL.
+/// Distinct clients whose rejection hides a URL.
 const REFUSED: u32 = 2;
 
-/// What a request brings with it besides the bytes of its answer: its own head and that of the
-/// answer. So no object costs nothing.
+/// The bytes of a request beside its body: its own head and that of the answer. So every object has a cost.
 const OVERHEAD: u64 = 500;
 
-/// What the network adds to what the server takes: one round trip of a usual path, and a rate that such
-/// a path has, 10 Mbit/s. Ours: SSR §3.1.1 leaves open how benefit and cost are weighed.
+/// The network's share of the latency: one round trip of a usual path, and the rate of such a path, 10
+/// Mbit/s. An extension: SSR §3.1.1 leaves open how benefit and cost are weighed.
 const USUAL_LATENCY: Duration = Duration::from_millis(100);
 const USUAL_NANOS_PER_BYTE: u64 = 800;
 
-/// Browsers load what a page has in it over six connections at a time (so do Chromium and Firefox by
-/// HTTP/1.1), so that waiting for one of these objects makes the page later by a sixth of that. Ours, too.
+/// Browsers load a page's subresources over six connections at a time (as Chromium and Firefox do with
+/// HTTP/1.1). So waiting for one of them delays the page by a sixth of that. An extension, too.
 const AT_A_TIME: f32 = 6.0;
 
 /// All URLs that are known, up to a limit.
@@ -147,7 +146,7 @@ pub(super) struct Answer {
     /// Its length, if it was sent whole.
     pub(super) bytes: Option<u64>,
     pub(super) took: Option<Duration>,
-    /// Who got it, if it was for everybody.
+    /// The client that got it, if it was public.
     pub(super) public: Option<Origin>,
 }
 
@@ -180,7 +179,7 @@ impl Urls {
         url.weight += counts;
         if let Some(bytes) = answer.bytes {
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-            // What was broken off looks shorter than it is; what did become shorter is believed
+            // A truncated answer looks shorter than it is; a length that really became shorter is believed
             // after some more requests.
             url.bytes =
                 if bytes >= url.bytes { bytes } else { url.bytes - (url.bytes - bytes) / 8 };
@@ -204,15 +203,15 @@ impl Urls {
         }
     }
 
-    /// The URL was for one person, or is gone: whoever got it before does not count any more.
+    /// The URL was private, or is gone: earlier clients do not count any more.
     pub(super) fn bar(&mut self, path: &str, hash: u64) {
         if let Some(place) = self.table.find(hash, |url| &*url.path == path) {
             self.table.get_mut(place).bar();
         }
     }
 
-    /// Somebody was refused, who got it `before` or not. One visitor may be banned, and asks for all there
-    /// is; two, or one that was let in before, were not.
+    /// A client was rejected, which got it `before` or not. One visitor may be banned and request everything;
+    /// two, or one that was accepted before, were not.
     pub(super) fn refuse(
         &mut self,
         path: &str,
@@ -295,7 +294,7 @@ impl Urls {
         self.clients(id) >= DISTINCT_CLIENTS
     }
 
-    /// How many distinct clients got it publicly: at least so many, and 32 at most.
+    /// How many distinct clients got it publicly: a lower bound, and 32 at most.
     pub fn clients(&self, id: UrlId) -> u32 {
         self.get(id).map_or(0, |url| url.origins.count_ones())
     }
@@ -305,8 +304,9 @@ impl Urls {
         Bytes(self.get(id).map_or(0, |url| u64::from(url.bytes)))
     }
 
-    /// How long its answers take: a usual way, what the server takes, and a usual time for that length. Some
-    /// logs have the last in what the server takes; that is little beside the way, and counts twice then.
+    /// The latency of its answers: a usual path, the server's time, and a usual time for that length. Some
+    /// logs include the last one in the server's time; it is short compared with the path, and counts twice
+    /// then.
     pub fn latency(&self, id: UrlId) -> Duration {
         let Some(url) = self.get(id) else { return Duration::ZERO };
         // Nothing is waited for behind an answer without a body.
@@ -315,7 +315,7 @@ impl Urls {
         USUAL_LATENCY + server + transfer
     }
 
-    /// How long the server takes to answer, as far as that was seen; else no time.
+    /// The server's time for an answer, if known; otherwise zero.
     pub fn server_time(&self, id: UrlId) -> Duration {
         self.get(id).map_or(Duration::ZERO, |url| Duration::from_micros(u64::from(url.micros)))
     }
@@ -356,7 +356,7 @@ impl Urls {
         urls.filter(|url| url.origins.count_ones() >= DISTINCT_CLIENTS).count()
     }
 
-    /// Begins the counts anew that have not come to [`DISTINCT_CLIENTS`].
+    /// Restarts the counts that have not reached [`DISTINCT_CLIENTS`].
     pub(super) fn count_anew(&mut self) {
         for url in self.table.entries_mut() {
             url.refused = 0;
@@ -371,12 +371,12 @@ impl Urls {
         self.table.len()
     }
 
-    /// Whether none is known.
+    /// Whether no URL is known.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Memory that they take, without what the allocator adds.
+    /// Their memory, without the allocator's overhead.
     pub fn resident(&self) -> Bytes {
         Bytes(self.table.resident() + self.path_bytes)
     }

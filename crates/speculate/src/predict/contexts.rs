@@ -22,7 +22,7 @@ const STEALING_TRIES: usize = 4;
 #[derive(Clone, Debug)]
 struct Block {
     urls: [Option<UrlId>; PER_BLOCK],
-    /// How often, decayed: what is [`added`].
+    /// The decayed counts: sums of [`added`].
     weights: [f32; PER_BLOCK],
     /// A bit for each of 16 classes of origins that made it follow.
     origins: [u16; PER_BLOCK],
@@ -48,7 +48,7 @@ impl Block {
         (self.urls[at], self.weights[at], self.origins[at]) = place;
     }
 
-    /// Whether so many classes of clients made it follow.
+    /// Whether this many client classes made it follow.
     fn is_known(&self, at: usize, clients: u32) -> bool {
         self.origins[at].count_ones() >= clients
     }
@@ -77,7 +77,7 @@ impl Entry for Context {
     }
 }
 
-/// What contexts take at most.
+/// The limits of contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     /// Contexts, 24 bytes each.
@@ -110,14 +110,14 @@ pub(super) struct Contexts {
 #[derive(Clone, Copy, Debug)]
 struct Search {
     key: u64,
-    /// What it counts that the URL follows.
+    /// The weight of the URL as a follower.
     counts: f32,
     /// The context's.
     number: u32,
     /// The block that is looked into, and the one before it.
     block: u32,
     last: u32,
-    /// Where in the block the URL stands; its end, where it does not.
+    /// The place of the URL in the block; its end if it is missing.
     at: usize,
 }
 
@@ -136,12 +136,12 @@ pub(super) fn key(pages: &[UrlId]) -> u64 {
     pages.iter().fold(0x9e37_79b9_7f4a_7c15, |key, page| mix(key ^ u64::from(page.raw())))
 }
 
-/// From which part on a number that is added is told apart in an `f32` as well as may be.
+/// From this ratio on an added number is represented in an `f32` as well as possible.
 const COARSE: f32 = 1.0 / 65_536.0;
 
-/// A weight with what is added to it. Where an `f32` is too coarse for that, it becomes the number below or
-/// above by chance, so that on average nothing is lost; beyond 2^24 one more would change nothing. With numbers
-/// of twice the size a block would not be one cache line. The draws are the same each time.
+/// A weight plus an addition. If an `f32` is too coarse for that, it becomes the number below or above by
+/// chance, so that it is correct on average; beyond 2^24 an addition of one would change nothing. With
+/// numbers of twice the size a block would not be one cache line. The draws are the same each time.
 fn added(weight: f32, counts: f32, draws: &mut u64) -> f32 {
     let sum = weight + counts;
     if counts >= weight * COARSE {
@@ -170,7 +170,7 @@ impl Contexts {
         }
     }
 
-    /// What an event counts at a time, once the counts are ready for it.
+    /// The weight of an event at a time, once the counts are prepared for it.
     pub(super) fn event(&mut self, at: Timestamp) -> f32 {
         let (counts, scale) = self.decay.event(at);
         if scale {
@@ -182,7 +182,7 @@ impl Contexts {
         counts
     }
 
-    /// What an event counts now: counts divided by it are in events of now.
+    /// The weight of an event now: counts divided by it are in present events.
     pub(super) fn now(&self, at: Timestamp) -> f32 {
         self.decay.at(at)
     }
@@ -203,9 +203,9 @@ impl Contexts {
 
     /// A URL follows contexts, those of them that are known; with each stands what that counts.
     ///
-    /// Contexts and their blocks lie all over the memory. A processor waits for ten places about as long
-    /// as for one, if it knows of all before it needs the first; so each step of the search is taken for all
-    /// contexts before the next step. What comes of it is what one context after the other would give.
+    /// Contexts and their blocks are spread all over the memory. A processor waits for ten places about as
+    /// long as for one, if it knows all of them before it needs the first. So each step of the search is
+    /// taken for all contexts before the next step. The result is that of one context after the other.
     pub(super) fn follow(&mut self, contexts: &[(u64, f32)], url: UrlId, origin: Origin) {
         let mut searches = core::mem::take(&mut self.searches);
         searches.clear();
@@ -229,7 +229,7 @@ impl Contexts {
         self.searches = searches;
     }
 
-    /// Whether the context is known: then its first block is the next to look into.
+    /// Whether the context is known: then its first block is checked next.
     fn begin(&self, search: &mut Search) -> bool {
         let known = self.table.get(search.number).filter(|context| context.key == search.key);
         let number = if known.is_some() { Some(search.number) } else { self.find(search.key) };
@@ -240,7 +240,7 @@ impl Contexts {
         true
     }
 
-    /// Looks for the URL in the next block. Whether there is another one to look into.
+    /// Looks for the URL in the next block. Returns whether there is another one to check.
     fn step(&self, search: &mut Search, url: UrlId) -> bool {
         if search.at < PER_BLOCK {
             return false;
@@ -254,8 +254,8 @@ impl Contexts {
         here.next != NONE
     }
 
-    /// Counts what was looked for where it was found, if all blocks are still whose they were. Where the
-    /// same context was counted before, it may have moved, and it is looked for again.
+    /// Counts the URL where it was found, if all blocks still have the same owners. If the same context was
+    /// counted before, it may have moved, and the search is repeated.
     fn end(&mut self, search: &Search, url: UrlId, origin: Origin, is_as_found: bool) {
         let Search { key, counts, number, block, last, at } = *search;
         let class = 1 << (mix(origin.0 ^ key) % 16);
@@ -305,12 +305,11 @@ impl Contexts {
         self.displace(first, new);
     }
 
-    /// Space-saving (Metwally, Agrawal and El Abbadi, 2005): a newcomer takes the place of the
-    /// least with its count, and so is overestimated by that at most. Who made it follow is counted
-    /// anew.
+    /// Space-saving (Metwally, Agrawal and El Abbadi, 2005): a newcomer takes the place of the smallest with
+    /// its count, and so is overestimated by that at most. Its client classes are counted from zero.
     ///
-    /// Those that few clients know go first. So a single client, whatever it asks for, displaces
-    /// one of the others at most.
+    /// Entries with few clients go first. So a single client displaces at most one entry of others, with any
+    /// requests.
     fn displace(&mut self, first: u32, (url, counts, class): Place) {
         let mut least = ((true, f32::INFINITY), NONE, 0);
         let mut block = first;
@@ -345,16 +344,16 @@ impl Contexts {
         }
     }
 
-    /// An empty block for the context with this key and weight; when all are in use another one
-    /// gives up its own. None if no such is found.
+    /// An empty block for the context with this key and weight. If all are in use, a context that occurred
+    /// less gives its block away. None if there is no such context.
     fn block(&mut self, key: u64, weight: f64) -> Option<u32> {
         if self.free.is_empty() && self.blocks.len() < self.room.blocks {
             grow_within(&mut self.blocks, self.room.blocks);
             self.blocks.push(Block::EMPTY);
             return Some(self.blocks.len() as u32 - 1);
         }
-        // Only from contexts that occurred less than this one: what is new does not displace what
-        // is known, until it is known better. Bounded, as there may be none.
+        // Only from contexts that occurred less than this one: new contexts do not displace known ones until
+        // they are better known. Bounded, because there may be none.
         for _ in 0..STEALING_TRIES {
             if !self.free.is_empty() {
                 break;
@@ -417,7 +416,7 @@ impl Contexts {
         (self.table.len(), (self.blocks.len() - self.free.len()) * PER_BLOCK)
     }
 
-    /// Forgets who made what follow of which too few did.
+    /// Forgets the client classes of followers that have too few.
     pub(super) fn count_anew(&mut self) {
         for block in &mut self.blocks {
             for at in 0..PER_BLOCK {
@@ -543,7 +542,7 @@ mod tests {
                 (f64::from(weight - MOST), f64::from(counts) * f64::from(times));
             assert!((grown / expected - 1.0).abs() < 0.05, "{counts}: {grown} of {expected}");
         }
-        // Where it is fine enough nothing is drawn.
+        // If it is fine enough, nothing is drawn.
         let mut draws = 0;
         assert_eq!((added(3.0, 1.0, &mut draws), draws), (4.0, 0));
     }

@@ -1,10 +1,10 @@
-//! What a client may want next (SSR §3.1.1): a ranked list with probabilities, learned online.
+//! The probable next URLs of a client (SSR §3.1.1): a ranked list with probabilities, learned online.
 //!
-//! | predictor | what it is |
+//! | predictor | method |
 //! |---|---|
 //! | [`Ppm`] with [`PpmParameters::paper`] | PPM-n/w of Nice §6.1 and SSR §3.1.1 |
 //! | [`Ppm`] with [`PpmParameters::markov`] | a Markov model of first order, with images |
-//! | [`TopN`] | what is wanted most, whatever the client did |
+//! | [`TopN`] | the most popular URLs, for any client |
 //! | [`Ppm`] with [`PpmParameters::shipped`] | the default, chosen by measuring:
 //! `docs/predictor.md` |
 
@@ -22,42 +22,42 @@ pub use top_n::TopN;
 /// A URL that may be wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// What.
+    /// The URL.
     pub url: UrlId,
     /// The probability that the client asks for it within the predictor's window, from 0 to 1.
     pub probability: f32,
 }
 
-/// What is asked of a predictor.
+/// A question for a predictor.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// When.
     pub at: Timestamp,
     /// The client's pages, the latest last; at least one for more than general advice.
     pub pages: &'a [UrlId],
-    /// Whether the predictor has learned from the visit of the latest of them, by this very client, and from
-    /// none behind it. Such a visit says nothing yet of what comes next.
+    /// Whether the predictor has learned the visit of the latest of them, by this very client, and no later
+    /// one. Such a visit has no successor so far.
     pub learned: bool,
-    /// What the client has already, in ascending order: it is not suggested.
+    /// The URLs that the client has already, in ascending order: they are not suggested.
     pub held: &'a [UrlId],
 }
 
-/// Learns from visits, and ranks what comes next.
+/// Learns from visits, and ranks the next ones.
 ///
-/// Both calls take bounded time and memory, whatever clients do. Equal calls give equal answers.
+/// Both calls take bounded time and memory, for any clients. Equal calls give equal answers.
 pub trait Predictor {
     /// Learns from the last step of `history`, which `visit` describes.
     fn train(&mut self, visit: &Visit, history: &[Step], urls: &Urls);
 
-    /// Replaces `ranked` by what may come next, the most probable first, and by number where
-    /// probabilities are equal. All of it may be suggested: [`Urls::is_public`].
+    /// Replaces `ranked` by the probable next URLs, the most probable first, and by number if probabilities
+    /// are equal. All of them may be suggested: [`Urls::is_public`].
     fn rank(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>);
 
-    /// Memory that it takes, without what the allocator adds.
+    /// Its memory, without the allocator's overhead.
     fn resident(&self) -> Bytes;
 }
 
-/// What a question is made of, out of a client's history.
+/// Builds questions from a client's history.
 #[derive(Clone, Debug, Default)]
 pub struct Asker {
     pages: Vec<UrlId>,
@@ -86,8 +86,8 @@ fn sort(ranked: &mut [Candidate]) {
     ranked.sort_unstable_by_key(key);
 }
 
-/// Sorts candidates by their priority ([`Urls::priority`]) and takes the priorities with them: the
-/// order in which they are worth fetching, where bytes are what is short.
+/// Sorts candidates by their priority ([`Urls::priority`]) and returns the priorities with them: the order in
+/// which they are worth fetching if bytes are scarce.
 pub fn prioritise(ranked: &[Candidate], urls: &Urls, into: &mut Vec<(f32, Candidate)>) {
     into.clear();
     into.extend(ranked.iter().map(|one| (urls.priority(one.url, one.probability), *one)));

@@ -1,4 +1,4 @@
-//! Prediction by partial matching: PPM-n/w, and what comes of it by changing one rule at a time.
+//! Prediction by partial matching: PPM-n/w, and variants with one changed rule at a time.
 //!
 //! The model counts, for each context of up to n pages that clients had one after the other, how
 //! often it occurred, and for each URL how often it was asked for in the window behind. The
@@ -35,19 +35,19 @@ pub struct Ppm {
     top: TopN,
     /// The latest pages of the client that is learned from, each with its place in the history.
     pages: Vec<(UrlId, usize)>,
-    /// The contexts that what is learned follows, each with what that counts. Kept for its room only.
+    /// The contexts that a learned URL follows, each with its weight. Kept only to reuse its memory.
     followed: Vec<(u64, f32)>,
 }
 
-/// What is known of what followed a context.
+/// The followers of a context.
 #[derive(Clone, Copy, Debug)]
 struct Shares {
-    /// How often others had it, not decayed, as the followers are not: what was often seen is known well,
-    /// however long ago that was.
+    /// How often other clients had it, not decayed, like the followers: frequent contexts are well known,
+    /// however old.
     occurrences: f32,
     /// How many URLs followed; one at least.
     followers: f32,
-    /// Whether one of them may be told, to whoever does not have it.
+    /// Whether one of them may be revealed, to a client without it.
     is_told: bool,
 }
 
@@ -85,7 +85,7 @@ impl Ppm {
         })
     }
 
-    /// Begins the counts of clients anew that have not come to [`PpmParameters::clients`].
+    /// Restarts the counts of clients that have not reached [`PpmParameters::clients`].
     pub(crate) fn count_anew(&mut self) {
         self.contexts.count_anew();
     }
@@ -105,7 +105,7 @@ impl Ppm {
         &self.parameters
     }
 
-    /// Notes that `url`, the last step, follows the contexts in whose windows it stands.
+    /// Notes that `url`, the last step, follows the contexts whose windows contain it.
     fn follow(&mut self, visit: &Visit, history: &[Step], counts: f32) {
         let window = self.parameters.window as usize;
         let last = history.len() - 1;
@@ -115,7 +115,7 @@ impl Ppm {
             (Kind::Embedded, Counted::All) => &self.pages[..],
             (Kind::Embedded, Counted::Ahead) => &self.pages[..self.pages.len().saturating_sub(1)],
         };
-        // Where the client asked for it before: it follows only those contexts that came later.
+        // The client's earlier request for it: it follows only the contexts after that.
         let before = history[..last].iter().rposition(|step| step.url == visit.url);
         // Between two that stand there often its client goes back and forth, which counts no more.
         let is_often =
@@ -141,9 +141,8 @@ impl Ppm {
     /// The weight of the context of the last `order` pages, as far as it is evidence, and its followers.
     /// None where nothing is left of the weight.
     ///
-    /// The client that asks has just been there, and nobody knows yet where it goes. With its own
-    /// occurrence among the others every context would be known, were it the first visit of all, and would
-    /// have been followed by nothing.
+    /// The requesting client has just been there, and its next page is unknown. With its own occurrence every
+    /// context would be known, even at the very first visit, and would have no followers.
     fn evidence(
         &self,
         question: &Question<'_>,
@@ -156,13 +155,13 @@ impl Ppm {
         (weight > own && times > 0).then_some((weight - own, times, followers))
     }
 
-    /// Whether anything is told of it, to whoever does not have it.
+    /// Whether it may be revealed, to a client without it.
     fn is_told(&self, follower: &Follower, urls: &Urls) -> bool {
         follower.clients >= self.parameters.clients && urls.is_public(follower.url)
     }
 
-    /// What followed a context, and into `into` those that may be told and are not held, each with its
-    /// share of the occurrences. None if nobody else had it: then it has no say.
+    /// The followers of a context; those that may be revealed and are not held are put into `into`, each with
+    /// its share of the occurrences. None if no other client had it: then it has no weight.
     fn shares(
         &self,
         question: &Question<'_>,
@@ -184,15 +183,15 @@ impl Ppm {
                 }
             }
         }
-        // Where others were and none went on, all of them went: the more there were, the surer that is. By no
-        // follower at all it would be as sure after one of them as after a hundred.
+        // If others were there and none continued, all of them left: more of them make that more certain.
+        // With zero followers it would be as certain after one of them as after a hundred.
         shares.followers = shares.followers.max(1.0);
         Some(shares)
     }
 
-    /// The longest context of which something may be told. One of which nothing may be is as good as not
-    /// known, to the papers as well, which tell whatever is known. One of which the client has all is
-    /// known, and the list stays empty: in Nice §6.1 it is the client that leaves out what it has.
+    /// The longest context with a follower that may be revealed. One without counts as unknown, which the
+    /// papers imply, because they reveal everything. If the client has all followers, the context is known,
+    /// and the list stays empty: in Nice §6.1 the client leaves out URLs that it has.
     fn longest(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>) {
         for order in (1..=self.parameters.order).rev() {
             if self.shares(question, urls, order, ranked).is_some_and(|shares| shares.is_told) {
@@ -202,7 +201,7 @@ impl Ppm {
         ranked.clear();
     }
 
-    /// From the longest context down: what it predicts, times what the longer ones left over.
+    /// From the longest context down: its prediction, times the rest of the longer ones.
     fn escape(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>) {
         let mut left = 1.0;
         let mut shares = Vec::new();
@@ -221,8 +220,8 @@ impl Ppm {
 
     /// From general popularity up: each context moves the probabilities towards its own.
     fn blend(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>, c: f32) {
-        // The share of all pages that are this one, and of those that have another one behind them: what is
-        // read by whoever comes from elsewhere and goes again was nobody's next page.
+        // This page's share of all pages, and of pages with a successor: a page read by visitors who then
+        // leave was no visitor's next page.
         let goes_on = self.top.goes_on(question.at);
         ranked.extend(
             self.top

@@ -6,7 +6,7 @@ use super::*;
 use crate::log::Entry;
 use crate::observe::{ClientHasher, Limits, Observer};
 
-/// A site with a predictor, and a clock that goes on by a second with each request.
+/// A site with a predictor, and a clock that advances by a second with each request.
 struct Site<P> {
     observer: Observer,
     predictor: P,
@@ -28,7 +28,7 @@ impl<P: Predictor> Site<P> {
         }
     }
 
-    /// So many clients of their own go the same way.
+    /// This many separate clients take the same path.
     fn walk(&mut self, name: &str, clients: u32, path: &[&str]) {
         for client in 0..clients {
             for target in path {
@@ -41,7 +41,7 @@ impl<P: Predictor> Site<P> {
         Timestamp::from_nanos(self.second * 1_000_000_000)
     }
 
-    /// What is suggested to a client that got these pages.
+    /// The suggestions for a client that got these pages.
     fn ask(&self, pages: &[&str]) -> Vec<(String, f32)> {
         let pages: Vec<UrlId> = pages.iter().filter_map(|page| self.observer.url(page)).collect();
         let mut held = pages.clone();
@@ -49,7 +49,7 @@ impl<P: Predictor> Site<P> {
         self.rank(&Question { at: self.now(), pages: &pages, learned: false, held: &held })
     }
 
-    /// What is suggested to a client that just got its latest page.
+    /// The suggestions for a client that just got its latest page.
     fn ask_of(&self, client: &str) -> Vec<(String, f32)> {
         let history = self.observer.history_of(ClientHasher::new([7; 16]).client(client, ""));
         self.rank(&Asker::default().ask(self.now(), history))
@@ -150,7 +150,7 @@ fn longer_contexts_know_where_the_client_came_from() {
     let mut site = Site::new(Ppm::new(PpmParameters { backoff, ..longest(2, 1) }));
     walks(&mut site);
     assert_eq!(site.ask(&["/x", "/m"])[0].0, "/after-x");
-    // And what is popular, where nothing is known.
+    // And the popular URLs, if nothing is known.
     assert_eq!(site.ask(&[])[0].0, "/m");
 }
 
@@ -164,7 +164,7 @@ fn what_the_client_does_now_says_nothing_of_what_comes_next() {
         site.walk("x", 20, &["/m", "/z"]);
         site.visit("me", "/x");
         site.visit("me", "/m");
-        // Nobody else was at /m by way of /x, so what is known of /m counts, and all of it.
+        // No other client was at /m through /x, so all knowledge about /m counts.
         let first = site.ask_of("me").swap_remove(0);
         assert_eq!(first.0, "/z", "{parameters:?}");
         let expected = if parameters == blend { 20.0 / 21.0 } else { 1.0 };
@@ -185,7 +185,7 @@ fn behind_a_page_of_which_nothing_is_known_comes_what_is_popular() {
     for (path, probability) in &ranked {
         assert!((probability - 0.5 * 20.0 / 41.0).abs() < 1e-3, "{path} {probability}");
     }
-    // Who sees that others were there and went is less sure to go on, and the less the more they were.
+    // If others were there and left, a continuation is less certain, and the more of them, the less.
     let mut before = ranked[0].1;
     for others in ["one", "two", "three"] {
         site.walk(others, 5, &["/once"]);
@@ -208,7 +208,7 @@ fn a_longer_context_of_which_nothing_may_be_told_is_as_good_as_none() {
     site.walk("x", 20, &["/m", "/z"]);
     site.walk("own", 1, &["/x", "/m", "/own"]);
     assert_eq!(site.paths(&["/x", "/m"]), ["/z"]);
-    // But where the client has all that follows, nothing else does.
+    // But if the client has all followers, nothing else follows.
     site.walk("y", 20, &["/y", "/m", "/y"]);
     assert_eq!(site.paths(&["/y", "/m"]), [] as [&str; 0]);
 }
@@ -299,7 +299,7 @@ fn unlikely_and_costly_urls_are_not_suggested() {
 fn one_client_teaches_nobody_its_path() {
     let all = ["/a", "/b", "/c", "/d", "/e"];
     let paths = [&["/a"] as &[&str], &["/a", "/b"], &["/a", "/b", "/c"], &["/e", "/a"]];
-    // What is popular, in that order and by the same shares of it, and no more.
+    // The popular URLs, in that order and with the same shares, and no others.
     let is_popular_alone = |site: &Site<Ppm>, pages: &[&str]| {
         let mut popular = site.ask(&[]);
         popular.retain(|(path, _)| !pages.contains(&path.as_str()));
@@ -318,7 +318,7 @@ fn one_client_teaches_nobody_its_path() {
         PpmParameters { least: 0.0, clients: 1, ..PpmParameters::shipped() },
     ] {
         let mut site = Site::new(Ppm::new(parameters));
-        // All five are public, each by visits of its own.
+        // All five are public, each by separate visits.
         for page in all {
             site.walk(page, 20, &[page]);
         }
@@ -327,7 +327,7 @@ fn one_client_teaches_nobody_its_path() {
                 site.visit("own", page);
             }
         }
-        // Whatever pages are claimed.
+        // For any pages that a client claims.
         for pages in paths {
             if parameters.backoff == Backoff::Longest {
                 assert_eq!(site.ask(pages), [], "{parameters:?}: {pages:?}");
@@ -346,7 +346,7 @@ fn who_goes_the_same_way_again_and_again_adds_little() {
     for parameters in [longest(1, 1), longest(2, 5), PpmParameters::shipped()] {
         let mut site = Site::new(Ppm::new(parameters));
         site.walk("x", 150, &["/a", "/b"]);
-        // Enough of them that it may be told.
+        // Enough of them to be revealed.
         for client in 0..12 {
             for _ in 0..300 {
                 site.visit(&format!("own{client}"), "/a");
@@ -446,7 +446,7 @@ fn it_is_told_why_something_is_suggested_or_not() {
         assert_eq!(of("/own").withheld, Some(Withheld::NotPublic));
         assert_eq!(of("/x").withheld, Some(Withheld::Held));
         assert!((of("/x").probability - 9.0 / 42.0).abs() < 0.01, "{:?}", of("/x"));
-        // General popularity knows it too, and tells it, by whatever way nobody learns.
+        // General popularity knows it too, and reveals it without the path.
         let by_popularity = matches!(parameters.backoff, Backoff::Blend { .. });
         let expected = (!by_popularity).then_some(Withheld::FewClients);
         assert_eq!((of("/c").withheld, of("/c").clients), (expected, Some(2)));
@@ -463,8 +463,7 @@ fn target(number: u32) -> String {
 }
 
 proptest! {
-    /// What a predictor ranks is public, not held, sorted and a probability; and the same each
-    /// time.
+    /// A predictor's ranking is public, not held, sorted and a probability; and the same each time.
     #[test]
     fn a_ranking_keeps_its_promises(visits in visits(), which in 0usize..5, asked in 0u32..40) {
         let parameters = [
@@ -549,7 +548,7 @@ proptest! {
         }
     }
 
-    /// Whatever clients do, what is kept stays within what the parameters say.
+    /// For any clients, the state stays within the limits of the parameters.
     #[test]
     fn memory_is_bounded(visits in visits()) {
         let parameters = PpmParameters {

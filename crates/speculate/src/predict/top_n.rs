@@ -1,4 +1,4 @@
-//! What is wanted most, whatever the client did: the baseline that every predictor has to beat.
+//! The most popular URLs, for any client: the baseline that every predictor has to beat.
 
 use core::time::Duration;
 use std::io::{self, Read, Write};
@@ -12,8 +12,8 @@ use crate::observe::{Decay, Kind, SCALE, Step, UrlId, Urls, Visit};
 
 /// Pages that are remembered: as many as a hint list is ever long, and some that the client has.
 const PAGES: usize = 128;
-/// The same of what is in pages. They stand apart, as a site may have more in common to all its pages than
-/// there are places, and no page would be left.
+/// The same for subresources. They are separate, because a site may have more subresources common to all its
+/// pages than there are places, and no page would be left.
 const PARTS: usize = 64;
 
 /// The most popular URLs, by their share of the pages that were visited.
@@ -22,7 +22,7 @@ pub struct TopN {
     /// The most popular in about that order; exact when ranked.
     top_pages: Vec<(UrlId, f32)>,
     top_parts: Vec<(UrlId, f32)>,
-    /// Visits of pages, decayed, as far as they count for what is popular.
+    /// Visits of pages, decayed, as far as they count for popularity.
     pages: f64,
     /// Those of them that were not the first of a session.
     behind: f64,
@@ -44,8 +44,7 @@ impl TopN {
         }
     }
 
-    /// The popular URLs, each with its share of pages: of a hundred pages that are visited, so many
-    /// have it in them, or are it.
+    /// The popular URLs, each with its share: the part of visited pages that contain it, or are it.
     pub(super) fn shares(&self, urls: &Urls, at: Timestamp) -> impl Iterator<Item = (UrlId, f32)> {
         let pages = (self.pages / f64::from(self.decay.at(at))).max(1.0) as f32;
         self.top_pages
@@ -62,7 +61,7 @@ impl TopN {
         ((self.behind + one) / (self.pages + one)).min(1.0) as f32
     }
 
-    /// Memory that it takes, whatever it learns.
+    /// Its memory, for any visits.
     pub(super) const RESIDENT: u64 = ((PAGES + PARTS) * size_of::<(UrlId, f32)>()) as u64;
 
     pub(super) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
@@ -125,13 +124,12 @@ impl Predictor for TopN {
                 self.behind += f64::from(counts);
             }
         }
-        // What nobody is told of takes no place.
+        // A URL that may not be suggested takes no place.
         if !visit.cacheable || !urls.is_public(visit.url) {
             return;
         }
-        // In the same scale as the pages, so that it stays right when nobody looks at it. A date
-        // long ago makes much of what is popular now, which must not become infinite and so stay
-        // for ever.
+        // In the same scale as the pages, so that it stays right without further visits. A date long ago
+        // increases the present popularity, which must not become infinite and so stay for ever.
         let weight = (urls.popularity(visit.url, visit.at) * counts).min(f32::MAX);
         let (top, most) = match visit.kind {
             Kind::Page => (&mut self.top_pages, PAGES),
@@ -152,7 +150,7 @@ impl Predictor for TopN {
             }
         };
         top[at] = (visit.url, weight);
-        // What was visited moves up to its place, so that the last is always the least.
+        // A visited URL moves up to its place, so that the last is always the lowest.
         let place = top[..at].partition_point(|(_, other)| *other >= weight);
         top[place..=at].rotate_right(1);
     }
@@ -194,7 +192,7 @@ mod tests {
             (0..300).for_each(|number| visit(client, &format!("/{number}.png")));
             visit(client, "/page");
         }
-        // Each a page of its own, by as many links out of mails.
+        // Each a separate page, by as many links in mails.
         for client in 100..500 {
             (0..2).for_each(|_| visit(client, &format!("/own/{client}")));
             visit(client, "/other");

@@ -2,7 +2,7 @@
 
 use super::moments::Moments;
 
-/// Numbers of requests that are told apart.
+/// The number of concurrency values.
 const MOST: usize = 16;
 /// The server is full where a request takes this much longer than alone.
 const RISE: f64 = 1.15;
@@ -25,7 +25,7 @@ impl Curve {
         }
     }
 
-    /// What was seen of more than so many requests counts for this part of it from now on.
+    /// Samples with more than this many requests have this weight from now on.
     pub(super) fn fade_above(&mut self, requests: usize, to: f64) {
         self.0.iter_mut().skip(requests).for_each(|moments| moments.fade(to));
     }

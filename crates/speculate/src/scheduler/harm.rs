@@ -1,9 +1,10 @@
-//! What prefetches cost demand: the response times of demand with prefetches beside those without, of requests that are
-//! alike.
+//! The cost of prefetches for demand: the response times of demand with prefetches beside those without, of
+//! similar requests.
 //!
-//! Times are divided by what is usual for their class (the URL), and compared among requests that met as many others. So
-//! neither a different mix of pages nor more visitors looks like harm. The samples without prefetches come from short
-//! blocks in which none starts. Envoy's gradient controller measures its minimum round-trip time in such blocks, too.
+//! Times are divided by the usual time of their class (the URL), and compared among requests that met as many
+//! others. So neither a different mix of pages nor more visitors looks like harm. The samples without
+//! prefetches come from short blocks in which none starts. Envoy's gradient controller measures its minimum
+//! round-trip time in such blocks, too.
 
 use core::time::Duration;
 
@@ -12,15 +13,15 @@ use lull_cc::Timestamp;
 use super::curve::Curve;
 use super::moments::Moments;
 
-/// Classes of requests that are told apart.
+/// The number of request classes.
 const CLASSES: usize = 256;
-/// Levels of concurrency that are told apart: 0, 1, 2 to 3, 4 to 7 and so on.
+/// The number of concurrency levels: 0, 1, 2 to 3, 4 to 7 and so on.
 const LEVELS: usize = 8;
-/// The usual time of a class follows the server within so long: a server that stays slow is the usual one by then.
+/// The usual time of a class follows the server within this time: a server that stays slow is usual by then.
 const USUAL: Duration = Duration::from_secs(600);
 /// Samples of a class that make its usual time, before it follows slowly.
 const FIRST: f64 = 32.0;
-/// A time of more than so many usual ones counts as so many: a single one says no more than that it was late.
+/// A time of more than this many usual ones counts as this many: a single one only shows that it was late.
 const MOST: f64 = 10.0;
 /// The last samples without prefetches and without company, by which a busy neighbour is noticed: one part each.
 const RECENT: f64 = 1.0 / 16.0;
@@ -106,7 +107,7 @@ impl Harm {
         }
     }
 
-    /// What is known, if enough is.
+    /// The estimate, if there are enough samples.
     pub(super) fn estimate(&self) -> Option<Estimate> {
         let (mut weight, mut excess, mut time, mut error) = (0.0, 0.0, 0.0, 0.0);
         for (with, without) in self.with.iter().zip(&self.without) {
@@ -122,10 +123,10 @@ impl Harm {
             .then(|| Estimate { excess: excess / time, error: libm::sqrt(error) / time })
     }
 
-    /// Prefetches are sent in another way from now on: what is known of their harm counts for this part of it.
+    /// Prefetches are sent differently from now on: earlier samples of their harm have this weight.
     pub(super) fn fade(&mut self, to: f64) {
         self.with.iter_mut().for_each(|moments| moments.fade(to));
-        // An error by chance in what it was compared with must not last.
+        // A random error in the reference must not last.
         self.without.iter_mut().for_each(|moments| moments.fade(libm::sqrt(libm::sqrt(to))));
     }
 
@@ -134,7 +135,7 @@ impl Harm {
         self.curve.capacity()
     }
 
-    /// What is known of more than so many requests at a time counts for this part of it from now on.
+    /// Samples with more than this many concurrent requests have this weight from now on.
     pub(super) fn forget_above(&mut self, requests: usize, to: f64) {
         self.curve.fade_above(requests, to);
     }

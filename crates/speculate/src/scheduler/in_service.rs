@@ -1,8 +1,8 @@
 //! Requests that are at the upstream, as far as they use it.
 //!
-//! A request uses the upstream until the head of its response has come, and for a short time after that: a body that takes
-//! longer waits for its client, or for news, such as an event stream. A head that takes very long waits for something else
-//! as well, such as a long poll.
+//! A request uses the upstream until the head of its response has come, and for a short time after that: a
+//! body that takes longer waits for its client, or for news, such as an event stream. A head that takes very
+//! long waits for something else as well, such as a long poll.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use lull_cc::Timestamp;
 
-/// A response whose head has not come for so long waits for something else than the upstream's resource.
+/// A response without its head after this time waits for something else than the upstream's resource.
 const HEAD: Duration = Duration::from_secs(10);
 /// A body that takes longer than this from its head on waits for its client. It does not count as in service any more, and is
 /// not aborted.

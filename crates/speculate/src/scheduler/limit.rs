@@ -5,8 +5,8 @@
 //! there is one request too many. Below one it is the part of the time in which a prefetch may be there at all, as TCP
 //! Nice's window is below one (Nice §3.2).
 //!
-//! It grows slowly while it binds and demand is not slower beside prefetches than without, and shrinks by a part when
-//! demand is. So it is a sawtooth whose size is bounded.
+//! It grows slowly while it binds and demand is not slower beside prefetches than without, and shrinks by a
+//! factor when demand is. So it is a sawtooth of bounded size.
 
 use core::time::Duration;
 
@@ -14,28 +14,28 @@ use lull_cc::Timestamp;
 
 use super::harm::{Estimate, Harm, Sample};
 
-/// Demand may wait so much longer, as a part of its response time.
+/// Demand may wait this much longer, as a part of its response time.
 const TARGET: f64 = 0.03;
 const QUEUED: f64 = 1.0 / 256.0;
-/// That it does is believed from so many standard errors on.
+/// The number of standard errors from which on harm is certain.
 const CERTAIN: f64 = 1.5;
-/// The limit is looked at after so many samples beside prefetches.
+/// The limit is checked after this many samples beside prefetches.
 const LOOK: u32 = 32;
 /// By how much it grows at a look: a part of itself below one, and an amount from there on.
 const GROWTH_BELOW_ONE: f64 = 1.15;
 const GROWTH: f64 = 0.1;
-/// What is left of it after a look that showed harm.
+/// The factor after a check that showed harm.
 const DECREASE: f64 = 0.8;
-/// What was seen before such a decrease counts for so much after it.
+/// The weight of earlier samples after such a decrease.
 const FADE: f64 = 0.25;
-/// What is known of more requests than the capacity counts for this part of it after each look at which the limit binds, so
-/// that it is tried again after some hundred looks.
+/// The weight of samples beyond the capacity after each check at which the limit binds. So a higher limit is
+/// tried again after some hundred checks.
 const FORGET: f64 = 0.99;
 /// The least: a prefetch every sixty-fourth of the time, by which it is seen when there is room again.
 const LEAST: f64 = 1.0 / 64.0;
-/// Where it begins: one prefetch on an idle upstream, half of the time.
+/// The initial value: one prefetch on an idle upstream, half of the time.
 const FIRST: f64 = 0.5;
-/// Requests without any other take so many times as long as usual: somebody else uses the upstream.
+/// Lone requests that take this many times as long as usual show that another program uses the upstream.
 const NEIGHBOUR: f64 = 1.6;
 /// Then prefetches have this part of the time that they had.
 const BESIDE_NEIGHBOUR: f64 = 1.0 / 16.0;
@@ -43,11 +43,11 @@ const BESIDE_NEIGHBOUR: f64 = 1.0 / 16.0;
 const BLOCK_WITH: u32 = 40;
 /// The same of a block in which none may.
 const BLOCK_WITHOUT: u32 = 4;
-/// Below this limit little is fetched anyway, and it matters more to find out soon that there is room: then blocks without
-/// prefetches are as long as this.
+/// Below this limit few pages are fetched anyway, and it is more important to learn soon that there is room.
+/// So blocks without prefetches have this length then.
 const LOW: f64 = 0.5;
 const BLOCK_WITHOUT_LOW: u32 = 20;
-/// Such a block ends after so long: with so few visitors there is little to be learned.
+/// Such a block ends after this time: so few visitors provide little data.
 const LONGEST_BLOCK: Duration = Duration::from_secs(10);
 
 /// The limit as it is shown to the owner.
@@ -55,7 +55,7 @@ const LONGEST_BLOCK: Duration = Duration::from_secs(10);
 pub struct LimitFigures {
     /// Requests at a time; below one a part of the time.
     pub limit: f64,
-    /// What prefetches cost demand, if that is known.
+    /// The cost of prefetches for demand, if known.
     pub harm: Option<Estimate>,
     /// By how much demand is slower than usual without prefetches.
     pub slowdown: f64,
@@ -67,7 +67,7 @@ struct Block {
     with_prefetches: bool,
     left: u32,
     began: Timestamp,
-    /// Whether a prefetch was there in it.
+    /// Whether it contained a prefetch.
     is_used: bool,
 }
 
@@ -113,8 +113,8 @@ impl Limit {
         (self.value as usize).max(1)
     }
 
-    /// For how many usual service times a prefetch must have been in service to be left to its end, where there is one
-    /// request too many: for ever at a limit of 1, for one service time at 1.5, and for none just below 2.
+    /// Usual service times after which a prefetch in service is left to its end, if there is one request too
+    /// many. At a limit of 1 that is never, at 1.5 it is after one service time, just below 2 at once.
     pub(super) fn kept_from(&self) -> f64 {
         let part = libm::modf(self.value).0;
         if self.value < 1.0 { f64::INFINITY } else { (1.0 - part) / part }
@@ -131,7 +131,7 @@ impl Limit {
         if self.block.with_prefetches { Timestamp::ZERO } else { self.block.began + LONGEST_BLOCK }
     }
 
-    /// Whether the upstream is slower than usual without our doing.
+    /// Whether the upstream is slower than usual without our prefetches.
     pub(super) fn has_neighbour(&self) -> bool {
         self.harm.slowdown() > NEIGHBOUR
     }
@@ -146,8 +146,8 @@ impl Limit {
         self.binds = true;
     }
 
-    /// A request of demand has come beside so many prefetches. Whether it is of a block with prefetches; none if it says
-    /// nothing.
+    /// A demand request has come beside this many prefetches. Returns whether it is in a block with
+    /// prefetches; none if it gives no sample.
     pub(super) fn demand(&mut self, now: Timestamp, prefetches: usize) -> Option<bool> {
         if self.block.left == 0 || self.block.began < self.opens() && now >= self.opens() {
             self.next_block(now);

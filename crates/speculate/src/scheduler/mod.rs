@@ -1,12 +1,12 @@
 //! The priority scheduler of an upstream server: demand first, then prefetches by priority (SSR §3.1.2).
 //!
-//! A proxy sees every request of a server that it stands in front of, so it need not guess the spare capacity from
-//! outside. Demand is sent at once. Prefetches wait here, and start while the upstream serves fewer requests than it can
-//! without making demand wait. That limit is learned ([`LimitFigures`]). A prefetch in service is aborted when demand
-//! arrives and there are more requests than the limit.
+//! A proxy sees every request to its upstream, so it need not estimate the spare capacity from outside.
+//! Demand is sent at once. Prefetches wait here, and start while the upstream serves fewer requests than it
+//! can without delaying demand. That limit is learned ([`LimitFigures`]). A prefetch in service is aborted
+//! when demand arrives and there are more requests than the limit.
 //!
-//! Nothing here sends or waits. `handle_*` says what happened, [`Scheduler::poll`] what is to be done, and
-//! [`Scheduler::next_poll`] when to ask again. Time comes in with each call.
+//! Nothing here sends or waits. `handle_*` reports events, [`Scheduler::poll`] returns actions, and
+//! [`Scheduler::next_poll`] the time of the next call. Time comes in with each call.
 //!
 //! ```text
 //!  demand ─────────────────────────────────────────▶ upstream ──▶ its response times ──▶ limit
@@ -46,21 +46,21 @@ pub struct Parameters {
     pub waiting: usize,
     /// Prefetches of one client that wait: a client that marks all its requests fills no queue.
     pub per_client: usize,
-    /// A prefetch that has waited so long is refused.
+    /// A prefetch that has waited this long is refused.
     pub patience: Duration,
-    /// After this time a waiting priority counts for half (SSR §3.1.3: what was worth much long ago does not stand in
-    /// the way of what is worth something now).
+    /// After this time a waiting priority counts half (SSR §3.1.3: an old valuable prefetch does not block a
+    /// present one).
     pub half_life: Duration,
     /// Prefetches in service at a time, however high the limit.
     pub most_in_service: usize,
-    /// A prefetch in service for so long, and for many times longer than others, hangs.
+    /// A prefetch in service for this long, and for many times longer than others, hangs.
     pub hung: Duration,
     /// Hints in a full list.
     pub document: u32,
 }
 
 impl Default for Parameters {
-    /// What `lull web` ships.
+    /// The defaults of `lull web`.
     fn default() -> Self {
         Parameters {
             waiting: 512,
@@ -74,7 +74,7 @@ impl Default for Parameters {
     }
 }
 
-/// What is to be done.
+/// An action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send this prefetch to the upstream. Its end is reported by [`Scheduler::handle_prefetch_end`].
@@ -90,7 +90,7 @@ pub enum Action {
 pub enum Aborted {
     /// Demand has come.
     Demand,
-    /// It takes so long that something is wrong with it.
+    /// It takes too long.
     Hung,
 }
 
@@ -99,7 +99,7 @@ pub enum Aborted {
 pub enum Refused {
     /// There was no room at the upstream for too long.
     Waited,
-    /// The queue, or the client's share of it, is full of what is worth more.
+    /// The queue, or the client's share of it, is full of higher priorities.
     Full,
 }
 
@@ -117,7 +117,7 @@ pub enum End {
 /// How many hints a client may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// So many, at least one.
+    /// This many, at least one.
     Hints(u32),
     /// None; ask again after this time.
     Later(Duration),
@@ -126,7 +126,7 @@ pub enum Room {
 /// The scheduler as it is shown to the owner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
-    /// The limit, and what it rests on.
+    /// The limit, and its evidence.
     pub limit: LimitFigures,
     /// Requests of demand in service.
     pub demand: usize,
@@ -136,30 +136,30 @@ pub struct Figures {
     pub waiting: usize,
     /// Prefetches that are served, in one second of the last ones.
     pub drain_rate: f64,
-    /// Whether prefetches rest because they failed.
+    /// Whether prefetches back off because they failed.
     pub is_backing_off: bool,
-    /// Whether somebody else uses the upstream.
+    /// Whether another program uses the upstream.
     pub has_neighbour: bool,
 }
 
-/// What is kept of a request of demand.
+/// The state of a demand request.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     class: u8,
     others: usize,
     all_others: Option<usize>,
-    /// Whether it is of a block with prefetches; none if it says nothing.
+    /// Whether it is in a block with prefetches; none if it gives no sample.
     with_prefetches: Option<bool>,
 }
 
-/// After a prefetch that failed none starts for so long; twice that after the next one.
+/// After a failed prefetch none starts for this long; for twice that after the next failure.
 const BACKOFF: Duration = Duration::from_millis(500);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
-/// A prefetch that takes so many times as long as usual hangs.
+/// A prefetch that takes this many times as long as usual hangs.
 const HUNG_TIMES: u32 = 16;
 /// The last prefetches by which the usual service time is known: one part each.
 const RECENT: f64 = 1.0 / 16.0;
-/// The rate at which the queue drains is that of so long.
+/// The rate at which the queue drains is measured over this time.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// The scheduler of one upstream.
@@ -302,7 +302,7 @@ impl Scheduler {
     pub fn next_poll(&self, now: Timestamp) -> Option<Timestamp> {
         let waits = self.queue.len() > 0;
         let start = self.paced_until.max(self.rests_until).max(self.limit.opens());
-        // Once it has come something else is waited for.
+        // After the head the request no longer waits for the upstream.
         let start = (waits && start > now).then_some(start);
         let oldest = self.prefetches.iter().map(|(_, one)| one.began).min();
         let hangs = oldest.map(|began| began + self.hung_after());
@@ -313,7 +313,8 @@ impl Scheduler {
             .min()
     }
 
-    /// How many hints a client may have now, of so many: as many as the queue drains before they have waited too long.
+    /// How many hints a client may have now, up to `hints`: as many as the queue drains before they have
+    /// waited too long.
     pub fn room(&mut self, now: Timestamp, hints: u32) -> Room {
         self.count_served(now, 0.0);
         let rest = self.rests_until.saturating_since(now);
@@ -349,7 +350,7 @@ impl Scheduler {
         self.queue.contains(id)
     }
 
-    /// What there is to see.
+    /// The current values.
     pub fn figures(&mut self, now: Timestamp) -> Figures {
         self.expire(now);
         self.count_served(now, 0.0);
@@ -425,7 +426,7 @@ impl Scheduler {
     }
 
     fn back_off(&mut self, now: Timestamp) {
-        // What was under way by then fails like it, and says nothing more.
+        // Requests in flight by then fail like it, and give no further information.
         if now < self.rests_until {
             return;
         }
@@ -453,7 +454,7 @@ impl Scheduler {
         }
     }
 
-    /// Requests that wait for something else than the upstream do not count any more.
+    /// Requests that wait for something else than the upstream no longer count.
     fn expire(&mut self, now: Timestamp) {
         while self.demand.expired(now).is_some() {}
         while let Some((_, ended)) = self.prefetches.expired(now) {

@@ -1,6 +1,6 @@
 //! A mean and its error, of which the past fades.
 
-/// What is known fades to a half within about as many samples.
+/// The weight of samples halves within about as many new ones.
 const MEMORY: f64 = 512.0;
 
 /// A mean and its variance, of which the past fades.

@@ -1,13 +1,13 @@
 //! Numbers by hash: open addressing with linear probing.
 
-/// Numbers that are found by the hash of what they stand for.
+/// Numbers that are found by the hash of their key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     slots: Vec<Slot>,
     count: usize,
 }
 
-/// The upper half of a hash, and a number; `EMPTY` where there is none.
+/// The upper half of a hash, and a number; `EMPTY` in a free slot.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     tag: u32,
@@ -45,7 +45,7 @@ impl Index {
         first.filter(|slot| slot.tag == tag).map_or(EMPTY, |slot| slot.number)
     }
 
-    /// Adds a number that is not there yet, and says how many places behind its own it stands.
+    /// Adds a new number, and returns how many places behind its own it is.
     pub(super) fn insert(&mut self, hash: u64, number: u32) -> usize {
         debug_assert_ne!(number, EMPTY);
         if is_crowded(self.count + 1, self.slots.len()) {
@@ -55,7 +55,7 @@ impl Index {
         self.place(Slot { tag: tag(hash), number })
     }
 
-    /// Takes a number out that is there.
+    /// Removes a number that is present.
     pub(super) fn remove(&mut self, hash: u64, number: u32) {
         let mut at = self.home(tag(hash));
         while self.slots[at].number != number {
@@ -63,8 +63,8 @@ impl Index {
             at = self.behind(at);
         }
         self.count -= 1;
-        // What stands behind moves up if the hole lies on its way from home, so that no search
-        // ends at the hole too early.
+        // A later entry moves up if the hole is between its own place and it, so that no search ends at the
+        // hole too early.
         let mut hole = at;
         let mut next = self.behind(hole);
         while self.slots[next].number != EMPTY {

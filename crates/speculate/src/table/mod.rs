@@ -8,15 +8,15 @@ mod index;
 
 use index::Index;
 
-/// What a [`Table`] holds.
+/// An entry of a [`Table`].
 pub(crate) trait Entry {
-    /// What decides who makes room in a full table: the least goes.
+    /// The order of eviction in a full table: the lowest goes.
     type Worth: PartialOrd;
 
     /// The hash that it is found by.
     fn hash(&self) -> u64;
 
-    /// What it is worth to keep.
+    /// The value of keeping it.
     fn worth(&self) -> Self::Worth;
 }
 
@@ -29,12 +29,12 @@ pub(crate) struct Table<T> {
     hand: usize,
 }
 
-/// So many entries under the hand are compared when one must go: the victim of eight is among the
-/// least eighth as a rule, and the search is bounded, whoever asks for it.
+/// This many entries under the hand are compared for an eviction: the lowest of eight is usually among the
+/// lowest eighth, and the search is bounded for any requests.
 const COMPARED: usize = 8;
 
-/// Where hashes are spread as they should be, the farthest of a million entries stands some hundred
-/// places behind its own. A saved table whose entries stand farther was made to be slow.
+/// With well-spread hashes, the farthest of a million entries is some hundred places behind its own. A saved
+/// table with farther entries was made to be slow.
 const FARTHEST: usize = 4096;
 
 impl<T: Entry> Table<T> {
@@ -52,8 +52,8 @@ impl<T: Entry> Table<T> {
         self.index.find(hash, |number| is(&self.entries[number as usize]))
     }
 
-    /// The number that the search for a hash comes to first, which may be no entry's, or another one's. It
-    /// costs one look into the index, and tells the processor early where the search goes on.
+    /// The number at the first place of the search for a hash, which may belong to no entry, or to another
+    /// one. It costs one access to the index, and tells the processor early where the search continues.
     pub(crate) fn glance(&self, hash: u64) -> u32 {
         self.index.glance(hash)
     }
@@ -66,7 +66,7 @@ impl<T: Entry> Table<T> {
         &mut self.entries[number as usize]
     }
 
-    /// Puts an entry in that is not there yet, and hands out what had to make room for it.
+    /// Inserts a new entry, and returns the evicted one.
     pub(crate) fn insert(&mut self, entry: T) -> (u32, Option<T>) {
         let hash = entry.hash();
         if self.entries.len() < self.limit {
@@ -96,7 +96,7 @@ impl<T: Entry> Table<T> {
         (self.index.insert(hash, u32::try_from(number).ok()?) <= FARTHEST).then_some(())
     }
 
-    /// Where the search for the least goes on.
+    /// Where the search for the lowest continues.
     pub(crate) fn hand(&self) -> usize {
         self.hand
     }
@@ -153,14 +153,14 @@ impl<T: Entry> Table<T> {
         self.index.resident() + (self.entries.capacity() * size_of::<T>()) as u64
     }
 
-    /// What a table of `limit` entries takes once it is full.
+    /// The memory of a full table of `limit` entries.
     pub(crate) fn most_resident(limit: usize) -> u64 {
         Index::most_resident(limit) + limit as u64 * size_of::<T>() as u64
     }
 }
 
-/// Makes room for one more as vectors do, by doubling, but for no more than `limit` in all: a
-/// vector that doubles at its limit takes twice what was granted.
+/// Makes space for one more as vectors do, by doubling, but for no more than `limit` in all: a vector that
+/// doubles at its limit takes twice the granted memory.
 pub(crate) fn grow_within<T>(entries: &mut Vec<T>, limit: usize) {
     let count = entries.len();
     if count == entries.capacity() && count < limit {
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn hashes_that_were_chosen_to_be_alike_are_refused() {
-        // All stand behind each other; a search would go through half of them.
+        // All are in one run of slots; a search would go through half of them.
         let mut table = Table::new(1 << 20);
         let alike = |key: u64| Counted { key: key * 7, worth: 1 };
         let taken =
@@ -252,7 +252,7 @@ mod tests {
     }
 
     proptest! {
-        /// As a map that is told of every eviction.
+        /// As a map that is informed of every eviction.
         #[test]
         fn it_finds_what_is_in_it_and_nothing_else(
             limit in 1usize..40,

@@ -248,7 +248,7 @@ fn under_priority_the_lower_class_gets_what_the_higher_leaves() {
     assert_eq!(classes, [0, LOWER_EFFORT]);
 }
 
-/// A trace as of a telephone in a train: 6 Mbit/s, 24, and a tunnel, again and again.
+/// A trace like that of a telephone in a train: 6 Mbit/s, 24, and a tunnel, again and again.
 fn train() -> String {
     let slow = (1..=500).step_by(2).map(|millis| (millis, 1));
     let fast = (501..=1100).map(|millis| (millis, 2));
@@ -486,7 +486,7 @@ fn a_process_with_threads_cannot_be_contained() {
     assert!(error.to_string().contains("first thing in main"), "{error}");
 }
 
-/// What the kernel has been asked for at most, in microseconds: by us, or by somebody who asks for less.
+/// What the kernel has been asked for at most, in microseconds: by this program, or by another that asks for less.
 #[test]
 fn no_processor_sleeps_while_an_emulator_measures() {
     needs!(tun(), file(LATENCY));

@@ -20,7 +20,7 @@ fn median(times: impl Iterator<Item = f64>) -> f64 {
 /// 50 ms, after the warm-up.
 ///
 /// A threshold of nearly nothing makes every packet a delayed one, so that the window stays at its
-/// floor of 1/4 without anybody else on the link: the round trip is always 50 ms. Then a pair
+/// floor of 1/4 without other traffic on the link: the round trip is always 50 ms. Then a pair
 /// leaves every 2/W = 8 round trips, and its second packet a quarter of one after the first.
 fn departures(name: &str, duration: Duration, warm_up: Duration) -> Vec<f64> {
     departures_at(Window::from_ratio(1, 4), name, duration, warm_up)

@@ -93,7 +93,7 @@ fn scripted() -> Bench {
     bench
 }
 
-/// What is told of that page.
+/// The report of that page.
 fn left(page: DocumentId, cached: bool, answered: u64, loaded: Option<u64>) -> Effect {
     let (answered, loaded) = (ms(answered), loaded.map(ms));
     Effect::Tell(Told::Left { page, cached, answered, loaded })
@@ -211,7 +211,7 @@ fn who_answers_is_asked_before_the_first_fetch_of_a_page() {
     bench.fetched(20, Some(1));
     assert_eq!(bench.advise(21, 1, &[document(OTHER)], None), [fetch(OTHER)], "once a page");
     bench.fetched(30, Some(1));
-    // Of the next page somebody else has a copy.
+    // A cache in front has a copy of the next page.
     bench.demand(40, NEXT, true);
     let more = DocumentId(9);
     assert_eq!(bench.advise(41, 2, &[document(more)], Some(41)), [Effect::Look(NEXT)]);
@@ -285,7 +285,7 @@ fn who_goes_to_a_page_that_is_being_fetched_waits_for_it() {
     assert!(matches!(&effects[1], Effect::Ask(question) if question.cached), "{effects:?}");
     assert!(!bench.client.awaits());
     assert_eq!(bench.demand(60, OTHER, true).last(), Some(&left(NEXT, true, 30, Some(30))));
-    // If nothing comes of it the server is asked as ever.
+    // If it fails, the server is asked as usual.
     let mut bench = coming();
     assert_eq!(bench.fetched(50, None), [asked(NEXT, 20)]);
     assert_eq!(bench.answered(80, NEXT)[0], answer(NEXT, 20, Origin::Network));
@@ -332,7 +332,7 @@ fn at_a_constant_rate_each_answer_has_its_list_however_many_are_open() {
         assert_eq!(bench.demand(at, PAGE, true), [asked(PAGE, at)]);
     }
     let mut fetched = 0;
-    // Whichever comes first: it is that of its own request.
+    // In any order: an answer belongs to its own request.
     for (round, due) in [2, 0, 1].into_iter().enumerate() {
         let round = round as u64;
         let effects = bench.answered_of(10 + round, PAGE, due);
@@ -454,7 +454,7 @@ fn on_one_page_64_files_are_taken_and_no_more_are_asked_for() {
         };
     }
     assert_eq!((asked, fetched), (7, 64));
-    // The next page has lists of its own.
+    // The next page has its own lists.
     bench.demand(1_000, NEXT, true);
     let effects = bench.answered(1_001, NEXT);
     assert_eq!(effects[1], question(2, &[PAGE, NEXT], true, &[]));
@@ -481,8 +481,8 @@ fn habits() -> impl Strategy<Value = Habit> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: each request is answered once, one fetch is under way at
-    /// a time, and nothing is fetched that is there.
+    /// In any order of events: each request is answered once, one fetch is in progress at a time, and no
+    /// cached document is fetched.
     #[test]
     fn every_request_has_one_answer_and_one_fetch_is_under_way_at_a_time(
         habit in habits(),

@@ -21,16 +21,16 @@ use tokio::net::TcpStream;
 
 use super::tag::Tag;
 
-/// What clients call themselves: a browser that gains by hints.
+/// The user agent of clients: a browser that uses hints.
 const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
     Chrome/156.0.0.0 Safari/537.36";
-/// By these, proxies that trust who is in front of them tell clients apart.
+/// The field by which proxies that trust the client's address distinguish clients.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// What makes a request one that yields: `docs/web-protocol.md`.
+/// The mark of a request that yields: `docs/web-protocol.md`.
 const MARK: HeaderName = HeaderName::from_static("x-lull");
-/// What the mark says where it is asked who answers.
+/// The mark of a probe for a cache in front.
 const LOOK: HeaderValue = HeaderValue::from_static("0");
-/// What caches in front do not know, in place of what would make them step aside.
+/// A value unknown to caches in front, instead of one that would bypass them.
 const NOTHING: HeaderValue = HeaderValue::from_static("0");
 
 pub(super) type Connection = SendRequest<Full<Bytes>>;
@@ -40,7 +40,7 @@ pub(super) type Connection = SendRequest<Full<Bytes>>;
 pub(super) struct Place {
     pub(super) address: SocketAddr,
     pub(super) authority: HeaderValue,
-    /// What it is told that is taken.
+    /// The accepted codings of a request.
     pub(super) codings: HeaderValue,
 }
 
@@ -50,13 +50,13 @@ pub(super) struct Asked {
     pub(super) target: String,
     /// `text/html` for pages.
     pub(super) is_page: bool,
-    /// What `X-Lull` says.
+    /// The value of `X-Lull`.
     pub(super) mark: Option<HeaderValue>,
-    /// What is posted, in JSON.
+    /// The posted message, in JSON.
     pub(super) message: Option<Bytes>,
-    /// Whether nothing is wanted but to know who answers.
+    /// Whether it only probes for a cache in front.
     pub(super) is_look: bool,
-    /// Whether it is read what the tag of `lull web` says.
+    /// Whether the tag of `lull web` is parsed.
     pub(super) reads_tag: bool,
 }
 
@@ -110,10 +110,10 @@ impl Asked {
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// Whether it says `X-Lull`.
+    /// Whether it has `X-Lull`.
     pub(super) is_marked: bool,
     pub(super) bytes: u64,
-    /// What was posted for, which is short, without its content coding.
+    /// The answer to a post, which is short, without its content coding.
     pub(super) body: Vec<u8>,
     /// How long the script in it is to wait before it asks for hints.
     pub(super) wait: Option<Duration>,
@@ -121,14 +121,14 @@ pub(super) struct Answer {
     pub(super) at: Instant,
 }
 
-/// A longer answer to what was posted is none.
+/// A longer answer to a post is rejected.
 const LONGEST_BODY: usize = 1 << 20;
 
 /// Sends a request, over the connection given or a new one, and reads the answer. `count` goes up
 /// as its body comes. Gives the connection back if it can be used again.
 ///
-/// A kept connection may have been closed by the server just now: then the request, which changes
-/// nothing there, is sent once more over a new one.
+/// The server may just have closed a kept connection. Then the request, which changes nothing there, is sent
+/// again over a new one.
 pub(super) async fn exchange(
     place: Rc<Place>,
     kept: Option<Connection>,
@@ -199,7 +199,7 @@ async fn over(
     Ok(Answer { status, is_marked, bytes, body: kept, wait, at: Instant::now() })
 }
 
-/// What is packed by gzip; none if it is not, or is longer than what is read of an answer.
+/// Decompresses gzip; none if it is malformed, or longer than the limit of an answer.
 fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
     let mut plain = Vec::new();
     GzDecoder::new(packed).take(LONGEST_BODY as u64 + 1).read_to_end(&mut plain).ok()?;

@@ -1,4 +1,4 @@
-//! What a replay needs before it begins: servers that listen, and room for its connections.
+//! The requirements of a replay: listening servers, and descriptors for its connections.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::rc::Rc;
@@ -16,7 +16,7 @@ const STARTING: Duration = Duration::from_secs(10);
 /// Lets this process have as many connections as it may: each client has some.
 pub(super) fn raise_limit() {
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // Where it may not, connections fail, and count as such.
+        // If that is not permitted, connections fail, and count as failed.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
 }

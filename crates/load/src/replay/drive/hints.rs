@@ -1,6 +1,6 @@
-//! What the script in a page says to `lull web`, and what it is told: `docs/web-protocol.md`.
+//! The script's messages to `lull web`, and the answers: `docs/web-protocol.md`.
 //!
-//! This crate does not know that one; it says what a browser would.
+//! This crate does not depend on that one; it sends the messages of a browser.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use super::super::client::{Advice, Ahead, Question, Told};
 use super::super::trace::{DocumentId, Documents};
 
-/// Where hints are asked for.
+/// The URL for hints.
 pub(super) const PATH: &str = "/.lull/hints";
-/// Where it is told what became of a page.
+/// The URL for reports.
 pub(super) const BEACON_PATH: &str = "/.lull/beacon";
 
-/// The script waits so many seconds at least after an empty list. What is longer is for the proxy to say.
+/// The script waits at least this many seconds after an empty list. The proxy decides on longer waits.
 const LEAST: f64 = 1.0;
 
 #[derive(Serialize)]
@@ -57,7 +57,7 @@ struct Reply {
 #[derive(Deserialize)]
 struct Hint {
     url: String,
-    /// Not to be fetched before a visitor points at it: nobody here has a pointer.
+    /// Not to be fetched before hover: clients here have no pointer.
     #[serde(default)]
     pointed: bool,
 }
@@ -77,7 +77,7 @@ pub(super) fn message(question: &Question, documents: &Documents) -> Bytes {
     serde_json::to_vec(&message).map(Bytes::from).unwrap_or_default()
 }
 
-/// The message that tells of a page. Nothing is painted here; what has not loaded says 0.
+/// The report of a page. Nothing is painted here; a page that has not loaded has 0.
 pub(super) fn beacon(told: Told, documents: &Documents) -> Bytes {
     let target = |id: DocumentId| documents.get(id).target.as_str();
     let millis = |time: Duration| time.as_secs_f64() * 1e3;
@@ -94,7 +94,7 @@ pub(super) fn beacon(told: Told, documents: &Documents) -> Bytes {
     serde_json::to_vec(&beacon).map(Bytes::from).unwrap_or_default()
 }
 
-/// What a reply advises, and how the fetches are to be marked.
+/// The hints in a reply, and the mark for the fetches.
 pub(super) fn advice(
     reply: &[u8],
     documents: &mut Documents,

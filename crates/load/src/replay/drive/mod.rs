@@ -1,7 +1,7 @@
 //! The clock, the connections, and the loop that drives the clients with both.
 //!
-//! One thread does it all. What is due comes from one timer of the kernel, which is exact to
-//! microseconds, where an async runtime's own rounds up to milliseconds.
+//! One thread does it all. Due events come from one timer of the kernel, which is exact to microseconds; an
+//! async runtime's own timer rounds up to milliseconds.
 
 mod exchange;
 mod find;
@@ -36,11 +36,11 @@ use monitor::Monitor;
 use sys::Clock;
 use timers::{Due, Timers};
 
-/// How often whoever watches is told.
+/// How often the observer is informed.
 const WATCH: Duration = Duration::from_millis(200);
 /// D of the budget's monitor: the longest list (SSR §5.3.1).
 const DOCUMENT: usize = 10;
-/// What is answered with this or more is no object.
+/// A status from this on means that there is no object.
 const FAILED: u16 = 400;
 
 /// How far a replay has come.
@@ -54,11 +54,11 @@ pub struct Progress {
     pub answered: u64,
 }
 
-/// Replays a trace. `advisor` makes the lists that hold what is predicted; `watch` is told a few
-/// times a second how far it has come.
+/// Replays a trace. `advisor` makes the lists of predicted documents; `watch` is informed of the progress a
+/// few times a second.
 ///
 /// # Errors
-/// [`ReplayError`]. What single requests come to is in the report.
+/// [`ReplayError`]. Results of single requests are in the report.
 pub fn run(
     settings: &Settings,
     trace: Trace,
@@ -90,9 +90,9 @@ struct Seat {
     client: Client,
     demand: Lane<Work>,
     ahead: Lane<Work>,
-    /// What fetches say in `X-Lull`.
+    /// The value of `X-Lull` in fetches.
     mark: Option<HeaderValue>,
-    /// What is under way where fetches go.
+    /// The fetch in progress.
     running: Option<Running>,
 }
 
@@ -105,13 +105,13 @@ struct Running {
 }
 
 impl Seat {
-    /// Whether that is what is under way still; then it is no longer.
+    /// Whether that is still the fetch in progress; then it is removed.
     fn ends(&mut self, serial: u64) -> bool {
         self.running.take_if(|running| running.serial == serial).is_some()
     }
 }
 
-/// What a connection is wanted for.
+/// The purpose of a connection.
 enum Work {
     Demand(DocumentId, Duration),
     Hints(Question),
@@ -120,7 +120,7 @@ enum Work {
     Look(u64, DocumentId),
 }
 
-/// What has ended.
+/// A finished operation.
 struct Event {
     /// None for the monitor.
     client: Option<u32>,
@@ -224,8 +224,8 @@ impl<'a> Replay<'a> {
         self.began.elapsed()
     }
 
-    /// The address that a client gives as its own, in 24 bits. Replays beside each other tell theirs
-    /// apart by their seeds.
+    /// The address that a client sends as its own, in 24 bits. Concurrent replays have different ones by
+    /// their seeds.
     fn address(&self, client: u32) -> u32 {
         ((self.settings.seed as u32) << 16).wrapping_add(client).wrapping_add(1)
     }
@@ -268,7 +268,7 @@ impl<'a> Replay<'a> {
         Ok(self.finish())
     }
 
-    /// Whether some request has no answer yet.
+    /// Whether some request has no answer so far.
     fn has_open(&self) -> bool {
         self.seats.iter().any(|seat| seat.client.waiting().next().is_some())
     }
@@ -327,7 +327,7 @@ impl<'a> Replay<'a> {
         self.carry_out(client, effects);
     }
 
-    /// Does what a client wants.
+    /// Carries out a client's effects.
     fn carry_out(&mut self, client: u32, mut effects: Vec<Effect>) {
         for effect in effects.drain(..) {
             let seat = &mut self.seats[client as usize];
@@ -465,12 +465,12 @@ impl<'a> Replay<'a> {
                 }
             }
         }
-        // Who has nothing to fetch need not come again at once.
+        // A client without anything to fetch need not come again at once.
         let again = if list.is_empty() && again == Some(now) { None } else { again };
         self.timers.at(now + after, Due::Advice(client, question.number, Advice { list, again }));
     }
 
-    /// Takes what has ended.
+    /// Handles a finished operation.
     fn take(&mut self, event: Option<Event>) -> Result<(), ReplayError> {
         // `self` has a sender, so there always is one.
         let Some(Event { client, ended, connection, answer }) = event else { return Ok(()) };
@@ -503,7 +503,7 @@ impl<'a> Replay<'a> {
                 seat.client.answered(now, document, due, good.is_some(), &mut effects);
             }
             Ended::Fetch(serial) => {
-                // What was stopped may have come all the same.
+                // A cancelled fetch may have arrived all the same.
                 if seat.ends(serial) {
                     seat.ahead.end(connection);
                     self.take_fetched(client, now, good, &mut effects);
@@ -528,7 +528,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Takes what a fetch ahead came to.
+    /// Takes the outcome of a prefetch.
     fn take_fetched(
         &mut self,
         client: u32,
@@ -543,7 +543,7 @@ impl<'a> Replay<'a> {
         self.seats[client as usize].client.fetched(now, bytes, effects);
     }
 
-    /// Takes a list of hints. A server that answers with something else has none.
+    /// Takes a list of hints. A server that answers with other content has none.
     fn take_hints(
         &mut self,
         client: u32,
@@ -573,7 +573,7 @@ impl<'a> Replay<'a> {
         self.is_over = true;
         self.tally.report.ahead.bytes = self.fetched.get() - self.fetched_before;
         for seat in &mut self.seats {
-            // What somebody waits for is demand.
+            // An awaited fetch is demand.
             if let Some(running) = seat.running.take_if(|_| !seat.client.awaits()) {
                 running.task.abort();
             }

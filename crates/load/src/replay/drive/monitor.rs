@@ -24,7 +24,7 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Forgets what was before.
+    /// Forgets earlier samples.
     pub(super) fn begin(&mut self, now: Duration) {
         (self.sum, self.from, self.looked, self.probes) = (0.0, now, now, 0);
     }
@@ -65,7 +65,7 @@ impl Replay<'_> {
         let now = self.now();
         let Some(monitor) = &mut self.monitor else { return };
         let next = Duration::from_nanos(monitor.budget.next_poll().as_nanos());
-        // What is due at once has been done.
+        // Actions that are due at once have been done.
         let next = next.max(now + Duration::from_millis(1));
         let is_sooner = monitor.poll_at.is_none_or(|at| next < at);
         if is_sooner {

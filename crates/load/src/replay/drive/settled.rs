@@ -1,9 +1,9 @@
-//! What counts from a time on, where what is before it is only to get there.
+//! Counts from a time on; earlier events only lead to the steady state.
 
 use super::Replay;
 
 impl Replay<'_> {
-    /// What has come by now counts for nothing. Requests do by when they were due, so they are left as they are.
+    /// Earlier results are not counted. Requests count by when they were due, so they are unchanged.
     pub(super) fn settled(&mut self) {
         let now = self.now();
         let report = &mut self.tally.report;

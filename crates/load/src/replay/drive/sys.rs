@@ -8,7 +8,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use tokio::io::unix::AsyncFd;
 
-/// What `AsyncFd` wants of a descriptor.
+/// The descriptor for `AsyncFd`.
 #[derive(Debug)]
 struct Descriptor(TimerFd);
 
@@ -30,20 +30,20 @@ pub(super) struct Clock(AsyncFd<Descriptor>);
 
 /// A timer that is set to nothing never expires.
 const LEAST: Duration = Duration::from_nanos(1);
-/// Long enough for everybody, and short enough for the kernel.
+/// Longer than any wait, and short enough for the kernel.
 const MOST: Duration = Duration::from_secs(3600);
 
 impl Clock {
     pub(super) fn new() -> io::Result<Self> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
-        // SAFETY: the descriptor is the timer's, which nobody else has and which is closed when the
-        // `AsyncFd` is dropped with it; `Descriptor` gives no other one.
+        // SAFETY: the descriptor is the timer's, has no other owner, and is closed when the `AsyncFd` is
+        // dropped with it; `Descriptor` returns no other one.
         let timer = unsafe { AsyncFd::register(Descriptor(timer)) };
         timer.map(Clock).map_err(io::Error::from)
     }
 
-    /// It is to expire after this time, whatever was set before.
+    /// Sets it to expire after this time, in place of an earlier setting.
     pub(super) fn set(&self, after: Duration) -> io::Result<()> {
         let after = TimeSpec::from_duration(after.clamp(LEAST, MOST));
         Ok(self.0.get_ref().0.set(Expiration::OneShot(after), TimerSetTimeFlags::empty())?)

@@ -1,4 +1,4 @@
-//! What the tag says that `lull web` puts into a page: `docs/web-protocol.md`.
+//! The tag of `lull web` in a page: `docs/web-protocol.md`.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use flate2::{Decompress, FlushDecompress};
 
 /// How the tag's URL begins, and no other script's.
 const SOURCE: &[u8] = b" src=\"/.lull/lull-";
-/// What says how long the script is to wait, in seconds.
+/// The attribute with the script's wait, in seconds.
 const WAIT: &[u8] = b" data-wait=\"";
-/// The tag is in the head; a page whose head is longer than this is taken for one without.
+/// The tag is in the head; a page with a longer head counts as one without a tag.
 const LONGEST: usize = 64 << 10;
-/// So much is unpacked in one step: the tag is near the beginning, and what is behind it is not needed.
+/// The bytes decompressed in one step: the tag is near the beginning, and the rest is not needed.
 const STEP: usize = 2 << 10;
-/// The head of what is packed by gzip, as servers make it on the fly: without a name (RFC 1952 §2.3).
+/// The length of a gzip header as servers write it on the fly: without a name (RFC 1952 §2.3).
 const GZIP_HEAD: usize = 10;
 
 /// Looks for the tag in a page that comes in pieces.
 #[derive(Debug)]
 pub(super) struct Tag {
-    /// What unpacks the page behind the head of its gzip, of which so many bytes are still to come.
+    /// Decompresses the page after the gzip header, of which this many bytes are still to come.
     packed: Option<(Decompress, usize)>,
-    /// The page, as long as the tag was not there.
+    /// The page, until the tag has arrived.
     page: Vec<u8>,
-    /// Whether nothing more is to be found out.
+    /// Whether no more information is to come.
     is_over: bool,
     wait: Option<Duration>,
 }
@@ -74,7 +74,7 @@ impl Tag {
     }
 }
 
-/// The tag, from where its URL begins to its end, once all of it is there.
+/// The tag, from the beginning of its URL to its end, once all of it has arrived.
 fn tag(page: &[u8]) -> Option<&[u8]> {
     let begin = find(page, SOURCE)?;
     let rest = &page[begin..];
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// What the tag of this page says, however it is packed and cut into pieces.
+    /// The wait in the tag of this page, with any compression and any chunks.
     fn read(page: &[u8]) -> Option<Duration> {
         let mut packed = GzEncoder::new(Vec::new(), Compression::best());
         packed.write_all(page).unwrap();

@@ -1,4 +1,4 @@
-//! What is due when.
+//! The due events and their times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::replay::client::Advice;
 
-/// What is due.
+/// A due event.
 #[derive(Debug)]
 pub(super) enum Due {
     /// A client wanted to be woken.
@@ -15,7 +15,7 @@ pub(super) enum Due {
     Advice(u32, u64, Advice),
     /// The monitor wants to look.
     Poll,
-    /// Whoever watches is told.
+    /// The observer is informed.
     Watch,
     /// From now on it counts.
     Settled,

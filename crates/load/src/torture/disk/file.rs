@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use lull_sim::random::Random;
 
-/// What is shared between the two states of a file as one.
+/// The unit that the two states of a file share.
 const PAGE: usize = 4_096;
-/// What a disk writes as a whole or not at all.
+/// The unit that a disk writes as a whole or not at all.
 const SECTOR: usize = 512;
 
 type Page = Arc<[u8; PAGE]>;
@@ -40,8 +40,8 @@ impl Bytes {
         self.pages.get(&number).map_or([0; PAGE], |page| **page)
     }
 
-    /// Ends the file there: what is behind is zeros if the file gets longer again. Gives the pages
-    /// that are others now.
+    /// Ends the file there: the bytes behind are zeros if the file is extended again. Returns the changed
+    /// pages.
     fn set_length(&mut self, length: u64) -> Vec<u64> {
         let mut changed = Vec::new();
         if length < self.length {
@@ -107,8 +107,8 @@ impl File {
         self.synced.length = self.now.length;
     }
 
-    /// The power was cut. Without `tearing` all is lost that was not synced; with it each sector is
-    /// there or not, in no order, and so is the length. Whether something of it is there.
+    /// The power was cut. Without `tearing` all unsynced writes are lost; with it each sector is there or
+    /// not, in any order, and so is the length. Returns whether any is there.
     pub(super) fn cut(&mut self, tearing: Option<&mut Random>) -> bool {
         let mut torn = false;
         let dirty = core::mem::take(&mut self.dirty);
@@ -128,7 +128,7 @@ impl File {
                 }
                 self.synced.pages.insert(number, Arc::new(page));
             }
-            // Whatever lies behind the end is no part of the file.
+            // Content after the end is not part of the file.
             self.synced.length = u64::MAX;
             self.synced.set_length(length);
         }

@@ -1,16 +1,16 @@
-//! A disk that keeps over a power cut what was synced, and forgets the rest.
+//! A disk that keeps synced writes over a power cut, and forgets the rest.
 //!
-//! | what | is kept by | else |
+//! | change | is kept by | otherwise |
 //! |---|---|---|
 //! | bytes and length of a file | `fsync` or `fdatasync` of it | as they were at the last one; empty if there was none |
 //! | a name: made, removed, linked or renamed | `fsync` of its folder | nothing of it has happened |
 //!
-//! So a name needs a sync of its own, and one of the bytes does not help it: what POSIX promises, and
-//! no more. A rename happens as a whole. What had to happen before it in its folders is kept with it, as
-//! a journal would. Modes are kept at once.
+//! So a name needs its own sync, and a sync of the bytes does not help it: the guarantees of POSIX, and no
+//! more. A rename is atomic. Earlier operations in its folders are kept with it, as with a journal. Modes are
+//! kept at once.
 //!
-//! A cut may also *tear*: of what was not synced each sector of 512 bytes is there or not, and of the
-//! names a beginning of what was done with them, in order.
+//! A cut may also *tear*: each unsynced sector of 512 bytes is there or not, and of the operations on names a
+//! prefix, in order.
 //!
 //! This is the disk as calls and values; `mount` lets the kernel use one.
 
@@ -31,7 +31,7 @@ pub use mount::{LabDisk, MountError};
 /// The number of the folder in which all others are.
 const ROOT: u64 = 1;
 
-/// What something on the disk is.
+/// The kind of an entry on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     File,
@@ -61,7 +61,7 @@ struct Node {
     mode: u32,
 }
 
-/// What `stat` tells.
+/// The attributes for `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Attributes {
     number: u64,
@@ -88,12 +88,12 @@ impl Deed {
     }
 }
 
-/// What a lab can have done to a disk beside using it.
+/// Faults of a disk that a lab can switch on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Honesty {
-    /// It keeps what it has confirmed.
+    /// It keeps confirmed writes.
     Honest,
-    /// It confirms each sync at once and writes all that it has at one in so many.
+    /// It confirms each sync at once, and writes all its data at one sync in this many.
     Lies { one_in: u64 },
 }
 
@@ -204,7 +204,7 @@ impl Disk {
         self.put(folder, name, node)
     }
 
-    /// Removes a name; of a folder if `is_folder`, else of anything else.
+    /// Removes a name; of a folder if `is_folder`, otherwise of anything else.
     fn remove(&mut self, folder: u64, name: &OsStr, is_folder: bool) -> Result<(), Errno> {
         let node = self.look_up(folder, name)?;
         match (self.attributes(node)?.kind == Kind::Folder, is_folder) {
@@ -245,7 +245,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What `fsync` of a file or a folder does.
+    /// The `fsync` of a file or a folder.
     fn sync(&mut self, number: u64) -> Result<(), Errno> {
         self.node(number)?;
         self.syncs += 1;
@@ -263,7 +263,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What was done with the names of a folder is on the disk now, and all that it follows from.
+    /// The operations on a folder's names are on the disk now, with all earlier ones that they depend on.
     fn sync_names(&mut self, folder: u64) {
         let mut folders = BTreeSet::from([folder]);
         let mut needed = Vec::new();
@@ -311,8 +311,8 @@ impl Disk {
         }
     }
 
-    /// The power was cut, and is back. `tearing` draws what is left of what was not synced. Whether
-    /// something of it is.
+    /// The power was cut, and is back. `tearing` draws the unsynced parts that survive. Returns whether any
+    /// does.
     fn cut(&mut self, mut tearing: Option<&mut Random>) -> bool {
         let mut torn = false;
         let journal = core::mem::take(&mut self.journal);

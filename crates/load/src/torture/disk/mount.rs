@@ -1,7 +1,7 @@
 //! The disk as a file system that the kernel mounts.
 //!
-//! The kernel remembers nothing of it: no page, no name, no attribute. So what was forgotten in a power
-//! cut is forgotten, and each `fsync` is seen here. Locks are the kernel's own.
+//! The kernel caches nothing of it: no page, no name, no attribute. So a power cut forgets unsynced writes
+//! completely, and each `fsync` is seen here. Locks are the kernel's own.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -27,7 +27,7 @@ const THREADS: usize = 2;
 const NEVER: Duration = Duration::ZERO;
 /// `stat` counts room in these.
 const BLOCK: u32 = 512;
-/// What `df` shows: there is always as much room.
+/// The free space for `df`, which is constant.
 const ROOM: u64 = 1 << 22;
 
 /// Why the disk could not be mounted.
@@ -35,7 +35,7 @@ const ROOM: u64 = 1 << 22;
 #[error("the lab's disk cannot be mounted: it takes root and /dev/fuse")]
 pub struct MountError(#[source] io::Error);
 
-/// A disk that forgets what was not synced, mounted in a folder. Dropped, it is unmounted.
+/// A disk that forgets unsynced writes, mounted in a folder. Dropping it unmounts it.
 #[derive(Debug)]
 pub struct LabDisk {
     disk: Arc<Mutex<Disk>>,
@@ -67,15 +67,15 @@ impl LabDisk {
         lock(&self.disk).sync_all();
     }
 
-    /// From now on it confirms each sync at once, and writes what it has at one in so many: what was
-    /// confirmed since then a cut takes back.
+    /// From now on it confirms each sync at once, and performs one in this many: a cut loses the writes
+    /// confirmed since then.
     pub fn lie(&self, one_in: u64) {
         lock(&self.disk).honesty = Honesty::Lies { one_in };
     }
 
-    /// The power was cut: what was not synced is forgotten. To be called when no process has a file
-    /// open. `tearing` draws what of it is there all the same, sector by sector; of a disk that lies
-    /// nothing is. Whether anything is.
+    /// The power was cut: unsynced writes are forgotten. To be called when no process has a file open.
+    /// `tearing` draws the sectors that survive all the same; on a lying disk none does. Returns whether any
+    /// does.
     pub fn cut(&self, tearing: Option<&mut Random>) -> bool {
         let mut disk = lock(&self.disk);
         let honest = disk.honesty == Honesty::Honest;
@@ -87,10 +87,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A folder's names with what they stand for, when it was opened.
+/// The entries of a folder when it was opened.
 type Listed = Vec<(u64, FileType, std::ffi::OsString)>;
 
-/// What answers the kernel.
+/// Answers the kernel.
 #[derive(Debug)]
 struct Face {
     disk: Arc<Mutex<Disk>>,
@@ -111,7 +111,7 @@ fn told(of: Attributes) -> FileAttr {
         ino: INodeNo(of.number),
         size: of.length,
         blocks: of.length.div_ceil(u64::from(BLOCK)),
-        // Nobody here goes by times.
+        // Times are not used here.
         atime: UNIX_EPOCH,
         mtime: UNIX_EPOCH,
         ctime: UNIX_EPOCH,
@@ -339,9 +339,9 @@ impl Filesystem for Face {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // A close keeps nothing, and after this answer the kernel asks no more. A daemon that is killed closes
-        // its files, and it would wait here for ever if this process was killed as well, and waits itself
-        // for a file in the daemon's mount.
+        // A close keeps nothing, and after this answer the kernel asks no more. A killed daemon closes its
+        // files. It would wait here forever if this process was killed too, and is itself waiting for a file
+        // in the daemon's mount.
         reply.error(fuser::Errno::ENOSYS);
     }
 
@@ -357,7 +357,7 @@ impl Filesystem for Face {
         };
         let mut list: Listed = vec![
             (ino.0, FileType::Directory, ".".into()),
-            // The kernel knows the folder above by itself.
+            // The kernel resolves the parent folder itself.
             (ROOT, FileType::Directory, "..".into()),
         ];
         list.extend(names.iter().filter_map(|(name, node)| {

@@ -4,7 +4,7 @@ fn name(text: &str) -> &OsStr {
     OsStr::new(text)
 }
 
-/// What a path leads to, read as a whole.
+/// The contents of a path, read as a whole.
 fn read(disk: &Disk, path: &str) -> Result<Vec<u8>, Errno> {
     let node = path.split('/').try_fold(ROOT, |folder, part| disk.look_up(folder, name(part)))?;
     Ok(disk.file(node)?.read(0, 1 << 20))
@@ -47,7 +47,7 @@ fn a_folder_that_is_not_synced_takes_all_with_it() {
     disk.sync(folder).unwrap();
     disk.cut(None);
     assert_eq!(read(&disk, "b/a"), Err(Errno::ENOENT));
-    // And what nobody can reach takes no room.
+    // And unreachable data take no space.
     assert_eq!(disk.nodes.len(), 1);
 }
 
@@ -131,7 +131,7 @@ fn what_is_torn_is_made_of_old_and_new_sectors() {
     assert!(sectors.iter().all(|sector| sector.iter().all(|byte| *byte == sector[0])));
     let new = sectors.iter().filter(|sector| sector[0] == 2).count();
     assert!((1..16).contains(&new), "{new} of 16");
-    // What is on the disk by then stays there.
+    // Data on the disk by then stay there.
     assert!(!disk.cut(Some(&mut random)));
     assert_eq!(read(&disk, "a"), Ok(bytes));
 }

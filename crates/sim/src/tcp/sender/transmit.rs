@@ -117,7 +117,7 @@ impl Sender {
         if let Some(number) = self.board.next_missing() {
             return Some((self.send_again(number, now), false));
         }
-        // Rule 4: one segment in each recovery, whose acknowledgement tells of losses at the end.
+        // Rule 4: one segment in each recovery, whose acknowledgement reveals losses at the end.
         if core::mem::replace(rescued, true) {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Senders with the controllers that they are made for: what these make of what they are told.
+//! Senders with the controllers that they are made for: how they react to their input.
 
 use lull_cc::{Bbr, Reno};
 
@@ -56,12 +56,12 @@ fn rfc_6675_5_a_loss_that_shows_a_round_later_belongs_to_its_recovery() {
     for end in 2..4 {
         bench.ack(0, &[(1, end)]);
     }
-    // The first segment is lost, and the last that was sent before anybody knew.
+    // The first segment is lost, and the last that was sent before the loss was known.
     let until = bench.sender.counters().segments as u32;
     bench.ack(0, &[(1, 4)]);
     let halved = bench.window();
     bench.ack(0, &[(1, until - 1)]);
-    // Three that were sent in the recovery tell of it.
+    // Three that were sent in the recovery reveal it.
     assert!(bench.sender.counters().segments as u32 >= until + 4);
     bench.at(200).ack(until - 1, &[]);
     let again = bench.ack(until - 1, &[(until, until + 3)]);

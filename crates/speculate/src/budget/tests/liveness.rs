@@ -1,4 +1,4 @@
-//! What comes about in the end.
+//! Properties that must eventually hold.
 
 use super::*;
 
@@ -37,7 +37,7 @@ proptest! {
         prop_assert!(server.budget.budget() >= 100 || server.budget.is_paused());
     }
 
-    /// A server whose answers get late above some budget is used up to about there.
+    /// A server whose answers become late above some budget is used up to about there.
     #[test]
     fn it_finds_the_knee(knee in 20u32..200) {
         let mut server =
@@ -63,7 +63,7 @@ fn doubling_is_at_the_most_within_seconds() {
     assert_eq!(server.budget.budget(), 1_000);
 }
 
-/// Files a second that are handed out at a budget, if so many clients ask each second.
+/// Files per second granted at a budget, if this many clients ask per second.
 fn handed_out(rationing: Rationing, budget: u32, clients: u32) -> f64 {
     let parameters = Parameters { rationing, most: budget, ..paper() };
     let mut server = Server::new(parameters, |_, _| Some(MS));
@@ -122,7 +122,7 @@ fn who_gets_nothing_comes_again_at_a_time_of_its_own() {
     assert_eq!(grant, Grant::Empty { again: 70 * MS }, "until the next epoch");
 }
 
-/// A budget of so many requests a second, of which nothing is left.
+/// A budget of this many requests per second, which is used up.
 fn spent(
     rationing: Rationing,
     budget: u32,
@@ -138,13 +138,13 @@ fn spent(
 
 #[test]
 fn a_list_costs_what_it_names() {
-    // Two documents are saved up, and what one epoch earns.
+    // Saved earnings of two documents, and those of one epoch.
     for (files, pointed, lists) in [
         (1, false, 21),
         (4, false, 5),
         (10, false, 2),
         (32, false, 2),
-        // What may be pointed at costs one, however long the list is.
+        // Hover hints cost one, for any length of the list.
         (0, true, 21),
         (4, true, 4),
         (10, true, 1),
@@ -183,7 +183,7 @@ fn a_small_budget_gets_round_to_who_had_a_list() {
     let again = Wanted { files: 32, pointed: true, first: false };
     for budget in 1..=9 {
         let mut server = spent(Rationing::shipped(), budget);
-        // What two documents take, at so many requests a second.
+        // The time to earn two documents, at this many requests a second.
         server.run(200 / budget + 10);
         let grant = server.budget.ask(server.now, again, 0);
         assert!(matches!(grant, Grant::List { length: 10, .. }), "{budget}: {grant:?}");
@@ -212,7 +212,7 @@ fn who_is_put_off_comes_again_when_there_will_be_budget_for_all() {
         let longest = longest(&mut server);
         assert!((least * second..=most * second).contains(&longest), "{budget}: {longest:?}");
     }
-    // Once they have been served, or never come, who comes waits for his own list only.
+    // Once they have been served, or never come, the next client waits only for its own list.
     for served in [true, false] {
         let mut server = spent(Rationing::shipped(), 100);
         for _ in 0..if served { 300 } else { 3_000 } {
@@ -263,7 +263,7 @@ fn the_first_visitor_of_a_quiet_site_meets_no_pause() {
     server.run(100);
     let mut met = 0;
     for _ in 0..100 {
-        // Nobody comes for an hour, and then somebody for ten seconds.
+        // No client for an hour, and then one for ten seconds.
         server.now += Duration::from_secs(3_600);
         server.run(1);
         met += u32::from(server.budget.is_paused());
@@ -272,8 +272,8 @@ fn the_first_visitor_of_a_quiet_site_meets_no_pause() {
     assert!(met <= 15, "{met} of 100");
 }
 
-/// What is shipped, with thresholds that are known, after so many seconds in which so many clients a second
-/// ask for a list.
+/// The default, with known thresholds, after this many seconds in which this many clients a second ask for a
+/// list.
 fn after_asking(seconds: u32, clients: u32) -> u32 {
     let thresholds = Thresholds::Given(vec![10 * MS]);
     let parameters = Parameters { thresholds, ..Parameters::shipped(1) };

@@ -48,7 +48,7 @@ fn an_outlier_is_probed_again_at_once_and_two_above_halve() {
     assert_eq!(budget.budget(), 10);
     let outcomes = feed(&mut budget, &mut now, &[false, false, false, false, true, true]);
     assert_eq!((outcomes[5], budget.budget()), ("halved", 5));
-    // The five begin anew.
+    // The count of five restarts.
     let outcomes = feed(&mut budget, &mut now, &[false; 5]);
     assert_eq!((outcomes[3], outcomes[4], budget.budget()), ("below", "grown", 6));
 }
@@ -108,7 +108,7 @@ fn without_a_budget_a_late_sample_is_not_looked_at_again() {
     let mut now = Timestamp::ZERO;
     let below = [false; 4];
     assert_eq!(feed(&mut budget, &mut now, &below), ["below"; 4]);
-    // The five begin anew, and it doubles all the same.
+    // The count of five restarts, and it doubles all the same.
     assert_eq!(feed(&mut budget, &mut now, &[true, true]), ["halved", "halved"]);
     assert_eq!(feed(&mut budget, &mut now, &below), ["below"; 4]);
     assert_eq!(feed(&mut budget, &mut now, &[false; 11])[0], "grown");
@@ -118,7 +118,7 @@ fn without_a_budget_a_late_sample_is_not_looked_at_again() {
     assert_eq!(budget.budget(), 2);
 }
 
-/// A budget by the paper's rule that stays at so many requests a second, at the beginning of an epoch.
+/// A budget by the paper's rule that stays at this many requests per second, at the beginning of an epoch.
 fn steady(budget: u32) -> Server<impl FnMut(&Budget, Timestamp) -> Option<Duration>> {
     let parameters = Parameters { most: budget, ..paper() };
     let mut server = Server::new(parameters, |_, _| Some(MS));
@@ -127,7 +127,7 @@ fn steady(budget: u32) -> Server<impl FnMut(&Budget, Timestamp) -> Option<Durati
     server
 }
 
-/// Whether a client that comes now gets a list, if chance says so much of 1.
+/// Whether a client that comes now gets a list, with this random draw out of 1.
 fn is_served<F: FnMut(&Budget, Timestamp) -> Option<Duration>>(
     server: &mut Server<F>,
     chance: f64,
@@ -145,9 +145,9 @@ fn a_client_gets_a_document_with_the_probability_of_the_paper() {
         (100, 5, 0.2),
         (50, 2, 0.25),
         (200, 8, 0.25),
-        // Where there is enough, everybody does.
+        // With enough budget, every client does.
         (400, 2, 1.0),
-        // Nobody came: one is expected.
+        // No client came: one is expected.
         (50, 0, 0.5),
     ] {
         for (chance, expected) in [(p - 0.01, true), (p + 0.01, false)] {
@@ -264,7 +264,7 @@ fn an_object_may_come_before_its_turn_and_the_one_behind_it_is_next() {
             None => budget.poll(now),
         };
         let probe = probe.unwrap();
-        // An epoch has one sample, whatever is known.
+        // An epoch has one sample, even if thresholds are known.
         assert_eq!(budget.poll_for(now, ObjectId(0)), None);
         budget.handle_sample(now, probe, Some(MS));
         assert_eq!(budget.poll_for(now, ObjectId(0)), None);
@@ -308,7 +308,7 @@ fn an_object_that_stays_keeps_its_threshold_and_a_new_one_has_none() {
     assert_eq!((server.budget.is_paused(), server.budget.budget()), (true, 0));
     server.run(71);
     assert_eq!(thresholds(&server.budget), [Some(9 * MS), Some(17 * MS), Some(17 * MS)]);
-    // And it goes on with what it had.
+    // And it continues with its earlier budget.
     assert!(!server.budget.is_paused());
     assert_eq!(server.budget.budget(), budget);
 }

@@ -1,4 +1,4 @@
-//! What must never be, whatever comes.
+//! Properties that must always hold.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn parameters() -> impl Strategy<Value = Parameters> {
     )
 }
 
-/// Runs events; after each it calls `see` with the budget, the time, and what was granted.
+/// Runs events; after each it calls `see` with the budget, the time, and the grant.
 fn play(
     parameters: Parameters,
     events: &[Event],
@@ -94,7 +94,7 @@ proptest! {
         }
     }
 
-    /// In any time, no more is handed out than the budget of that time, and what may be saved up.
+    /// In any time, at most the budget of that time and the saved earnings are given out.
     #[test]
     fn no_more_is_handed_out_than_the_budget(parameters in parameters(), events in events()) {
         let document = f64::from(parameters.document);
@@ -119,7 +119,7 @@ proptest! {
         prop_assert!(worst <= saved + 1e-6, "{} above the budget, {} may be saved", worst, saved);
     }
 
-    /// In a pause, and at a budget of nothing, nobody gets anything.
+    /// In a pause, and at a budget of zero, no client gets a list.
     #[test]
     fn without_a_budget_lists_are_empty(parameters in parameters(), events in events()) {
         let most = parameters.most;
@@ -132,7 +132,7 @@ proptest! {
         });
     }
 
-    /// Whatever samples come, no threshold ever rises.
+    /// No sequence of samples raises a threshold.
     #[test]
     fn no_sample_raises_a_threshold(events in events()) {
         let learning = Learning {
@@ -178,7 +178,7 @@ proptest! {
         }
     }
 
-    /// A server gets one probe an epoch, and one more for each that was late.
+    /// A server gets one probe an epoch, and one more for each late one.
     #[test]
     fn probes_are_few(time in 0u64..5_000, epochs in 1u32..300) {
         let time = Duration::from_millis(time);

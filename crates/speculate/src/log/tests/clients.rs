@@ -1,4 +1,4 @@
-//! One visitor never counts as many, whatever a log has in the client's place.
+//! One visitor never counts as many, with any contents of the client's column.
 
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn combined(client: &str, second: u64, target: &str) -> String {
     )
 }
 
-/// What shippers put in front of a line, with a part that is another one for each line.
+/// Prefixes of shippers, with a part that differs for each line.
 fn prefixes(second: u64) -> Vec<String> {
     let time = clock(second);
     vec![
@@ -51,7 +51,7 @@ fn prefixes(second: u64) -> Vec<String> {
     ]
 }
 
-/// What may stand in the client's place for one visitor, with a part that is another one for each line.
+/// Contents of the client's column for one visitor, with a part that differs for each line.
 fn clients(second: u64) -> Vec<String> {
     vec![
         "192.0.2.7".to_owned(),
@@ -189,7 +189,7 @@ fn pseudonyms_are_clients_where_they_come_back() {
     assert_eq!(reader.bad()[&LineError::OneOff].count, 200);
 }
 
-/// The client of a line, with what the user says of proxies.
+/// The client of a line, with the user's settings for proxies.
 fn client_of(line: &str, field: &str, proxies: &[&str]) -> Result<String, LineError> {
     let proxies = proxies.iter().map(|one| one.parse().unwrap()).collect();
     let trust = Trust { field: field.parse().unwrap(), proxies };
@@ -208,13 +208,13 @@ fn client_is_the_last_address_that_no_known_proxy_has() {
     assert_eq!(client("-", &[]).unwrap(), peer);
     assert_eq!(client("198.51.100.1", &[]), Err(LineError::Proxied));
     assert_eq!(client("198.51.100.1", &[peer]).unwrap(), "198.51.100.1");
-    // What stands in front of it may be forged.
+    // Earlier entries may be forged.
     assert_eq!(client("192.0.2.1, 198.51.100.1", &["10.0.0.0/8"]).unwrap(), "198.51.100.1");
     let two = ["10.0.0.0/8", "203.0.113.0/24"];
     assert_eq!(client("198.51.100.1, 203.0.113.9", &two).unwrap(), "198.51.100.1");
     assert_eq!(client("203.0.113.1, 10.0.0.7", &two), Err(LineError::Proxied));
     assert_eq!(client("-", &two), Err(LineError::Proxied));
-    // The peer is no proxy, so what it says is not used.
+    // The peer is no proxy, so its header is not used.
     assert_eq!(client("198.51.100.1", &["10.0.0.9"]).unwrap(), peer);
     // The server has done it already.
     let done = combined("198.51.100.1", 0, "/") + " \"192.0.2.1, 198.51.100.1\"";
@@ -248,7 +248,7 @@ fn networks_of_proxies_are_parsed() {
 }
 
 proptest! {
-    /// Whatever stands in front of it, one visitor with one address makes nothing public.
+    /// One visitor with one address makes nothing public, with any text in front of it.
     #[test]
     fn one_visitor_makes_nothing_public(
         before in prop::collection::vec("[ -~]{0,12}", 1..3),
@@ -307,7 +307,7 @@ fn disguises(second: u64) -> Vec<String> {
         // Headers that the visitor wrote.
         format!("{} \"for=198.51.100.{edge};proto=https\"", of("192.0.2.7")),
         format!("{} \"for=\\\"[2001:db8:{edge}::1]\\\", for=192.0.2.7\"", of("192.0.2.7")),
-        // Pairs in what the visitor wrote.
+        // Pairs in the visitor's own text.
         of("192.0.2.7").replace(
             AGENT,
             &format!(

@@ -1,9 +1,9 @@
-//! Each format in small, so that it is tested wherever the sample logs are not.
+//! Each format in small, so that it is tested without the sample logs, too.
 
 use super::clients::{AGENT, BEGIN, clock, is_public_in};
 use super::*;
 
-/// A request in each format that is found out by itself, and what that is called.
+/// A request in each format that is detected, and the format's name.
 fn lines(client: &str, second: u64, target: &str) -> Vec<(&'static str, String)> {
     let time = clock(second);
     let port = 20_000 + second;
@@ -303,7 +303,7 @@ fn template_is_read_behind_a_prefix_as_well() {
     assert_eq!(client(&line("198.51.100.1"), "x-forwarded-for").unwrap(), "198.51.100.1");
     let behind = format!("2024-07-03T09:46:40Z stdout F {}", line("-"));
     assert_eq!(client(&behind, "auto").unwrap(), "203.0.113.5");
-    // What a container sees may be one of several load balancers.
+    // The peer of a container may be one of several load balancers.
     let internal = behind.replace("203.0.113.5", "10.0.0.5");
     assert_eq!(client(&internal, "auto"), Err(LineError::Internal));
     assert_eq!(client(&internal, "client").unwrap(), "10.0.0.5");

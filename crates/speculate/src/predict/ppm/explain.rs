@@ -1,4 +1,4 @@
-//! Why a predictor suggests what it does, and nothing else.
+//! Explains a predictor's suggestions.
 
 use super::{Backoff, Ppm};
 use crate::observe::{UrlId, Urls};
@@ -10,8 +10,8 @@ use crate::predict::{Predictor as _, Question};
 pub struct Context {
     /// How many of the last pages it is.
     pub pages: usize,
-    /// How often clients had it, decayed, in occurrences of the time of the question, and without that of
-    /// the one who asks.
+    /// How often clients had it, decayed, in occurrences of the time of the question, and without that of the
+    /// requesting one.
     pub occurrences: f32,
     /// How many URLs followed it.
     pub followers: usize,
@@ -30,32 +30,32 @@ pub enum Withheld {
     FewClients,
     /// It is too unlikely: [`super::PpmParameters::least`].
     Unlikely,
-    /// It costs too many bytes for what it is wanted: [`super::PpmParameters::bytes_per_hit`].
+    /// It costs too many bytes per hit: [`super::PpmParameters::bytes_per_hit`].
     Costly,
 }
 
 /// A URL that came up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Explained {
-    /// What.
+    /// The URL.
     pub url: UrlId,
-    /// The probability that it is ranked by; of what is withheld, its share of the occurrences of
-    /// the longest context that it followed.
+    /// The probability for its rank; for a withheld URL, its share of the occurrences of the longest context
+    /// that it followed.
     pub probability: f32,
-    /// How many distinct clients went there from a context, the most of any: at least so many, and
-    /// 16 at most. None if it followed no context and is only popular.
+    /// How many distinct clients went there from a context, the most of all contexts: a lower bound, and 16
+    /// at most. None if it followed no context and is only popular.
     pub clients: Option<u32>,
     /// Why it is not suggested; none if it is.
     pub withheld: Option<Withheld>,
 }
 
-/// What a predictor makes of a question.
+/// A predictor's explanation of a question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The contexts that were asked and are known, the longest first.
     pub contexts: Vec<Context>,
-    /// What is suggested, in the order of [`crate::predict::Predictor::rank`]; then what is not,
-    /// the most probable first.
+    /// The suggested URLs, in the order of [`crate::predict::Predictor::rank`]; then the withheld ones, the
+    /// most probable first.
     pub candidates: Vec<Explained>,
 }
 
@@ -124,8 +124,8 @@ impl Ppm {
         }
     }
 
-    /// The contexts that have a say, the longest first: their lengths, weights and followers. Where one
-    /// alone has it, also the longer ones of which nothing may be told, to show why not.
+    /// The contexts with a weight, the longest first: their lengths, weights and followers. If only one has a
+    /// weight, also the longer ones without followers to reveal, to show why not.
     fn asked(&self, question: &Question<'_>, urls: &Urls) -> Vec<(usize, f64, Vec<Follower>)> {
         let mut asked = Vec::new();
         for order in (1..=self.parameters.order).rev() {

@@ -1,4 +1,4 @@
-//! What a [`Ppm`](super::Ppm) can be told to do otherwise.
+//! The parameters of a [`Ppm`](super::Ppm).
 
 use core::time::Duration;
 use std::io::{self, Read, Write};
@@ -11,20 +11,19 @@ use crate::observe::LONGEST_TIME;
 use crate::predict::TopN;
 use crate::predict::contexts::{Contexts, PER_BLOCK, Room};
 
-/// What of a window counts.
+/// The part of a window that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// Everything up to the w-th page behind the context, that page included: the papers' window
     /// (Nice §6.1).
     All,
-    /// Only what comes with the next page or later: the next w pages with all that is in them.
+    /// Only URLs of the next page or later: the next w pages with all of their subresources.
     ///
-    /// What is in the page that the client just got is asked for at once by the browser, whoever
-    /// suggests it.
+    /// The browser requests the subresources of the present page at once, with or without hints.
     Ahead,
 }
 
-/// What becomes of contexts of fewer pages than n.
+/// The use of contexts of fewer pages than n.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Backoff {
     /// Only the longest context that is known predicts.
@@ -33,10 +32,9 @@ pub enum Backoff {
     /// PPM's escape by method C (Moffat, 1990), the share of followers among occurrences and
     /// followers.
     Escape,
-    /// All predict together, from general popularity up: a context that occurred N times and was
-    /// followed by D URLs has N / (N + c·D) of the say, and leaves the rest to the shorter one.
-    /// With c = 1 that is the smoothing of Witten and Bell (1991), whose weights are those of
-    /// method C.
+    /// All predict together, from general popularity up. A context that occurred N times and was followed by
+    /// D URLs has the weight N / (N + c·D). It leaves the rest to the shorter one. With c = 1 that is the
+    /// smoothing of Witten and Bell (1991), whose weights are those of method C.
     Blend {
         /// c, in occurrences for each URL that followed; 0 or more.
         discount: f32,
@@ -50,22 +48,22 @@ pub struct PpmParameters {
     pub order: usize,
     /// w: the pages of the window, 1 to 16.
     pub window: u32,
-    /// What of it counts.
+    /// The part of it that counts.
     pub counted: Counted,
-    /// What the second page of the window counts, if the first counts 1; the third counts the
-    /// square of it, and so on. With 1 probabilities are those of the papers; below, they say what
-    /// is wanted soon rather than late. Above 0, up to 1.
+    /// The weight of the window's second page, if the first has 1; the third has the square of it, and so on.
+    /// With 1 probabilities are those of the papers; with less, they prefer URLs that are wanted soon. Above
+    /// 0, up to 1.
     pub fade: f32,
-    /// What shorter contexts do.
+    /// The use of shorter contexts.
     pub backoff: Backoff,
-    /// So many classes of clients, of 16, must have gone from a context to a URL before that is
-    /// told to others: so nobody learns the path of a single client by asking for it. 1 to 16.
+    /// The number of client classes, of 16, that must have gone from a context to a URL before others learn
+    /// that: so no request reveals the path of a single client. 1 to 16.
     pub clients: u32,
-    /// What is less probable is not suggested: lists are not padded with what is hardly ever wanted. 0 suggests
-    /// all, as the papers do; below 1.
+    /// Less probable URLs are not suggested: lists are not padded with hardly wanted ones. 0 suggests all, as
+    /// the papers do; below 1.
     pub least: f32,
-    /// What costs more bytes for each time that it is wanted is not suggested. With none all is, as in the papers,
-    /// which leave that to the priorities (SSR §3.1.2).
+    /// URLs with a higher cost in bytes per hit are not suggested. None suggests all, as in the papers, which
+    /// leave that to the priorities (SSR §3.1.2).
     pub bytes_per_hit: Option<Bytes>,
     /// After this time an occurrence counts half; a second at least, and under 500 years.
     pub half_life: Duration,
@@ -77,8 +75,8 @@ pub struct PpmParameters {
     pub followers_per_context: usize,
 }
 
-/// Three clients: the one who asks, and two others, so that neither of these is known by being the
-/// only one. Ours: the papers tell whatever one client did.
+/// Three clients: the requesting one, and two others, so that neither of these is identified as the only one.
+/// An extension: the papers reveal the path of any client.
 const CLIENTS: u32 = 3;
 /// The most of [`PpmParameters::contexts`], [`PpmParameters::followers`] and of a context's blocks.
 const MOST_CONTEXTS: usize = 1 << 28;
@@ -89,8 +87,8 @@ impl PpmParameters {
     /// The most of [`PpmParameters::followers_per_context`].
     pub const MOST_FOLLOWERS_PER_CONTEXT: usize = PER_BLOCK * MOST_BLOCKS;
 
-    /// PPM-n/w of Nice §6.1: n = 2 there; w = 5 conservative, 10 aggressive. What a context that is
-    /// not known leaves to shorter ones is open there.
+    /// PPM-n/w of Nice §6.1: n = 2 there; w = 5 conservative, 10 aggressive. The paper leaves open the weight
+    /// of shorter contexts after an unknown one.
     pub fn paper(order: usize, window: u32) -> Self {
         PpmParameters {
             order,
@@ -109,12 +107,12 @@ impl PpmParameters {
         }
     }
 
-    /// A Markov model of first order: what is asked for behind a page, up to and with the next one.
+    /// A first-order Markov model: the requests after a page, up to and with the next one.
     pub fn markov() -> Self {
         PpmParameters::paper(1, 1)
     }
 
-    /// What Lull ships, chosen by the validation slices of three logs (`docs/predictor.md`).
+    /// Lull's default, chosen by the validation slices of three logs (`docs/predictor.md`).
     pub fn shipped() -> Self {
         PpmParameters {
             window: 5,
@@ -125,7 +123,7 @@ impl PpmParameters {
         }
     }
 
-    /// What Lull shipped with models of version 2.
+    /// Lull's default with models of version 2.
     fn shipped_before() -> Self {
         PpmParameters {
             counted: Counted::Ahead,
@@ -134,13 +132,13 @@ impl PpmParameters {
         }
     }
 
-    /// Memory that a predictor takes at most, without what the allocator adds.
+    /// The maximum memory of a predictor, without the allocator's overhead.
     pub fn most_resident(&self) -> Bytes {
-        // The pages and the 64 contexts that it looks at fit into the last part.
+        // The pages and the 64 contexts that it reads fit into the last part.
         Bytes(Contexts::most_resident(&self.room()) + TopN::RESIDENT + 8192)
     }
 
-    /// What is out of its range.
+    /// The field that is out of its range.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let is_discount = |c: f32| c.is_finite() && c >= 0.0;
         if !(1..=4).contains(&self.order) {
@@ -237,7 +235,7 @@ impl PpmParameters {
         if let Some(fault) = parameters.fault() {
             return Err(ReadError::Invalid(fault));
         }
-        // Nobody chose the default, so an old model gets today's. What it has counted fades out.
+        // The default was not chosen by a user, so an old model gets today's. Its earlier counts fade out.
         let is_default = is_old && parameters == PpmParameters::shipped_before();
         Ok(if is_default { PpmParameters::shipped() } else { parameters })
     }

@@ -1,11 +1,11 @@
-//! What must happen in the end.
+//! Properties that must eventually hold.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Does what the scheduler says, at the times that it names, until nothing waits. An upstream that answers prefetches after
-/// `service` seconds.
+/// Carries out the scheduler's actions, at their times, until nothing waits. The upstream answers prefetches
+/// after `service` seconds.
 fn run_to_the_end(scheduler: &mut Scheduler, from: f64, service: f64) -> (Vec<Action>, f64) {
     let (mut now, mut seen, mut running) = (from, Vec::new(), Vec::<(f64, Id)>::new());
     for _ in 0..100_000 {
@@ -35,7 +35,7 @@ fn run_to_the_end(scheduler: &mut Scheduler, from: f64, service: f64) -> (Vec<Ac
 }
 
 proptest! {
-    /// With demand that goes on for ever or not at all, with a server that answers or hangs: each prefetch is started or
+    /// With endless or no demand, and with a server that answers or hangs, each prefetch is started or
     /// refused within its patience.
     #[test]
     fn nothing_waits_longer_than_its_patience(
@@ -77,7 +77,7 @@ fn prefetch_is_aborted_when_demand_comes_and_may_come_again() {
     let (seen, end) = run_to_the_end(&mut scheduler, 0.03, 0.01);
     assert_eq!(seen, [Action::Start(3)]);
     assert!(end < 1.0);
-    // With demand all the time it has no more than what was left of its patience.
+    // With constant demand it has no more than the rest of its patience.
     scheduler.handle_demand(at(1.0), 4, 0);
     scheduler.handle_prefetch(at(1.0), prefetch(5, 1, 1.0), Duration::from_secs(9));
     let (seen, end) = run_to_the_end(&mut scheduler, 1.0, 0.01);
@@ -121,7 +121,7 @@ fn server_that_hangs_for_prefetches_is_tried_ever_more_rarely() {
 fn hint_lists_are_as_long_as_the_queue_drains() {
     let mut scheduler = Scheduler::new(Parameters::default());
     assert_eq!(scheduler.room(at(0.0), 10), Room::Hints(10));
-    // They were given, and nobody has come.
+    // They were given, and no prefetch has come.
     let mut hints: u32 = 10;
     for _ in 0..50 {
         if let Room::Hints(more) = scheduler.room(at(0.0), 10) {
@@ -129,7 +129,7 @@ fn hint_lists_are_as_long_as_the_queue_drains() {
         }
     }
     assert!(hints <= 40, "{hints}");
-    // So nobody does; half a minute later the next one has a list.
+    // So none is expected; half a minute later the next client gets a list.
     assert_eq!(scheduler.room(at(30.0), 10), Room::Hints(10));
     // A server that serves ten a second has longer lists than one that serves one.
     let lists = |each: f64| {

@@ -20,7 +20,7 @@ fn prefetch(id: Id, client: u64, priority: f64) -> Prefetch {
     Prefetch { id, client, priority }
 }
 
-/// All that is to be done now.
+/// All actions that are due now.
 fn actions(scheduler: &mut Scheduler, now: Timestamp) -> Vec<Action> {
     core::iter::from_fn(|| scheduler.poll(now)).take(10_000).collect()
 }

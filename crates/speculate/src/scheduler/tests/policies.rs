@@ -2,7 +2,7 @@
 
 use super::upstream::{Arrivals, Discipline, Outcome, Policy, Server, Simulation, Work};
 
-/// Demand, as a part of what the server can serve.
+/// Demand, as a share of the server's capacity.
 const LOADS: [f64; 3] = [0.1, 0.5, 0.9];
 
 const CPU: Server = Server { work: Work::Pages, ..Server::cpu(1) };
@@ -14,7 +14,8 @@ fn run(server: Server, policy: Policy, arrivals: Arrivals, load: f64) -> Outcome
     Simulation::new(server, policy, arrivals, load).run(12_000)
 }
 
-/// The mean response time, its 99th percentile, and what is reaped, as parts of those without prefetches and of "nice 19".
+/// The mean response time, its 99th percentile, and the reaped capacity, relative to those without prefetches
+/// and with "nice 19".
 fn beside(server: Server, arrivals: Arrivals, load: f64, policy: Policy) -> (f64, f64, f64) {
     let [none, nice, found] =
         [Policy::None, Policy::Nice19, policy].map(|policy| run(server, policy, arrivals, load));
@@ -23,7 +24,7 @@ fn beside(server: Server, arrivals: Arrivals, load: f64, policy: Policy) -> (f64
     found
 }
 
-/// SSR §3.1.2. The bounds are what was seen, with some room for other draws; ADR 17 has the table.
+/// SSR §3.1.2. The bounds are measured values, with some margin for other draws; ADR 17 has the table.
 #[test]
 fn demand_is_left_alone_where_aborted_requests_stop() {
     for (server, reaped) in [(CPU, 0.5), (CPU4, 0.4), (DISK, 0.4), (DATABASE, 0.3)] {

@@ -1,4 +1,4 @@
-//! What must never happen, whatever comes in whatever order.
+//! Properties that must always hold, for any events in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..400)
 }
 
-/// What the caller knows.
+/// The state of the caller.
 #[derive(Default)]
 struct Caller {
     next: Id,
@@ -158,8 +158,8 @@ proptest! {
         }
     }
 
-    /// Demand is never kept back: there is no action for it, and what it leads to are aborts. After it has come there are
-    /// no more requests in service than the limit, but one prefetch that is nearly done.
+    /// Demand is never delayed: there is no action for it, and its only effects are aborts. After it has
+    /// come, the requests in service are at most the limit, and one prefetch that is nearly done.
     #[test]
     fn demand_meets_at_most_one_prefetch_above_the_limit(steps in steps(), class in any::<u8>()) {
         let mut scheduler = Scheduler::new(PARAMETERS);
@@ -196,7 +196,7 @@ proptest! {
         list.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         for (worth, id) in list {
             let Some((first, _)) = queue.pop() else { return Err(TestCaseError::fail("empty")) };
-            // Rounding may exchange what is equal.
+            // Rounding may exchange equal priorities.
             prop_assert!(first.id == id || worth > 0.0);
         }
         prop_assert!(queue.pop().is_none());
@@ -258,6 +258,6 @@ fn prefetch_that_started_last_is_aborted_first() {
     assert_eq!(actions(&mut scheduler, at(0.2)), []);
     scheduler.handle_demand(at(0.2), 11, 0);
     assert_eq!(actions(&mut scheduler, at(0.2)), [Action::Abort(2, Aborted::Demand)]);
-    // The oldest hangs first, whatever its number.
+    // The oldest hangs first, with any number.
     assert_eq!(scheduler.next_poll(at(0.2)), Some(at(2.0)));
 }

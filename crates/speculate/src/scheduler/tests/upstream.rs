@@ -1,5 +1,5 @@
-//! Simulated servers in front of which the scheduler is judged: a queueing model with demand that arrives by itself (open
-//! loop), and as many prefetches as are asked for.
+//! Simulated servers for tests of the scheduler: a queueing model with demand that arrives independently
+//! (open loop), and with as many prefetches as are requested.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use core::time::Duration;
 use super::{Action, End, Id, Prefetch, Scheduler, at};
 use crate::scheduler::{Aborted, Parameters};
 
-/// What a server does with the requests that it has.
+/// The service discipline of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Discipline {
-    /// So many cores, shared by all requests (a CPU).
+    /// This many cores, shared by all requests (a CPU).
     Shared(usize),
-    /// So many at a time, the others in the order of their arrival (a disk, or connections to a database).
+    /// This many at a time, the others in the order of their arrival (a disk, or connections to a database).
     InOrder(usize),
 }
 
@@ -33,11 +33,11 @@ pub(super) struct Server {
     pub(super) work: Work,
     /// The mean work of a request, in seconds.
     pub(super) mean: f64,
-    /// What each request waits besides, without using anything.
+    /// An additional delay of each request, without use of a resource.
     pub(super) delay: f64,
     /// Whether an aborted request stops using the server.
     pub(super) abort_frees: bool,
-    /// From this time on everything takes twice as long, until that one: somebody else uses the server.
+    /// From this time on everything takes twice as long, until that one: another program uses the server.
     pub(super) neighbour: Option<(f64, f64)>,
     /// Prefetches are never answered.
     pub(super) hangs: bool,
@@ -51,7 +51,7 @@ pub(super) enum Arrivals {
     Bursts,
 }
 
-/// Who decides when prefetches are sent.
+/// The policy that sends prefetches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Policy {
     /// There are none.
@@ -63,18 +63,18 @@ pub(super) enum Policy {
     Lull,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
     /// Mean response time of demand, in seconds.
     pub(super) mean: f64,
     pub(super) p99: f64,
-    /// Part of the server's capacity whose prefetches were of use.
+    /// The share of the server's capacity with useful prefetches.
     pub(super) reaped: f64,
     /// The least and the greatest limit that there was.
     pub(super) lowest_limit: f64,
     pub(super) highest_limit: f64,
-    /// The part of demand that came while somebody else used the server, for which that was noticed.
+    /// The share of demand beside another program's use of the server for which that was detected.
     pub(super) noticed: f64,
     /// Prefetches aborted because they hung.
     pub(super) hung: usize,
@@ -105,7 +105,7 @@ impl Random {
 #[derive(Clone, Copy, Debug)]
 struct Job {
     is_demand: bool,
-    /// Whether anybody still wants it.
+    /// Whether it is still wanted.
     is_wanted: bool,
     arrived: f64,
     ready: f64,
@@ -135,7 +135,7 @@ pub(super) struct Simulation {
 }
 
 impl Simulation {
-    /// `load` is a part of what the server can serve.
+    /// `load` is a share of the server's capacity.
     pub(super) fn new(server: Server, policy: Policy, arrivals: Arrivals, load: f64) -> Self {
         let mut simulation = Simulation {
             server,
@@ -160,7 +160,7 @@ impl Simulation {
         simulation
     }
 
-    /// Runs for so many requests of demand, after a quarter as many that are not counted.
+    /// Runs for this many requests of demand, after a quarter as many that are not counted.
     pub(super) fn run(mut self, requests: usize) -> Outcome {
         let mut seen = 0;
         self.fill();
@@ -206,7 +206,7 @@ impl Simulation {
         }
     }
 
-    /// Goes on to the next event. Whether that was a request of demand.
+    /// Advances to the next event. Returns whether that was a demand request.
     fn step(&mut self) -> bool {
         let rates = self.rates();
         let end = rates
@@ -240,7 +240,7 @@ impl Simulation {
         is_demand
     }
 
-    /// How fast each request goes on that does.
+    /// The rate of each request in progress.
     fn rates(&self) -> Vec<(Id, f64)> {
         // One that hangs uses nothing.
         let goes_on = |job: &Job| job.ready <= self.now && (job.is_demand || !self.server.hangs);
@@ -380,7 +380,7 @@ impl Simulation {
 }
 
 impl Server {
-    /// A CPU with so many cores, which stops for an aborted request.
+    /// A CPU with this many cores, which stops for an aborted request.
     pub(super) const fn cpu(cores: usize) -> Self {
         Server {
             discipline: Discipline::Shared(cores),
