@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_several_hosts_meet_in_the_order_in_which_they_came() {
+    fn packets_of_several_hosts_are_merged_in_order() {
         let mut arrivals = Arrivals::new();
         // Read host by host.
         push(&mut arrivals, &[(10, 'a'), (30, 'b'), (50, 'c'), (20, 'd'), (30, 'e')]);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_turns_up_too_late_comes_as_early_as_it_can_and_is_told() {
+    fn late_packet_is_taken_early_as_possible_and_reported() {
         let mut arrivals = Arrivals::new();
         assert_eq!(settle(&mut arrivals, 100), []);
         push(&mut arrivals, &[(90, 'a'), (110, 'b')]);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_calendars_stamps_become_the_emulators_time() {
+    fn calendar_stamps_become_emulator_time() {
         let calendar = Calendar::new(Duration::from_secs(1_700_000_000), micros(500));
         let stamp = Duration::from_secs(1_700_000_000);
         assert_eq!(calendar.time_of(stamp), micros(500));

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_leaves_when_its_last_bit_has_been_sent() {
+    fn packet_leaves_when_its_last_bit_was_sent() {
         // 12 Mbit/s: 1500 bytes in a millisecond.
         let rate = LinkRate::Fixed(Rate::from_bits_per_second(12_000_000));
         let mut link = link(rate, Limit::Packets(10));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_begin_at_exactly_the_buffer() {
+    fn drops_begin_exactly_at_the_buffer_limit() {
         let rate = LinkRate::Fixed(Rate::from_bits_per_second(12_000_000));
         for (limit, fits) in
             [(Limit::Packets(4), 4), (Limit::Bytes(6_000), 4), (Limit::Bytes(5_999), 3)]
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_opportunity_carries_1500_bytes_of_one_or_more_packets() {
+    fn opportunity_carries_1500_bytes_of_any_packets() {
         let trace = Trace::parse("t", "1\n2\n10\n").unwrap();
         let mut link = link(LinkRate::Trace(trace), Limit::Packets(10));
         for bytes in [1000, 1000, 1000] {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn opportunities_that_pass_unused_are_lost() {
+    fn unused_opportunities_are_lost() {
         let trace = Trace::parse("t", "1\n2\n10\n").unwrap();
         let mut link = link(LinkRate::Trace(trace), Limit::Packets(10));
         assert_eq!(departures(&mut link, millis(5)), []);

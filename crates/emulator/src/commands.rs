@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_come_in_order_and_none_is_left_unanswered() {
+    fn commands_are_answered_in_order() {
         let commands = Commands::new();
         let hearing = commands.hear();
         let (answer, answered) = channel();
@@ -110,7 +110,7 @@ mod tests {
     /// With a channel in the place of the lock, and a thread that went before all others
     /// (`SCHED_RR`), the longest of 20 s took 1.02 s.
     #[test]
-    fn who_asks_on_the_same_processor_does_not_hold_it_up() {
+    fn command_from_the_same_processor_does_not_block_it() {
         needs!(root());
         let mine = sched_getaffinity(Pid::from_raw(0)).unwrap();
         let mut one = CpuSet::new();

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_no_ip_is_not_read_beyond_its_end() {
+    fn truncated_or_non_ip_frame_is_not_read_past_its_end() {
         for packet in [v4(0), v6(0)] {
             for length in 0..packet.len() {
                 let _ = Headers::parse(&packet[..length]);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marked_packet_says_congestion_experienced_and_keeps_a_right_checksum() {
+    fn marked_packet_has_ce_and_a_valid_checksum() {
         // Every DSCP with ECT(0) and ECT(1).
         for traffic_class in (0..=255u8).filter(|class| [1, 2].contains(&(class & 3))) {
             for packet in [v4(traffic_class), v6(traffic_class)] {

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_again_does_not_count_and_what_fills_a_hole_does() {
+    fn retransmission_adds_no_goodput_and_filled_hole_does() {
         let mut passed = Passed::default();
         for (sequence, bytes, new) in [
             (1000, 100, 100),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn sequence_numbers_wrap_and_ports_are_used_again() {
+    fn sequence_numbers_may_wrap_and_ports_be_reused() {
         let mut passed = Passed::default();
         let first = Segment { sequence: u32::MAX - 50, is_first: true };
         assert_eq!(passed.pass(first, 0), 0);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_forgotten_rather_than_memory_eaten() {
+    fn old_holes_are_dropped_to_bound_memory() {
         let mut passed = Passed::default();
         let count = 2 * MOST_HOLES as u32;
         for packet in 0..count {

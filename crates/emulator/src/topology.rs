@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_read_with_its_unit() {
+    fn buffer_is_parsed_with_its_unit() {
         for (text, buffer) in [
             ("1bdp", Buffer::Bdp(1.0)),
             ("0.25BDP", Buffer::Bdp(0.25)),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_is_read_with_its_unit() {
+    fn duration_is_parsed_with_its_unit() {
         assert_eq!(parse_duration("25ms"), Ok(Duration::from_millis(25)));
         assert_eq!(parse_duration("0.5s"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("300us"), Ok(Duration::from_micros(300)));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bandwidth_delay_product_counts_both_directions() {
+    fn bdp_counts_both_directions() {
         let mut topology = Topology::default();
         assert_eq!(topology.limit(&topology.forward), Limit::Bytes(62_500));
         topology.reverse.delay = Duration::from_millis(75);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn one_seed_gives_each_direction_dice_of_its_own() {
+    fn one_seed_gives_each_direction_its_own_sequence() {
         let topology = Topology::default();
         assert_eq!(topology.forward.seed, topology.reverse.seed);
         let [forward, reverse] = topology.seeds();
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_told_before_anything_is_made() {
+    fn impossible_topology_is_rejected_before_set_up() {
         let mut spoilt: Vec<(&str, Topology)> = Vec::new();
         let mut spoil = |name, change: fn(&mut Topology)| {
             let mut topology = Topology::default();

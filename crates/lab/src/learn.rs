@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_makes_the_same_log_up_and_another_one_another() {
+    fn log_generator_depends_on_its_seed() {
         let text = |seed| {
             let mut site = Site::new(2_000, seed);
             let mut text = String::new();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn all_lines_are_learned_from_and_hints_come_of_it() {
+    fn generated_lines_are_learned_and_give_hints() {
         let report = run(&settings(1)).unwrap();
         assert_eq!(report.lines, 30_000);
         // Not all of its URLs come in so short a log, but no others.

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_known_by_all_of_its_bytes() {
+    fn body_is_checked_byte_by_byte() {
         for (number, size) in [(0, SHORTEST), (1, 21), (9, 1_000), (1_000_003, 20_010)] {
             let bytes = body(number, size);
             let known = |bytes: &[u8]| number_of(bytes, |_| size);

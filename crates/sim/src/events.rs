@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_one_nanosecond_come_in_the_order_of_insertion() {
+    fn simultaneous_events_keep_insertion_order() {
         let mut queue = EventQueue::default();
         let time = at(5_000_000_017);
         queue.insert(time, 0);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_beyond_the_limit_is_taken_and_the_present_stays() {
+    fn nothing_beyond_the_limit_is_taken() {
         let mut queue = EventQueue::default();
         queue.insert(at(1_000), 'a');
         queue.insert(at(1_000), 'b');
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_come_soon_are_shown_in_full_before_the_first_comes() {
+    fn near_events_are_visible_before_the_first_is_taken() {
         let mut queue = EventQueue::default();
         // A slot of the finest level, with more events than a block holds.
         for event in 0..40 {
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_present_of_few_events_far_apart_takes_a_crowd_between_them() {
+    fn sparse_calendar_accepts_a_crowd_of_events() {
         let mut random = Random::new(1);
         let mut queue = EventQueue::default();
         queue.insert(at(600_000_000), 0);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_present_forgets_what_was_taken() {
+    fn taken_events_are_forgotten() {
         let mut queue = EventQueue::default();
         queue.insert(at(1 << 60), 0);
         queue.pop(Timestamp::FAR_FUTURE);
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "comes after")]
-    fn an_event_in_the_past_is_refused() {
+    fn event_in_the_past_is_rejected() {
         let mut queue = EventQueue::default();
         queue.insert(at(10), ());
         queue.pop(Timestamp::FAR_FUTURE);
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn it_agrees_with_a_heap_of_times_and_insertion_numbers() {
+    fn queue_agrees_with_a_binary_heap() {
         for seed in 0..20 {
             let mut random = Random::new(seed);
             let mut queue = EventQueue::default();

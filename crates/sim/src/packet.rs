@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_traffic_class_holds_codepoint_and_ecn() {
+    fn traffic_class_holds_codepoint_and_ecn() {
         for dscp in 0..64 {
             for ecn in [Ecn::NotCapable, Ecn::Capable, Ecn::CongestionExperienced] {
                 let class = TrafficClass::new(dscp, ecn);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_known_again_for_three_days() {
+    fn time_is_recognised_for_three_days() {
         for nanos in [0, 1, 0xffff_ffff, 0x1_0000_0000, 0xffff_ffff_ffff, u64::MAX >> 1] {
             let time = Timestamp::from_nanos(nanos);
             for elapsed in [0, 1, 0xffff, 0x1_0000, 0xffff_ffff_ffff] {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_data_survives_its_packet() {
+    fn data_header_survives_its_packet() {
         for (window_reduced, last) in [(false, false), (true, false), (false, true), (true, true)] {
             let header = DataHeader { number: 7, payload: 1_000, window_reduced, last };
             assert_eq!(DataHeader::new(7, 1_000, DataFlags::from(&header)), header);

@@ -76,14 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_are_those_of_the_published_generator() {
+    fn numbers_match_the_published_generator() {
         let mut random = Random::new(1_234_567);
         assert_eq!(random.bits(), 6_457_827_717_110_365_317);
         assert_eq!(random.bits(), 3_203_168_211_198_807_973);
     }
 
     #[test]
-    fn distributions_have_the_mean_that_was_asked_for() {
+    fn distributions_have_their_mean() {
         let mean = Duration::from_millis(10);
         let count = 200_000;
         let mut random = Random::new(7);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_below_a_bound_is_below_it_and_reaches_all_of_it() {
+    fn bounded_number_covers_its_whole_range() {
         let mut random = Random::new(3);
         let mut seen = [0u32; 7];
         for _ in 0..7_000 {

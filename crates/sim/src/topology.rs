@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dumbbell_leads_over_its_bottleneck_and_back() {
+    fn dumbbell_path_crosses_the_bottleneck_both_ways() {
         let dumbbell = Dumbbell { bottleneck: link(), back: None, access: vec![link()], pairs: 3 };
         let built = dumbbell.build();
         assert_eq!(built.topology.links().len(), 2 + 3 * 2 * 2);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn without_access_links_connections_begin_at_the_routers() {
+    fn connections_begin_at_routers_without_access_links() {
         let built = Dumbbell { bottleneck: link(), back: None, access: vec![], pairs: 2 }.build();
         assert_eq!(built.left[0], built.left[1]);
         let there = built.topology.route(built.left[0], built.right[1]).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parking_lot_is_crossed_link_by_link() {
+    fn parking_lot_is_crossed_link_by_link() {
         let lot = ParkingLot { bottlenecks: vec![link(); 3], access: Some(link()), hosts: 2 };
         let built = lot.build();
         let long = built.topology.route(built.hosts[0][1], built.hosts[3][0]).unwrap();

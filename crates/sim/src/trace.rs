@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_time_is_the_length_of_the_cycle() {
+    fn last_time_is_the_length_of_the_cycle() {
         let trace = Trace::parse("t", "0\n2\n2\n5\n").unwrap();
         let times: Vec<_> = (0..9).map(|n| trace.opportunity(n).as_micros() / 1000).collect();
         assert_eq!(times, [0, 2, 2, 5, 5, 7, 7, 10, 10]);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn opportunities_are_counted_over_the_seam_of_cycles() {
+    fn opportunities_are_counted_across_cycles() {
         for text in ["0\n2\n2\n5\n", "3\n4\n", "1\n1\n", "7\n"] {
             let trace = Trace::parse("t", text).unwrap();
             for time in 0..40 {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_trace_is_told_by_its_line() {
+    fn malformed_trace_is_rejected_with_its_line() {
         for (text, why) in [
             ("", "it is empty, or all its times are 0"),
             ("0\n0\n", "it is empty, or all its times are 0"),

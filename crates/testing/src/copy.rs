@@ -52,7 +52,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_copy_runs_whatever_others_start_meanwhile() {
+    fn copied_program_runs_while_others_start() {
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

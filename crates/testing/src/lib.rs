@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_skip_is_one_line_of_the_list() {
+    fn skipped_test_is_one_line_of_the_list() {
         let list = env::temp_dir().join(format!("lull-skipped-{}", process::id()));
         record(&list, "kernel::loads", "no BTF").unwrap();
         record(&list, "kernel::exec", "two\nlines").unwrap();
@@ -109,16 +109,16 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_that_of_the_test() {
+    fn name_is_that_of_the_test() {
         fn here() {}
         let name = core::any::type_name_of_val(&here);
-        assert!(enclosing(name).ends_with("tests::the_name_is_that_of_the_test"), "{name}");
+        assert!(enclosing(name).ends_with("tests::name_is_that_of_the_test"), "{name}");
         assert_eq!(enclosing("load::twice::{{closure}}::here"), "load::twice");
     }
 
     /// What the test below runs in a process of its own, with a list of its own.
     #[test]
-    fn needs_what_nobody_has() {
+    fn missing_requirement_skips_the_test() {
         if env::var_os("LULL_TESTING_INNER").is_none() {
             return;
         }
@@ -127,10 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_thing_ends_the_test_and_is_listed() {
+    fn missing_requirement_ends_the_test_and_is_listed() {
         let list = env::temp_dir().join(format!("lull-needs-{}", process::id()));
         let output = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "tests::needs_what_nobody_has"])
+            .args(["--exact", "tests::missing_requirement_skips_the_test"])
             .env("LULL_TESTING_INNER", "1")
             .env("LULL_SKIPPED_FILE", &list)
             .output()
@@ -139,7 +139,9 @@ mod tests {
         fs::remove_file(&list).unwrap();
         assert!(output.status.success());
         assert!(
-            text.contains("needs_what_nobody_has: no lull-no-such-program on the PATH"),
+            text.contains(
+                "missing_requirement_skips_the_test: no lull-no-such-program on the PATH"
+            ),
             "{text}"
         );
     }

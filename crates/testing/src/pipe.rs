@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_below_the_bdp_is_delivered_once_a_round_trip() {
+    fn window_below_the_bdp_is_delivered_once_an_rtt() {
         for window in [1, 10, 25, 50] {
             let pipe = run(Fixed::new(window), 100);
             // 50 ms a round in 100 s, but for the last one.
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_window_has_above_the_bdp_stands_in_the_queue() {
+    fn window_above_the_bdp_fills_the_queue() {
         for window in [60, 75, 100] {
             let mut pipe = run(Fixed::new(window), 100);
             assert!(pipe.delivered(0) > 99_900, "{window}");
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_buffer_does_not_hold_is_lost_and_every_loss_is_told() {
+    fn overflow_of_the_buffer_is_lost_and_reported() {
         let pipe = run(Fixed::new(200), 100);
         assert!(pipe.delivered(0) > 99_900 && pipe.queue() <= 100);
         assert!(pipe.lost(0) > 1_000);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_below_the_bottleneck_is_kept_and_leaves_no_queue() {
+    fn pace_below_the_bottleneck_leaves_no_queue() {
         let rate = Rate::from_bytes_per_second(400 * u64::from(PACKET_BYTES));
         let mut pipe = run(Fixed { rate: Some(rate), ..Fixed::new(1_000) }, 100);
         assert!(pipe.delivered(0).abs_diff(40_000) < 30, "{}", pipe.delivered(0));
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn no_delivery_rate_is_above_the_bottleneck_and_most_are_near_it() {
+    fn delivery_rate_stays_at_or_below_the_bottleneck() {
         let pipe = run(Fixed::new(100), 100);
         let samples = &pipe.controller(0).rate_samples[200..];
         assert!(samples.iter().all(|&rate| (990..=1_000).contains(&rate)));

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_found_or_named() {
+    fn program_is_found_or_named() {
         assert_eq!(command("sh"), Ok(()));
         let missing = command("lull-no-such-program").unwrap_err();
         assert_eq!(missing.to_string(), "no lull-no-such-program on the PATH");

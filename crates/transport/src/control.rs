@@ -260,7 +260,7 @@ mod tests {
 
     /// A socket is due, and one is looked at, at the moment of the fork.
     #[test]
-    fn a_forked_process_has_no_thread_and_none_of_the_sockets_of_its_parent() {
+    fn forked_child_has_no_thread_and_no_parent_sockets() {
         const PARENT: u32 = 7;
         const CHILD: u32 = 8;
         let mut schedule = Schedule::EMPTY;
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_is_kept_for_as_long_as_some_of_it_arrives() {
+    fn remaining_data_is_sent_while_the_peer_reads() {
         let at = |seconds| Timestamp::ZERO + Duration::from_secs(seconds);
         let mut progress = Progress { delivered: 7, since: at(0) };
         assert!(!progress.has_ended(at(119), 7));

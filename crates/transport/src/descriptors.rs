@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_raised_as_far_as_it_may_be() {
+    fn descriptor_limit_is_raised_as_far_as_allowed() {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("Linux tells");
         assert_eq!(raise_descriptors(), hard);
         assert_eq!((descriptors(), raise_descriptors()), (hard, hard));

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_an_io_error_it_says_what_was_tried_and_of_which_kind_it_is() {
+    fn io_error_names_operation_and_kind() {
         let refused = io::Error::from_raw_os_error(libc::ECONNREFUSED);
         let error = io::Error::from(Error::system("connect")(refused));
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_without_pacing_is_told_from_a_limit_that_failed() {
+    fn missing_pacing_differs_from_a_failed_limit() {
         let pacing = |errno| Error::pacing(io::Error::from_raw_os_error(errno));
         for errno in [libc::EOPNOTSUPP, libc::ENOPROTOOPT] {
             assert!(pacing(errno).to_string().contains("MPTCP"));

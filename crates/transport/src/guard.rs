@@ -129,7 +129,7 @@ mod tests {
     use crate::Options;
 
     #[test]
-    fn the_application_s_own_limit_holds_in_the_background_and_after_it() {
+    fn application_limit_holds_in_background_and_after_it() {
         const MOST: u64 = 10_000;
         let most = |stream: &TcpStream| TcpInfo::of(stream).unwrap().max_pacing_rate;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

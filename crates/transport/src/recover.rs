@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_sample_is_recovered_to_eight_microseconds() {
+    fn single_sample_is_recovered_to_eight_microseconds() {
         for (before, rtt) in [(50_000, 90_000), (50_000, 50_001), (200_000, 20_000), (10, 3000)] {
             let mut kernel = Kernel(0);
             kernel.sample(before);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn without_samples_or_history_the_average_stays() {
+    fn average_stays_without_samples_or_history() {
         assert_eq!(mean_rtt_micros(0, 700, 3), 700);
         assert_eq!(mean_rtt_micros(900, 700, 0), 700);
         assert_eq!(mean_rtt_micros(900, 700, 1000), 700);
@@ -88,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_weighted_mean_is_recovered(
+        fn weighted_mean_is_recovered(
             before in 1u32..2_000_000,
             samples in prop::collection::vec(1u32..2_000_000, 1..60),
         ) {

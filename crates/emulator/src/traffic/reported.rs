@@ -30,7 +30,7 @@ mod tests {
     use super::without_folders;
 
     #[test]
-    fn a_report_names_no_folder_of_the_machine() {
+    fn report_names_no_folder_of_the_machine() {
         let environment = [("LULL_DATA", "/srv/data"), ("LULL_SEED", "7"), ("LULL_SCRATCH", "/")];
         let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let said = json!({"logs": [{"log": "/srv/data/a.log", "lines": 7}], "cut": "17 at /"});

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_of_one_process_have_a_folder_each() {
+    fn cells_of_one_process_have_separate_folders() {
         let [one, other] = [(), ()].map(|()| Scratch::new(None, &[]).unwrap());
         let gone = one.path().to_owned();
         drop(one);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_not_covered_if_something_needed_lies_in_it() {
+    fn needed_folder_is_never_mounted_over() {
         let root = tempfile::tempdir().unwrap();
         let path = |name: &str| root.path().join(name);
         let folders = ["missing", "one", "two", "three"].map(path);

@@ -114,7 +114,7 @@ fn goodput_beside(flows: usize) -> (f64, f64) {
 }
 
 #[test]
-fn the_foreground_keeps_95_per_cent_beside_four_flows_of_user_space() {
+fn foreground_keeps_95_percent_beside_user_space_flows() {
     needs!(root());
     // In real time a machine that is busy with something else takes from either figure: two of
     // three runs must show it.
@@ -136,7 +136,7 @@ fn the_foreground_keeps_95_per_cent_beside_four_flows_of_user_space() {
 /// Looks at a connection so often that hardly two acknowledgements fall between two looks gives
 /// each round-trip time exactly; a quarter of a round between two looks gives what the carrier sees.
 #[test]
-fn round_trip_times_are_recovered_from_the_kernels_average() {
+fn rtts_are_recovered_from_the_average_of_the_kernel() {
     needs!(root());
     let emulator = Emulator::start(&Topology::default()).unwrap();
     let (from, to) = (emulator.left(0), emulator.right(0));

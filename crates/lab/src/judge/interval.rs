@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_is_student_s() {
+    fn interval_follows_the_t_distribution() {
         // Mean 3, sample variance 2.5: 2.776 · sqrt(2.5 / 5).
         let half = half_width(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         assert!((half - 1.962_93).abs() < 1e-4, "{half}");
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slope_is_that_of_least_squares_and_its_interval_student_s() {
+    fn slope_is_least_squares_with_a_t_interval() {
         let (exact, half) = slope(&[(0.0, 1.0), (1.0, 3.0), (3.0, 7.0)]).unwrap();
         assert!((exact - 2.0).abs() < 1e-12 && half.abs() < 1e-9, "{exact} ± {half}");
         // Slope 0.6; residues −0.2, 0.2, 0.6, −1, 0.4 of which the squares are 1.6; 3.182 for three

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_the_digits_that_tell_something() {
+    fn numbers_have_significant_digits_only() {
         for (value, digits, text) in [
             (0.0, 3, "0"),
             (0.96_44, 3, "0.964"),

@@ -40,7 +40,7 @@ fn check(more: &str, goodputs: &[f64]) -> Verdict {
 }
 
 #[test]
-fn every_cell_must_meet_a_check_without_a_share() {
+fn check_without_share_must_hold_in_every_cell() {
     assert_eq!(check("at_least = 9", &[9.0, 9.1, 9.2]).is_met, Some(true));
     let verdict = check("at_least = 9", &[9.0, 8.5, 9.2]);
     assert_eq!((verdict.is_met, verdict.met, verdict.judged), (Some(false), 2, 3));
@@ -51,7 +51,7 @@ fn every_cell_must_meet_a_check_without_a_share() {
 }
 
 #[test]
-fn a_share_of_the_cells_is_enough_where_the_check_says_so() {
+fn check_with_share_may_miss_in_some_cells() {
     let five = [9.0, 9.0, 9.0, 9.0, 1.0];
     assert_eq!(check("at_least = 9\nshare = 0.8", &five).is_met, Some(true));
     assert_eq!(check("at_least = 9\nshare = 0.81", &five).is_met, Some(false));
@@ -62,20 +62,20 @@ fn a_share_of_the_cells_is_enough_where_the_check_says_so() {
 }
 
 #[test]
-fn a_bound_may_differ_from_cell_to_cell() {
+fn bound_may_differ_between_cells() {
     assert_eq!(check("at_least = '10 - flows'", &[9.0, 8.0, 7.0]).is_met, Some(true));
     assert_eq!(check("at_least = '10 - flows'", &[9.0, 8.0, 6.9]).is_met, Some(false));
 }
 
 #[test]
-fn a_check_may_speak_of_some_cells_only() {
+fn check_may_cover_some_cells_only() {
     let verdict = check("at_least = 9\nwhere = 'flows >= 2'", &[1.0, 9.0]);
     assert_eq!((verdict.is_met, verdict.judged), (Some(true), 1));
     assert_eq!(check("at_least = 9\nwhere = 'flows > 5'", &[1.0]).is_met, None);
 }
 
 #[test]
-fn a_check_may_speak_of_the_mean_or_the_median() {
+fn check_may_test_the_mean_or_the_median() {
     let goodputs = [1.0, 2.0, 30.0];
     assert_eq!(check("at_least = 11\nof = 'mean'", &goodputs).is_met, Some(true));
     assert_eq!(check("at_least = 11\nof = 'median'", &goodputs).is_met, Some(false));
@@ -93,7 +93,7 @@ fn repetitions_are_one_row_with_their_mean() {
 }
 
 #[test]
-fn a_metric_may_use_those_before_it_and_one_without_a_value_is_named() {
+fn metric_may_use_earlier_ones_and_names_missing_values() {
     let plan = plan(
         "[[metrics]]\nname = 'm'\nvalue = 'goodput.a.p'\n\
          [[metrics]]\nname = 'n'\nvalue = 'metric.m + 1'\n\
@@ -108,7 +108,7 @@ fn a_metric_may_use_those_before_it_and_one_without_a_value_is_named() {
 }
 
 #[test]
-fn a_metric_may_look_at_other_cells_and_their_metrics() {
+fn metric_may_use_other_cells_and_their_metrics() {
     let plan = plan(
         "[references.one]\nflows = 1\n\
          [[metrics]]\nname = 'm'\nvalue = 'goodput.a.p + 1'\n\
@@ -122,7 +122,7 @@ fn a_metric_may_look_at_other_cells_and_their_metrics() {
 }
 
 #[test]
-fn a_part_of_the_cells_is_held_against_others_that_are_not_judged_themselves() {
+fn cells_are_compared_with_unjudged_reference_cells() {
     let plan = plan(
         "[references.one]\nflows = 1\n\
          [[metrics]]\nname = 'n'\nvalue = 'goodput.a.p / reference.one.goodput.a.p'\n\
@@ -149,7 +149,7 @@ fn repetitions_have_a_confidence_interval() {
 }
 
 #[test]
-fn a_cell_without_a_value_leaves_a_check_open_that_no_other_misses() {
+fn missing_value_leaves_a_check_undecided() {
     let open = "value = 'goodput.a.p if flows != 2 else latency.a.p.mean_ms'";
     let judged = |demand: &str| {
         let text = format!("[[checks]]\nname = 'c'\n{open}\n{demand}");
@@ -163,7 +163,7 @@ fn a_cell_without_a_value_leaves_a_check_open_that_no_other_misses() {
 }
 
 #[test]
-fn a_check_may_speak_of_a_slope_as_far_as_it_is_sure() {
+fn slope_check_uses_its_confidence_interval() {
     let slope = "of = 'slope'\nover = 'flows'\n";
     let upward = [1.0, 2.0, 2.6, 3.0, 3.3];
     let verdict = check(&format!("{slope}at_most = 0"), &upward);
@@ -177,7 +177,7 @@ fn a_check_may_speak_of_a_slope_as_far_as_it_is_sure() {
 }
 
 #[test]
-fn of_a_slope_the_slope_is_told_and_the_kinder_end_of_its_interval_judged() {
+fn slope_is_shown_and_its_lenient_bound_judged() {
     let slope = "of = 'slope'\nover = 'flows'\nat_most = 0";
     // One Mbit/s each time that the flows double, as far as one can tell.
     let verdict = check(slope, &[1.0, 2.0, 2.6, 3.0, 3.3]);
@@ -196,7 +196,7 @@ fn of_a_slope_the_slope_is_told_and_the_kinder_end_of_its_interval_judged() {
 }
 
 #[test]
-fn a_mean_that_is_to_be_sure_is_judged_by_the_harsher_end_of_its_interval() {
+fn certain_mean_is_judged_by_its_strict_bound() {
     let sure = |demand: &str, cells: &[CellRecord]| {
         let text = format!("[[checks]]\nname = 'c'\nvalue = 'goodput.a.p'\nof = 'sure'\n{demand}");
         judge(&plan(&text), cells).verdicts.remove(0)
@@ -212,7 +212,7 @@ fn a_mean_that_is_to_be_sure_is_judged_by_the_harsher_end_of_its_interval() {
 }
 
 #[test]
-fn of_several_combinations_each_is_to_be_sure() {
+fn each_combination_must_be_certain() {
     let verdict = |cells: &[CellRecord]| {
         let text = "[[checks]]\nname = 'c'\nvalue = 'goodput.a.p'\nof = 'sure'\nat_least = 0\n";
         judge(&plan(text), cells).verdicts.remove(0)
@@ -231,7 +231,7 @@ fn of_several_combinations_each_is_to_be_sure() {
 }
 
 #[test]
-fn what_is_to_be_sure_may_be_of_many_numbers_of_a_cell() {
+fn certain_check_may_use_many_numbers_of_a_cell() {
     let verdict = |of: &str| {
         let value = "[goodput.a.p, goodput.a.p + 1, goodput.a.p + 2]";
         let text =
@@ -247,7 +247,7 @@ fn what_is_to_be_sure_may_be_of_many_numbers_of_a_cell() {
 }
 
 #[test]
-fn a_check_may_speak_of_combinations() {
+fn check_may_test_combinations() {
     let plan =
         plan("[[checks]]\nname = 'c'\nvalue = 'goodput.a.p'\nat_least = 5\nof = 'combination'\n");
     let cells = [cell(1, 1, 4.0), cell(1, 2, 7.0), cell(2, 1, 4.0), cell(2, 2, 5.0)];
@@ -260,14 +260,14 @@ fn a_check_may_speak_of_combinations() {
 }
 
 #[test]
-fn a_row_names_the_checks_that_its_cells_miss() {
+fn row_names_the_checks_that_its_cells_miss() {
     let text = "[[checks]]\nname = 'c'\nvalue = 'goodput.a.p'\nat_least = 5\n";
     let rows = judge(&plan(text), &[cell(1, 1, 9.0), cell(2, 1, 1.0)]).rows;
     assert_eq!(rows.iter().map(|row| row.missed.len()).collect::<Vec<_>>(), [0, 1]);
 }
 
 #[test]
-fn cells_in_which_the_emulator_was_late_are_named() {
+fn cells_with_a_late_emulator_are_named() {
     let late = |flows, p99_ms| {
         let mut cell = cell(flows, 1, 5.0);
         cell.phases[0].timing_error = Some(lull_emulator::Spread { p99_ms, ..Default::default() });
@@ -279,7 +279,7 @@ fn cells_in_which_the_emulator_was_late_are_named() {
 }
 
 #[test]
-fn a_quotient_of_means_is_not_the_mean_of_quotients() {
+fn ratio_of_means_differs_from_mean_of_ratios() {
     // 2 / 1, 8 / 4 and 3 / 9: their mean is 1.44.
     let per = "per = 'flows ** 2'\nat_least = 1";
     let goodputs = [2.0, 8.0, 3.0];

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_is_reached_when_it_has_held_for_two_seconds() {
+    fn level_is_reached_after_holding_for_two_seconds() {
         let mut bytes = vec![0; 10];
         // A single burst is not enough.
         bytes[3] = 500;
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_lie_within_their_times() {
+    fn samples_lie_within_their_interval() {
         let samples: Vec<Sample> =
             (1..=20).map(|n| Sample { time_s: f64::from(n) * 0.1, ..Sample::default() }).collect();
         let taken = within(&samples, 0.1, 0.5, 1.0);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coarser_series_is_its_average() {
+    fn coarser_series_is_the_average() {
         assert_eq!(coarser(&[1.0, 3.0, 2.0, 4.0, 9.0], 2), [2.0, 3.0]);
     }
 }

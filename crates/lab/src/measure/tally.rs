@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn only_requests_made_while_it_was_measured_count() {
+    fn only_requests_made_during_measurement_count() {
         let from = Instant::now();
         let at = |seconds| from + Duration::from_secs(seconds);
         let answered = |asked, millis| Answered { asked, latency: Duration::from_millis(millis) };

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_have_the_values_of_arithmetic() {
+    fn expressions_follow_arithmetic() {
         for (text, value) in [
             ("1/48", 1.0 / 48.0),
             ("goodput.foreground.beside / goodput.foreground.alone", 9.31 / 9.5),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_of_pairs_and_what_has_no_partner_is_told() {
+    fn differences_are_paired_and_unpaired_cells_reported() {
         let quantities = json!({
             "slow": [
                 { "visitor": 7, "load": 9 }, { "visitor": 8, "load": 5 }, { "visitor": 7, "load": 4 },
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_has_no_value() {
+    fn missing_name_has_no_value() {
         for text in [
             "goodput.foreground.left",
             "goodput.nobody.alone",

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_as_a_shell_s_do() {
+    fn patterns_match_like_shell_globs() {
         for (name, pattern, expected) in [
             ("kernel-matrix", "kernel-matrix", true),
             ("kernel-matrix", "kernel-*", true),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn every_built_in_plan_can_be_read_in_full_and_quick() {
+    fn built_in_plans_parse_in_full_and_quick() {
         let library = Library::built_in();
         let all = ["*".to_owned()];
         for quick in [false, true] {

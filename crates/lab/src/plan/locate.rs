@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_found_on_its_line() {
+    fn key_is_found_on_its_line() {
         let text = "id = 'a'\n[topology]\nrate = '1mbit'\nrtt = '5ms'\n[[groups]]\nname = 'a'\n\
                     [[groups]]\nname = 'b'\ncount = 3\n";
         assert_eq!(line_of(text, &["topology", "rtt"]), Some(4));

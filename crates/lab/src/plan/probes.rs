@@ -78,7 +78,7 @@ until = ['probe']
     }
 
     #[test]
-    fn an_action_has_a_primary_transfer_and_as_many_beside_it_as_it_says() {
+    fn action_has_one_primary_and_its_other_transfers() {
         let plan = Plan::parse("plan.toml", PROBES, false).unwrap();
         let cells = plan.cells(&Selection::default(), 1).unwrap();
         let group = cells[0].scenario.group("probe").unwrap();
@@ -90,7 +90,7 @@ until = ['probe']
     }
 
     #[test]
-    fn what_no_probe_can_do_is_told_with_its_place() {
+    fn impossible_probe_is_rejected_with_its_place() {
         for (from, to, words) in [
             ("name = 'reno_cubic8'", "name = 'reno'", &["'reno'", "name of its own"][..]),
             ("name = 'reno_cubic8'", "name = 'Reno8'", &["small letters"]),

@@ -84,7 +84,7 @@ fn all(plan: &Plan) -> Vec<Cell> {
 }
 
 #[test]
-fn a_plan_without_axes_has_one_cell() {
+fn plan_without_axes_has_one_cell() {
     let plan = parse(SMALL);
     let cells = all(&plan);
     let [cell] = &cells[..] else { panic!("{cells:?}") };
@@ -95,7 +95,7 @@ fn a_plan_without_axes_has_one_cell() {
 }
 
 #[test]
-fn a_sweep_is_a_product_without_what_is_excluded() {
+fn sweep_is_a_product_without_excluded_cells() {
     let keys: Vec<String> = all(&parse(SWEEP)).into_iter().map(|cell| cell.key).collect();
     assert_eq!(
         keys,
@@ -111,7 +111,7 @@ fn a_sweep_is_a_product_without_what_is_excluded() {
 }
 
 #[test]
-fn values_are_filled_in_with_their_types() {
+fn values_are_substituted_with_their_types() {
     let cells = all(&parse(SWEEP));
     let eight = &cells[1].scenario;
     assert_eq!(eight.group("background").unwrap().count, 8);
@@ -131,7 +131,7 @@ fn values_are_filled_in_with_their_types() {
 }
 
 #[test]
-fn the_quick_subset_changes_axes_choices_and_repetitions() {
+fn quick_subset_replaces_axes_choices_and_repetitions() {
     let quick = Plan::parse("plan.toml", SWEEP, true).unwrap();
     let cells = all(&quick);
     assert_eq!(cells.len(), 2);
@@ -140,7 +140,7 @@ fn the_quick_subset_changes_axes_choices_and_repetitions() {
 }
 
 #[test]
-fn a_selection_takes_values_of_axes() {
+fn selection_takes_axis_values() {
     let plan = parse(SWEEP);
     let select = |arguments: &[&str]| -> Result<usize, String> {
         let selection = Selection::new(arguments.iter().copied()).map_err(|e| e.to_string())?;
@@ -159,7 +159,7 @@ fn a_selection_takes_values_of_axes() {
 }
 
 #[test]
-fn a_cell_s_hash_changes_with_what_it_does_and_nothing_else() {
+fn cell_hash_depends_on_its_work_alone() {
     let hash = |text: &str| all(&parse(text))[0].hash.clone();
     let check = "[[checks]]\nname = 'a'\nvalue = '1'\nat_least = 1\n";
     assert_eq!(hash(SMALL), hash(&format!("{SMALL}{check}")));
@@ -187,7 +187,7 @@ fn a_cell_s_hash_changes_with_what_it_does_and_nothing_else() {
 
 /// An error is reported in one line that names the file, the line and the key.
 #[test]
-fn what_cannot_be_is_told_with_its_line_and_the_way_out() {
+fn invalid_plan_is_rejected_with_line_and_remedy() {
     let spoilt: &[(&str, &str, &str, &[&str])] = &[
         ("a typo", "title =", "titel =", &["plan.toml:3", "titel", "title"]),
         ("no TOML", "id = \"small\"", "id = ", &["plan.toml:2"]),
@@ -217,7 +217,7 @@ fn what_cannot_be_is_told_with_its_line_and_the_way_out() {
 }
 
 #[test]
-fn what_is_added_and_cannot_be_is_told_too() {
+fn invalid_addition_is_rejected_too() {
     for (what, added, words) in [
         ("a check without a bound", "[[checks]]\nname = 'a'\nvalue = '1'", &["at_least"][..]),
         (
@@ -449,7 +449,7 @@ fn error_with(at: usize, line: &str, quick: bool) -> Option<String> {
 }
 
 #[test]
-fn every_misspelt_key_is_told_with_its_line() {
+fn misspelt_key_is_rejected_with_its_line() {
     for quick in [false, true] {
         Plan::parse("plan.toml", WHOLE, quick).unwrap();
     }
@@ -473,7 +473,7 @@ fn every_misspelt_key_is_told_with_its_line() {
 }
 
 #[test]
-fn every_value_that_cannot_be_is_told_with_its_line() {
+fn invalid_value_is_rejected_with_its_line() {
     for (line, spoilt) in [
         ("rtt = \"20ms\"", "rtt = \"20\""),
         ("queue = \"droptail\"", "queue = \"fifo\""),
@@ -517,7 +517,7 @@ fn beside(id: &str) -> Option<(String, String)> {
 }
 
 #[test]
-fn a_plan_may_show_the_cells_of_another_one() {
+fn plan_may_show_the_cells_of_another() {
     for quick in [false, true] {
         let view = Plan::parse_beside("view.toml", VIEW, quick, beside).unwrap();
         let sweep = Plan::parse("sweep.toml", SWEEP, quick).unwrap();
@@ -536,7 +536,7 @@ fn a_plan_may_show_the_cells_of_another_one() {
 }
 
 #[test]
-fn a_plan_that_shows_another_one_s_cells_has_none_of_its_own() {
+fn plan_showing_other_cells_has_none_of_its_own() {
     for (what, from, to, words) in [
         ("no such plan", "\"sweep\"", "\"swoop\"", &["view.toml:3", "cells_of", "swoop"][..]),
         ("a path", "\"sweep\"", "\"../sweep\"", &["view.toml:3", "cells_of"]),

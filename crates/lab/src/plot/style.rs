@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn long_titles_and_legends_go_on_in_the_next_line() {
+    fn long_titles_and_legends_are_wrapped() {
         let lines = wrap("a title of many words", 10.0, 70);
         assert_eq!(lines.join(" "), "a title of many words");
         assert!(lines.len() > 1 && lines.iter().all(|line| width(line, 10.0) <= 70), "{lines:?}");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_of_the_first_sixteen_series_have_one_colour() {
+    fn first_sixteen_series_have_distinct_colours() {
         for number in 0..16 {
             assert!((0..number).all(|other| colour(other) != colour(number)), "{number}");
         }

@@ -33,7 +33,7 @@ fn cell(network: &str, cap: serde_json::Value, goodput_mbit: f64, sent_mbit: f64
 }
 
 #[test]
-fn entries_are_bars_with_a_range_of_their_own() {
+fn entries_are_bars_with_their_range() {
     let plan = plan(
         "kind = 'bars'\nx = 'network'\ny_title = 'y'\n\
          entries = [\n\
@@ -60,7 +60,7 @@ fn entries_are_bars_with_a_range_of_their_own() {
 }
 
 #[test]
-fn points_of_a_series_are_joined_in_the_plan_s_order_and_repetitions_are_one_point() {
+fn points_are_joined_in_plan_order_and_repetitions_merged() {
     let plan = plan(
         "kind = 'points'\nx = 'goodput.a.p'\nx_title = 'time, s'\ny = 'sent.a.p'\n\
          y_title = 'delay, ms'\nseries = 'network'\nalone = \"cap == 'nice'\"\n\
@@ -119,7 +119,7 @@ fn circles(svg: &str) -> Vec<i32> {
 }
 
 #[test]
-fn numbers_stand_at_even_distances_or_where_they_or_their_logarithms_are() {
+fn number_axis_is_even_linear_or_logarithmic() {
     let cells = [0.1, 1.0, 10.0].map(|load| loaded("swept", load, load));
     let gaps = |plot: &str| -> (i32, i32) {
         let drawn = figures(&over_loads(plot), &cells).unwrap();
@@ -137,7 +137,7 @@ fn numbers_stand_at_even_distances_or_where_they_or_their_logarithms_are() {
 }
 
 #[test]
-fn a_series_that_has_one_place_by_the_plan_is_a_level_line_where_the_plot_says_so() {
+fn single_point_series_is_a_level_line_on_request() {
     let cells = [loaded("swept", 0.1, 1.0), loaded("swept", 10.0, 4.0), loaded("fixed", 1.0, 2.0)];
     let levels = |plot: &str| -> Vec<bool> {
         let plan = over_loads(plot);
@@ -155,7 +155,7 @@ fn a_series_that_has_one_place_by_the_plan_is_a_level_line_where_the_plot_says_s
 }
 
 #[test]
-fn what_is_not_above_zero_is_no_point_among_decades_but_an_arrow() {
+fn non_positive_value_on_log_axis_is_an_arrow() {
     let cells = [
         loaded("swept", 0.1, 0.5),
         // Repetitions are averaged as they are: their mean is 1, and not that of 3 and what is
@@ -178,7 +178,7 @@ fn what_is_not_above_zero_is_no_point_among_decades_but_an_arrow() {
 }
 
 #[test]
-fn a_plot_that_says_too_little_or_too_much_is_told() {
+fn incomplete_or_excessive_plot_is_rejected() {
     for (plot, word) in [
         ("kind = 'bars'\nx = 'cap'\ny_title = 'y'", "'entries'"),
         (
@@ -204,7 +204,7 @@ fn a_plot_that_says_too_little_or_too_much_is_told() {
 }
 
 #[test]
-fn curves_of_no_plan_are_drawn_with_their_names() {
+fn curves_without_a_plan_are_drawn_with_their_names() {
     let curve = |name: &str, points: &[(f64, f64)]| Curve {
         name: name.to_owned(),
         points: points.to_vec(),

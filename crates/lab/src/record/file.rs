@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_free_once_its_recorder_is_gone_whoever_still_has_the_file_open() {
+    fn record_is_unlocked_when_its_recorder_ends() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.jsonl");
         let recorder = Recorder::open(&path).unwrap();

@@ -30,7 +30,7 @@ fn measured(cell: CellRecord) -> CellRecord {
 }
 
 #[test]
-fn a_header_says_where_the_record_comes_from() {
+fn header_states_the_origin_of_the_record() {
     let header = header();
     let line = serde_json::to_value(Line::Header(header.clone())).unwrap();
     assert_eq!(line["line"], "header");
@@ -47,7 +47,7 @@ fn a_header_says_where_the_record_comes_from() {
 }
 
 #[test]
-fn a_record_is_read_as_it_was_written() {
+fn record_is_read_as_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("deep/p.jsonl");
     let mut recorder = Recorder::open(&path).unwrap();
@@ -68,7 +68,7 @@ fn a_record_is_read_as_it_was_written() {
 }
 
 #[test]
-fn a_link_says_how_its_packets_were_caught_unless_its_record_is_from_before() {
+fn link_states_packet_capture_unless_record_is_older() {
     let old = r#"{"rate_mbit":10.0,"rtt_ms":20.0,"bdp":16.5,"buffer":16.5,"queue":"droptail"}"#;
     let link: LinkRecord = serde_json::from_str(old).unwrap();
     assert_eq!(link.backend, None);
@@ -80,7 +80,7 @@ fn a_link_says_how_its_packets_were_caught_unless_its_record_is_from_before() {
 }
 
 #[test]
-fn a_run_that_was_killed_while_it_wrote_goes_on() {
+fn run_killed_while_writing_continues() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.jsonl");
     let mut recorder = Recorder::open(&path).unwrap();
@@ -97,7 +97,7 @@ fn a_run_that_was_killed_while_it_wrote_goes_on() {
 }
 
 #[test]
-fn only_what_is_wanted_stays_and_the_rest_is_as_it_was_written() {
+fn selected_lines_stay_exactly_as_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.jsonl");
     let mut recorder = Recorder::open(&path).unwrap();
@@ -120,7 +120,7 @@ fn only_what_is_wanted_stays_and_the_rest_is_as_it_was_written() {
 }
 
 #[test]
-fn a_record_has_one_writer_at_a_time() {
+fn record_has_one_writer_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.jsonl");
     let mut first = Recorder::open(&path).unwrap();
@@ -135,7 +135,7 @@ fn a_record_has_one_writer_at_a_time() {
 }
 
 #[test]
-fn what_is_no_record_is_told_with_its_line() {
+fn invalid_record_is_rejected_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.jsonl");
     assert!(RecordFile::read(&path).unwrap().headers.is_empty());
@@ -148,7 +148,7 @@ fn what_is_no_record_is_told_with_its_line() {
 }
 
 #[test]
-fn quantities_are_named_as_the_documentation_says() {
+fn quantities_are_named_as_documented() {
     let group = GroupRecord {
         goodput_mbit: 9.0,
         sent_mbit: 5.0,
@@ -190,7 +190,7 @@ fn quantities_are_named_as_the_documentation_says() {
 }
 
 #[test]
-fn of_a_few_connections_each_goodput_is_kept_and_of_a_crowd_its_fairness() {
+fn few_connections_keep_goodputs_and_many_keep_fairness() {
     let divided = |flows: &[u64]| {
         let mut group = GroupRecord::default();
         group.divide(flows.to_vec(), 2.0);
@@ -207,7 +207,7 @@ fn of_a_few_connections_each_goodput_is_kept_and_of_a_crowd_its_fairness() {
 }
 
 #[test]
-fn a_packed_record_is_read_and_gone_on_with() {
+fn packed_record_is_read_and_extended() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.quick.jsonl");
     let mut recorder = Recorder::open(&path).unwrap();
@@ -251,7 +251,7 @@ fn a_packed_record_is_read_and_gone_on_with() {
 }
 
 #[test]
-fn what_was_never_packed_stays_as_it_is() {
+fn unpacked_record_stays_unpacked() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.jsonl");
     let mut recorder = Recorder::open(&path).unwrap();
@@ -261,7 +261,7 @@ fn what_was_never_packed_stays_as_it_is() {
 }
 
 #[test]
-fn what_nobody_reads_any_more_is_dropped_and_the_rest_is_as_it_was_written() {
+fn unused_records_are_dropped_and_others_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.jsonl");
     let mut recorder = Recorder::open(&path).unwrap();

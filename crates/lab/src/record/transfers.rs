@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_bandwidth_is_that_of_the_transfers_and_not_that_of_the_mean_time() {
+    fn mean_bandwidth_is_that_of_the_transfers() {
         let made = |seconds: &[f64], beside: &[f64]| ActionRecord {
             seconds: seconds.to_vec(),
             beside_mbit: beside.to_vec(),

@@ -126,7 +126,7 @@ fn row(report: &Report) -> ReportRow {
 }
 
 #[test]
-fn a_plan_is_met_if_all_cells_are_recorded_and_all_checks_are_met() {
+fn plan_is_met_if_complete_and_all_checks_hold() {
     let more = format!("{PLAN}[[checks]]\nname = 'more'\nvalue = 'metric.goodput'\nat_least = ");
     let nowhere = format!("{more}5\nwhere = 'flows == 3'\n");
     let unseen = format!("{more}5\n")
@@ -151,7 +151,7 @@ fn a_plan_is_met_if_all_cells_are_recorded_and_all_checks_are_met() {
 }
 
 #[test]
-fn a_row_has_the_papers_value_and_where_ours_lie() {
+fn row_has_the_printed_value_and_the_measured_range() {
     let report = judged(PLAN, PLAN, &[6.0, 8.0]);
     let text = serde_json::to_string(&row(&report)).unwrap();
     let start = "{\"id\":\"made-up\",\"verdict\":\"met\",\"paper\":\"5 Mbit/s\",\
@@ -165,7 +165,7 @@ fn a_row_has_the_papers_value_and_where_ours_lie() {
 }
 
 #[test]
-fn a_missed_row_says_why_it_differs_as_the_plan_explains_it() {
+fn missed_row_shows_the_explanation_of_the_plan() {
     let text = with_key("why = '''\nThe trace is\nanother one.'''") + "why = 'too few flows'\n";
     let report = judged(&text, &text, &[6.0, 4.0]);
     let why = row(&report).why;
@@ -176,7 +176,7 @@ fn a_missed_row_says_why_it_differs_as_the_plan_explains_it() {
 }
 
 #[test]
-fn a_plan_without_checks_is_shown_and_has_no_row() {
+fn plan_without_checks_is_shown_without_a_row() {
     let text = &PLAN[..PLAN.find("[[checks]]").unwrap()];
     let report = judged(text, text, &[6.0, 4.0]);
     assert_eq!(report.entries[0].standing, Standing::Unjudged);
@@ -185,7 +185,7 @@ fn a_plan_without_checks_is_shown_and_has_no_row() {
 }
 
 #[test]
-fn what_another_plan_recorded_is_left_out_and_told() {
+fn cells_of_another_plan_are_left_out_and_reported() {
     let other = PLAN.replace("20ms", "30ms");
     let report = judged(PLAN, &other, &[6.0, 7.0]);
     assert_eq!(report.entries[0].standing, Standing::NotRun);
@@ -197,7 +197,7 @@ fn what_another_plan_recorded_is_left_out_and_told() {
 }
 
 #[test]
-fn what_a_record_has_besides_is_told_behind_what_the_checks_say() {
+fn extra_cells_are_reported_after_the_checks() {
     let folder = tempfile::tempdir().unwrap();
     let other = plan(&PLAN.replace("values = [1, 2]", "values = [1, 2, 3]"), false);
     record(folder.path(), &other, 1, &[6.0, 7.0, 8.0]);
@@ -209,7 +209,7 @@ fn what_a_record_has_besides_is_told_behind_what_the_checks_say() {
 }
 
 #[test]
-fn cells_that_several_programs_measured_are_told_by_program() {
+fn cells_of_several_programs_are_reported_by_program() {
     let folder = tempfile::tempdir().unwrap();
     let whole = plan(PLAN, false);
     record(folder.path(), &whole, 1, &[6.0]);
@@ -229,7 +229,7 @@ fn cells_that_several_programs_measured_are_told_by_program() {
 }
 
 #[test]
-fn a_changed_check_judges_the_cells_that_are_there() {
+fn changed_check_judges_recorded_cells() {
     let report = judged(PLAN, &PLAN.replace("at_least = 5", "at_least = 50"), &[6.0, 7.0]);
     assert_eq!(row(&report).verdict, "met");
     let page = report.html().unwrap();
@@ -240,7 +240,7 @@ fn a_changed_check_judges_the_cells_that_are_there() {
 }
 
 #[test]
-fn a_record_is_of_the_plan_and_of_those_that_show_its_cells() {
+fn record_belongs_to_plans_that_show_its_cells() {
     let view = "id = 'view'\ntitle = 'The same'\ncells_of = 'made-up'\n\
                 [paper]\nsource = 'a'\nstatement = 'b'\n\
                 [[checks]]\nname = 'c'\nvalue = 'metric.goodput'\nat_least = 5\n";
@@ -270,7 +270,7 @@ fn a_record_is_of_the_plan_and_of_those_that_show_its_cells() {
 }
 
 #[test]
-fn the_quick_subset_stands_in_where_nothing_else_is_recorded() {
+fn quick_subset_is_used_if_nothing_else_is_recorded() {
     let folder = tempfile::tempdir().unwrap();
     record(folder.path(), &plan(PLAN, true), 1, &[6.0]);
     let quick = report(PLAN, folder.path());
@@ -283,7 +283,7 @@ fn the_quick_subset_stands_in_where_nothing_else_is_recorded() {
 }
 
 #[test]
-fn of_runs_with_different_seeds_the_fuller_one_counts() {
+fn fuller_run_counts_of_several_seeds() {
     let folder = tempfile::tempdir().unwrap();
     record(folder.path(), &plan(PLAN, false), 1, &[6.0, 7.0]);
     record(folder.path(), &plan(PLAN, false), 5, &[4.0]);
@@ -295,7 +295,7 @@ fn of_runs_with_different_seeds_the_fuller_one_counts() {
 }
 
 #[test]
-fn cells_that_failed_are_told_until_they_run() {
+fn failed_cells_are_reported_until_they_run() {
     let folder = tempfile::tempdir().unwrap();
     let whole = plan(PLAN, false);
     record(folder.path(), &whole, 1, &[6.0]);
@@ -311,7 +311,7 @@ fn cells_that_failed_are_told_until_they_run() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_told_in_one_line() {
+fn missing_folder_is_reported_in_one_line() {
     let error = Report::read(Vec::new(), Path::new("/no/such/folder"), None).unwrap_err();
     assert!(error.to_string().contains("/no/such/folder"), "{error}");
     assert!(!error.to_string().contains('\n'), "{error}");
@@ -344,7 +344,7 @@ fn all_text(node: Node<'_, '_>) -> String {
 }
 
 #[test]
-fn the_page_is_well_formed_and_refers_to_nothing_outside_it() {
+fn page_is_well_formed_and_self_contained() {
     let page = page();
     let document = parse(&page);
     let mut ids = BTreeSet::new();
@@ -369,7 +369,7 @@ fn the_page_is_well_formed_and_refers_to_nothing_outside_it() {
 }
 
 #[test]
-fn the_page_has_a_row_and_a_section_for_each_plan() {
+fn page_has_a_row_and_a_section_per_plan() {
     let page = page();
     let document = parse(&page);
     let rows: Vec<Vec<String>> = elements(&document, "table")[0]
@@ -433,7 +433,7 @@ fn long_tables_are_folded_and_short_ones_open() {
 }
 
 #[test]
-fn whatever_a_plan_or_a_record_says_is_shown_as_text() {
+fn text_of_plans_and_records_is_escaped() {
     let nasty = "<script>alert(1)</script> & \"quoted\"";
     let text = with_key(&format!("why = '{nasty}'"))
         .replace("'Made up'", &format!("'{nasty}'"))
@@ -451,7 +451,7 @@ fn whatever_a_plan_or_a_record_says_is_shown_as_text() {
 
 /// The style sheet finds the colours that depend on the ground by their values.
 #[test]
-fn the_neutral_colours_of_figures_follow_the_page() {
+fn figures_follow_the_colours_of_the_page() {
     let page = page();
     let document = parse(&page);
     let style = all_text(elements(&document, "style")[0]);
@@ -466,7 +466,7 @@ fn the_neutral_colours_of_figures_follow_the_page() {
 }
 
 #[test]
-fn a_table_leaves_out_what_tells_nothing() {
+fn table_omits_uninformative_columns() {
     let text = PLAN.replace("[1, 2]", "[1]")
         + "[[metrics]]\nname = 'none'\nvalue = 'latency.a.p.mean_ms'\n\
            [[metrics]]\nname = 'h'\nvalue = '1'\nhidden = true\n";

@@ -83,7 +83,7 @@ mod tests {
     use crate::plan::{Plan, Selection};
 
     #[test]
-    fn a_control_that_cannot_be_had_keeps_only_cells_from_running_that_need_it_of_the_kernel() {
+    fn missing_control_stops_only_cells_that_need_it() {
         let text = "id = 'p'\ntitle = 'P'\n[paper]\nsource = 'a'\nstatement = 'b'\n\
              [[axes]]\nname = 'network'\nvalues = ['simulator', 'emulator']\n\
              [[axes]]\nname = 'control'\nvalues = ['reno', 'ours']\n\

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_goes_to_the_processor_with_most_left_as_far_as_the_budget_goes() {
+    fn cell_goes_to_the_least_loaded_processor() {
         let budget = Budget { processors: vec![3, 5], share: 0.8, jobs: 4 };
         let place = |running: &[(Option<usize>, f64)], cores| budget.place(&taken(running), cores);
         assert_eq!(place(&[], 0.4), Some(Some(3)));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_dear_for_a_processor_runs_alone_on_all_of_them() {
+    fn cell_too_costly_for_a_processor_runs_alone() {
         let budget = Budget { processors: vec![0, 1], share: 0.8, jobs: 4 };
         for cores in [0.9, 4.0, f64::INFINITY] {
             assert_eq!(budget.place(&[], cores), Some(None));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_takes_what_its_link_does_and_what_its_programs_do() {
+    fn cell_costs_what_its_link_and_programs_need() {
         let cores = |keys: &str| {
             let text = format!(
                 "id = 'test'\ntitle = 'A test'\n[paper]\nsource = '§'\nstatement = '…'\n\
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_late_among_many_is_run_again_among_half_as_many() {
+    fn late_cells_are_repeated_with_half_as_many_at_once() {
         let budget = Budget { processors: vec![0, 1], share: 0.75, jobs: 32 };
         let text = "id = 'test'\ntitle = 'A test'\n[paper]\nsource = '§'\nstatement = '…'\n\
              [topology]\nrate = '10mbit'\nrtt = '10ms'\n\
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn asked_for_jobs_cells_take_turns_on_the_processors() {
+    fn cells_take_turns_on_processors_with_jobs_option() {
         let budget = Budget { processors: vec![0, 1], share: f64::INFINITY, jobs: 3 };
         assert_eq!(budget.place(&taken(&[(Some(0), 0.4)]), 0.5), Some(Some(1)));
         assert_eq!(budget.place(&taken(&[(Some(0), 0.4), (Some(1), 0.5)]), 0.5), Some(Some(0)));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn asked_for_jobs_what_is_too_dear_for_a_processor_still_runs_alone_on_all_of_them() {
+    fn costly_cell_runs_alone_with_jobs_option() {
         let budget = Budget { processors: vec![0, 1], share: f64::INFINITY, jobs: 3 };
         for cores in [0.9, f64::INFINITY] {
             assert_eq!(budget.place(&[], cores), Some(None));

@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_runs_of_a_cell_the_less_late_is_kept_and_the_run_counted() {
+    fn less_late_run_of_a_cell_is_kept_and_runs_counted() {
         for (new, old, kept) in [(0.2, 1.5, 0.2), (2.0, 1.5, 1.5), (1.5, 1.5, 1.5)] {
             let record = less_late(late(new, 0), &late(old, 1));
             assert_eq!((record.late_ms(), record.again), (kept, 2), "{new} {old}");

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_see_those_that_came_before_and_are_still_there() {
+    fn run_sees_earlier_runs_that_still_exist() {
         let name = format!("lull-test-{}", std::process::id());
         let first = Presence::among(&name);
         let second = Presence::among(&name);

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_time_is_idle_waiting_and_stolen_and_what_was_stolen_counts_where_we_may_run() {
+    fn idle_time_includes_waiting_and_stolen_time() {
         let stat = "cpu  2 4 6 500 60 12 14 20 0 0\ncpu0 1 2 3 400 50 6 7 8 0 0\n\
                     cpu1 1 2 3 100 10 6 7 12 0 0\nintr 5\n";
         let seen = parse_processors(stat, |processor| processor == 1).unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_idle_is_busy_whoever_has_it() {
+    fn time_of_other_processes_counts_as_busy() {
         let at = |idle_s, stolen_s, all_s| Ours { idle_s, stolen_s, all_s };
         let earlier = at(10.0, 1.0, 20.0);
         for (later, expected) in [

@@ -433,7 +433,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_share_no_cell() {
+    fn score_sets_share_no_cell() {
         for group in Group::ALL {
             let (tuned, held_out) = (group.cells(Set::Tuned, 7), group.cells(Set::HeldOut, 7));
             assert!(!tuned.is_empty() && !held_out.is_empty(), "{group}");

@@ -71,7 +71,7 @@ b - - [01/Aug/1995:06:00:09 +0000] "GET /4 HTTP/1.0" 200 30
     }
 
     #[test]
-    fn what_a_log_tells_more_exactly_stays() {
+    fn finer_time_stamps_of_a_log_are_kept() {
         let line = |time: &str| {
             format!(
                 r#"{{"ts":{time},"remote_addr":"a","request":"GET / HTTP/1.1","status":200,"bytes":10}}"#
@@ -83,7 +83,7 @@ b - - [01/Aug/1995:06:00:09 +0000] "GET /4 HTTP/1.0" 200 30
     }
 
     #[test]
-    fn a_line_that_cannot_be_read_is_named() {
+    fn unreadable_line_is_named() {
         let good = r#"c1 - - [01/Aug/1995:06:00:00 +0000] "GET /logo.gif HTTP/1.0" 200 1713"#;
         let log = format!("{good}\nnonsense\n");
         let (line, error) = requests(&log).unwrap_err();

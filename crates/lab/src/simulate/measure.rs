@@ -531,7 +531,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_those_of_what_came_since() {
+    fn percentiles_cover_the_time_since_the_last_look() {
         let mut times: Histogram<u64> = Histogram::new(3).unwrap();
         for millis in 1..=100 {
             times.record(millis * 10_000_000).unwrap();

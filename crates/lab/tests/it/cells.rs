@@ -16,7 +16,7 @@ use lull_testing::{bound, bpf, needs, root};
 const LINK: &str = "[topology]\nrate = '10mbit'\nrtt = '20ms'\n";
 
 #[test]
-fn bulk_flows_share_a_link_and_leave_it() {
+fn simulated_bulk_flows_share_a_link_and_leave_it() {
     needs!(root());
     let cell = run_one(&plan(&format!(
         "{LINK}
@@ -73,7 +73,7 @@ fn bulk_flows_share_a_link_and_leave_it() {
 }
 
 #[test]
-fn requests_take_the_time_that_the_path_takes() {
+fn requests_take_the_time_of_the_path() {
     needs!(root());
     let requests = |name: &str, connections: &str| {
         format!(
@@ -109,7 +109,7 @@ fn requests_take_the_time_that_the_path_takes() {
 }
 
 #[test]
-fn segments_sent_again_are_counted_in_the_phase_that_they_are_sent_in() {
+fn retransmissions_count_in_the_phase_that_sends_them() {
     needs!(root());
     let cell = run_one(&plan(
         "[topology]
@@ -183,7 +183,7 @@ fn registering() -> MutexGuard<'static, ()> {
 
 /// With BPF it can be had, and they run as well.
 #[test]
-fn cells_without_the_control_that_they_need_fail_and_the_others_run() {
+fn cells_without_their_control_fail_and_others_run() {
     if lull_testing::bpf().is_ok() {
         return;
     }
@@ -243,7 +243,7 @@ fn run_on_time(plan: &Plan) -> CellRecord {
 /// A cell of the plan `kernel-matrix`, in which the foreground keeps 0.997 and Nice has all of the
 /// link alone. Eight flows that keep no distance leave it a ninth.
 #[test]
-fn eight_nice_flows_keep_their_distance_from_a_foreground_and_fill_the_link_without_it() {
+fn eight_nice_flows_yield_to_a_foreground_and_fill_alone() {
     needs!(bpf());
     let _alone = registering();
     let cell = run_on_time(&plan(
@@ -293,7 +293,7 @@ fn eight_nice_flows_keep_their_distance_from_a_foreground_and_fill_the_link_with
 }
 
 #[test]
-fn a_wire_has_no_bottleneck_and_its_pace_is_what_was_asked_for() {
+fn wire_has_no_bottleneck_and_keeps_the_requested_pace() {
     needs!(root());
     let cell = run_one(&plan(
         "[topology]
@@ -354,7 +354,7 @@ const MINIATURE: &str = "
     y_title = 'part of the link'";
 
 #[test]
-fn a_plan_is_run_judged_drawn_and_gone_on_with() {
+fn plan_is_run_judged_drawn_and_continued() {
     needs!(root());
     let text = MINIATURE.replace("\n    ", "\n");
     let (before, after) = text.split_once("[[axes]]").unwrap();
@@ -407,7 +407,7 @@ fn a_plan_is_run_judged_drawn_and_gone_on_with() {
 }
 
 #[test]
-fn a_cell_in_which_the_emulator_was_late_is_run_again_and_the_better_run_kept() {
+fn late_cell_is_repeated_and_the_better_run_kept() {
     needs!(root());
     let plan = plan(
         "[topology]

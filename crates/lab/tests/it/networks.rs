@@ -30,7 +30,7 @@ fn bulk(name: &str, from: &str, to: &str) -> String {
 const PHASE: &str = "[[phases]]\nname = 'p'\nsettle = '20s'\nmeasure = '100s'\n";
 
 #[test]
-fn a_flow_over_all_bottlenecks_gets_less_than_those_over_one() {
+fn flow_over_all_bottlenecks_gets_less() {
     let long = bulk("long", "left1", "right1");
     let short =
         |name: &str, at: usize| bulk(name, &format!("router{at}"), &format!("router{}", at + 1));
@@ -62,7 +62,7 @@ fn a_flow_over_all_bottlenecks_gets_less_than_those_over_one() {
 }
 
 #[test]
-fn a_flow_may_run_over_a_part_of_a_row_and_against_it() {
+fn flow_may_cross_part_of_a_row_in_reverse() {
     // Nobody is in anyone's way: the first bottleneck to the right, the last two to the left.
     let groups = [bulk("right", "router1", "router2"), bulk("left", "router4", "router2")].concat();
     let access = "access_delay = '1ms'\n";
@@ -81,7 +81,7 @@ fn a_flow_may_run_over_a_part_of_a_row_and_against_it() {
 }
 
 #[test]
-fn the_way_back_may_be_slower() {
+fn return_path_may_be_slower() {
     let groups = [bulk("down", "left2", "right1"), bulk("up", "right1", "left1")].concat();
     let over = |more: &str, groups: &str| {
         let text = format!(
@@ -119,7 +119,7 @@ const MEAN_BYTES: f64 = 50_000.0;
 const VARIATION: f64 = 98_000.0 * 98_000.0 / 12.0 / (MEAN_BYTES * MEAN_BYTES);
 
 #[test]
-fn flows_by_chance_offer_the_load_that_is_asked_for() {
+fn random_flows_offer_the_requested_load() {
     for load in [0.1, 0.5] {
         let seconds = 1_000;
         let cell = run_one(&flows(&format!("{SIZES}\nload = {load}"), seconds));
@@ -139,7 +139,7 @@ fn flows_by_chance_offer_the_load_that_is_asked_for() {
 }
 
 #[test]
-fn so_many_flows_begin_each_second_as_a_plan_says() {
+fn flows_begin_at_the_rate_of_the_plan() {
     let cell = run_one(&flows(&format!("{SIZES}\nper_second = 8\ncount = 4"), 500));
     let latency = group(&cell.phases[0], "flows").latency.unwrap();
     let count = latency.count as f64 + latency.unanswered as f64;
@@ -153,7 +153,7 @@ fn so_many_flows_begin_each_second_as_a_plan_says() {
 }
 
 #[test]
-fn sizes_of_a_file_are_those_of_the_same_table() {
+fn sizes_from_a_file_equal_the_same_table() {
     let out = tempfile::tempdir().unwrap();
     let file = flows("sizes = 'sizes.txt'\nload = 0.3", 20);
     let error = runner(out.path()).run(&file, |_| {}).unwrap_err().to_string();
@@ -178,7 +178,7 @@ fn examples() -> Vec<&'static str> {
 }
 
 #[test]
-fn the_example_of_the_documentation_does_what_stands_there() {
+fn documented_example_has_the_documented_result() {
     let [example] = examples()[..] else { panic!("one example is documented") };
     let plan = Plan::parse("example.toml", example, false).unwrap();
     let outcome = common::run(&plan);
@@ -196,7 +196,7 @@ fn the_example_of_the_documentation_does_what_stands_there() {
 }
 
 #[test]
-fn a_cell_leaves_out_what_its_network_cannot_carry() {
+fn cell_omits_traffic_its_network_cannot_carry() {
     let plan = plan(
         "[[axes]]
          name = 'network'
@@ -260,7 +260,7 @@ groups = [
 ";
 
 #[test]
-fn what_no_row_and_no_flow_can_be_is_told_with_its_line_and_the_way_out() {
+fn invalid_row_or_flow_is_rejected_with_line_and_remedy() {
     Plan::parse("plan.toml", WHOLE, false).unwrap();
     for (from, to, line, words) in [
         ("bottlenecks = 3", "bottlenecks = 0", 4, &["bottlenecks", "1 to"][..]),

@@ -40,7 +40,7 @@ fn probes(actions: &str, rounds: u32, controls: &str) -> Plan {
 }
 
 #[test]
-fn probes_take_every_action_in_every_round_and_then_the_phase_is_over() {
+fn probes_take_every_action_in_every_round() {
     needs!(root());
     let cell = run_one(&probes(
         "{ name = 'alone', primary = 'reno' },
@@ -74,7 +74,7 @@ fn probes_take_every_action_in_every_round_and_then_the_phase_is_over() {
 }
 
 #[test]
-fn a_probe_hardly_notices_nice_beside_it() {
+fn probe_is_hardly_slower_beside_nice() {
     needs!(bpf());
     let cell = run_one(&probes(
         "{ name = 'alone', primary = 'reno' },
@@ -89,7 +89,7 @@ fn a_probe_hardly_notices_nice_beside_it() {
 }
 
 #[test]
-fn a_phase_ends_with_the_last_of_its_programs_whose_time_is_told() {
+fn phase_ends_with_its_last_timed_program() {
     needs!(root());
     let cell = run_one(&over(
         "[[groups]]
@@ -127,7 +127,7 @@ fn a_phase_ends_with_the_last_of_its_programs_whose_time_is_told() {
 }
 
 #[test]
-fn a_program_that_fails_is_not_waited_for_until_the_end() {
+fn failing_program_ends_the_wait() {
     needs!(root());
     let begin = std::time::Instant::now();
     let outcome = run(&over(
@@ -148,7 +148,7 @@ fn a_program_that_fails_is_not_waited_for_until_the_end() {
 }
 
 #[test]
-fn a_link_has_a_rate_for_the_way_back_and_programs_have_the_topology_s_control() {
+fn link_has_a_return_rate_and_programs_a_control() {
     needs!(root());
     let cell = run_one(&over(
         "reverse_rate = '1mbit'

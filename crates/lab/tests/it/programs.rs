@@ -37,7 +37,7 @@ fn programs_are_traffic_too() {
 }
 
 #[test]
-fn a_program_that_fails_fails_its_cell_with_what_it_said() {
+fn failing_program_fails_its_cell_with_its_message() {
     needs!(root());
     let out = tempfile::tempdir().unwrap();
     let plan = plan(&format!(
@@ -127,7 +127,7 @@ fn reporting(printed: &str) -> String {
 }
 
 #[test]
-fn what_a_program_reports_is_a_quantity() {
+fn reported_value_of_a_program_is_a_quantity() {
     needs!(root());
     let out = tempfile::tempdir().unwrap();
     let plan = plan(&reporting(r#"printf "{\"a\": {\"b\": 2.5}}""#));
@@ -140,7 +140,7 @@ fn what_a_program_reports_is_a_quantity() {
 }
 
 #[test]
-fn a_report_that_is_none_fails_its_cell() {
+fn invalid_report_fails_its_cell() {
     needs!(root());
     let out = tempfile::tempdir().unwrap();
     let mut runner = runner(out.path());
@@ -152,7 +152,7 @@ fn a_report_that_is_none_fails_its_cell() {
 }
 
 #[test]
-fn without_a_network_programs_report_one_after_the_other() {
+fn programs_without_a_network_report_in_turn() {
     let phase = "[[phases]]\nname = 'p'\nsettle = '0s'\nmeasure = '30s'";
     let program = |name: &str, text: &str| {
         format!(

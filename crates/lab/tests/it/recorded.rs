@@ -35,7 +35,7 @@ fn over_loads(loads: &str, networks: &str) -> Plan {
 }
 
 #[test]
-fn cells_that_need_no_kernel_are_selected_out_of_a_plan_that_has_others() {
+fn cells_without_kernel_need_are_selected_from_a_plan() {
     let plan = over_loads("['1mbit']", "['simulator', 'emulator']");
     let all = plan.cells(&Selection::default(), 1).unwrap();
     let simulated = plan.cells(&Selection::default().simulated(), 1).unwrap();
@@ -51,7 +51,7 @@ fn cells_that_need_no_kernel_are_selected_out_of_a_plan_that_has_others() {
 }
 
 #[test]
-fn a_run_says_how_many_cells_another_program_has_measured() {
+fn run_reports_cells_measured_by_another_program() {
     let out = tempfile::tempdir().unwrap();
     let built = |changes: &str, loads: &str| {
         let commit = Some(format!("0123abcd-dirty.{changes}"));
@@ -77,7 +77,7 @@ fn a_run_says_how_many_cells_another_program_has_measured() {
 }
 
 #[test]
-fn a_record_is_freed_of_what_its_plan_has_no_more_and_packed_as_it_was() {
+fn record_is_cleaned_of_dropped_cells_and_stays_packed() {
     let out = tempfile::tempdir().unwrap();
     let runner = runner(out.path());
     let run = |runner: &Runner, loads: &str| {

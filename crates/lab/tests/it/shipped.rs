@@ -362,7 +362,7 @@ fn untold(plan: &Plan) -> Vec<String> {
 
 /// Of the plans in full: a subset may leave out what some of a plan is of.
 #[test]
-fn whatever_a_shipped_plan_tabulates_demands_or_draws_can_be_told_of_the_cells_that_it_is_of() {
+fn shipped_plans_have_values_for_all_they_show() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
     let plans = Library::open(Some(&folder)).unwrap().find(&["*".to_owned()], false).unwrap();
     assert!(plans.len() > 50, "{}", plans.len());
@@ -376,7 +376,7 @@ fn whatever_a_shipped_plan_tabulates_demands_or_draws_can_be_told_of_the_cells_t
 }
 
 #[test]
-fn a_check_that_some_of_its_cells_cannot_answer_is_found() {
+fn check_that_some_cells_cannot_answer_is_found() {
     let plan = |only: &str| {
         let text = format!(
             "id = 'p'\ntitle = 'P'\n[paper]\nsource = 'a'\nstatement = 'b'\n\
@@ -396,7 +396,7 @@ fn a_check_that_some_of_its_cells_cannot_answer_is_found() {
 }
 
 #[test]
-fn what_a_paper_prints_stands_in_its_plan_for_every_cell_that_is_held_against_it() {
+fn shipped_plans_contain_every_printed_value() {
     let mut held = 0;
     let shipped = |quick| Library::built_in().find(&["*".to_owned()], quick).unwrap();
     for plan in [false, true].into_iter().flat_map(shipped) {

@@ -18,7 +18,7 @@ fn run_in(folder: &Path, plan: &Plan) -> Vec<CellRecord> {
 }
 
 #[test]
-fn bulk_flows_share_a_link_and_leave_it() {
+fn simulated_bulk_flows_share_a_link_and_leave_it() {
     let cell = run_one(&plan(&format!(
         "{LINK}
          [[groups]]
@@ -127,7 +127,7 @@ fn sweep() -> Plan {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_whatever_runs_at_once() {
+fn same_seed_gives_same_bytes_with_any_jobs() {
     let plan = sweep();
     let told = |jobs: usize| -> Vec<String> {
         let out = tempfile::tempdir().unwrap();
@@ -151,7 +151,7 @@ fn the_same_seed_gives_the_same_bytes_whatever_runs_at_once() {
 }
 
 #[test]
-fn of_runs_whose_seeds_overlap_each_has_the_repetitions_of_its_own_seeds() {
+fn overlapping_seed_runs_keep_their_own_repetitions() {
     let text = format!(
         "id = 'test'
          title = 'A test'
@@ -219,7 +219,7 @@ fn every_controller_and_queue_carries_traffic() {
 }
 
 #[test]
-fn a_lower_class_waits_for_the_higher_one_and_is_told_apart() {
+fn lower_class_waits_for_the_higher_and_is_counted_apart() {
     let cell = run_one(&plan(&format!(
         "{LINK}
          queue = 'priority'
@@ -294,7 +294,7 @@ fn run_with_log(plan: &Plan, requests: &[(u32, &str, u64)]) -> CellRecord {
 }
 
 #[test]
-fn a_link_may_be_as_fast_as_the_demand_and_what_is_to_be_spare() {
+fn link_rate_may_follow_the_demand_and_the_spare_part() {
     // Before and behind the section lies what is none of it.
     let mut requests = vec![(0, "before", 1), (3, "before", 500_000)];
     requests.extend((0..10).map(|at| (10 + 2 * at, if at < 5 { "a" } else { "b" }, 100_000)));
@@ -312,7 +312,7 @@ fn a_link_may_be_as_fast_as_the_demand_and_what_is_to_be_spare() {
 }
 
 #[test]
-fn a_document_s_latency_is_that_of_its_packets() {
+fn document_latency_is_that_of_its_packets() {
     let plan = documents("rate = '10mbit'", "length = '20s'");
     let cell = run_with_log(&plan, &[(0, "a", 10_000), (5, "a", 1_000)]);
     let latency = group(&cell.phases[0], "documents").latency.unwrap();
@@ -324,7 +324,7 @@ fn a_document_s_latency_is_that_of_its_packets() {
 }
 
 #[test]
-fn documents_count_that_are_complete_in_a_later_phase() {
+fn documents_completed_in_a_later_phase_count() {
     let plan = |connections: &str, arrivals: &str| {
         let more =
             format!("length = '20s'\nconnections = '{connections}'\narrivals = '{arrivals}'");
@@ -350,7 +350,7 @@ fn documents_count_that_are_complete_in_a_later_phase() {
 }
 
 #[test]
-fn documents_that_are_never_complete_count_with_what_they_took_to_the_end() {
+fn incomplete_documents_count_with_their_time_so_far() {
     let plan = documents("rate = '1mbit'", "length = '20s'");
     let latency = |requests: &[(u32, &str, u64)]| {
         group(&run_with_log(&plan, requests).phases[0], "documents").latency.unwrap()
@@ -375,7 +375,7 @@ fn documents_that_are_never_complete_count_with_what_they_took_to_the_end() {
 }
 
 #[test]
-fn data_that_are_missing_are_told_before_any_cell_runs() {
+fn missing_data_is_reported_before_any_cell_runs() {
     let plan = documents("rate = '1mbit'", "length = '20s'");
     let out = tempfile::tempdir().unwrap();
     let error = runner(out.path()).run(&plan, |_| {}).unwrap_err().to_string();
@@ -388,7 +388,7 @@ fn data_that_are_missing_are_told_before_any_cell_runs() {
 }
 
 #[test]
-fn datagrams_are_sent_as_a_file_has_them_or_as_a_log_s_documents() {
+fn datagrams_follow_a_file_or_the_documents_of_a_log() {
     let plan = |rest: &str| {
         plan(&format!(
             "{LINK}
@@ -473,7 +473,7 @@ phases = [{ name = 'p', settle = '1s', measure = '1s' }]
 ";
 
 #[test]
-fn what_cannot_be_simulated_is_told_with_its_line_and_the_way_out() {
+fn impossible_simulation_is_rejected_with_line_and_remedy() {
     Plan::parse("plan.toml", WHOLE, false).unwrap();
     for (from, to, line, words) in [
         ("topology.spare = 1\n", "", 4, &["'spare'", "'rate'"][..]),
@@ -511,7 +511,7 @@ fn what_cannot_be_simulated_is_told_with_its_line_and_the_way_out() {
 }
 
 #[test]
-fn a_plan_may_say_how_soon_a_timeout_comes() {
+fn plan_may_set_the_least_timeout() {
     // A path longer than the usual first timeout, and one that stands still for longer than the
     // usual least one.
     let timeouts = |rtt: &str, key: &str| {

@@ -3,7 +3,7 @@
 use crate::common::{plan, run_one};
 
 #[test]
-fn what_is_set_up_for_a_flow_is_part_of_its_memory() {
+fn set_up_of_a_flow_counts_as_its_memory() {
     // None of them begins in the ten milliseconds that are simulated, as good as surely.
     let plan = plan(
         "[topology]

@@ -56,7 +56,7 @@ fn log(site: &Path, seed: u32) -> Vec<[String; 3]> {
 }
 
 #[test]
-fn visitors_follow_links_that_are_there_and_get_what_a_page_needs_once() {
+fn visitors_follow_links_and_fetch_each_part_once() {
     needs!(command("node"));
     let site = site();
     let requests = log(site.path(), 1);
@@ -83,7 +83,7 @@ fn visitors_follow_links_that_are_there_and_get_what_a_page_needs_once() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_visitors_and_another_one_others() {
+fn visitors_depend_on_the_seed_alone() {
     needs!(command("node"));
     let site = site();
     assert_eq!(log(site.path(), 1), log(site.path(), 1));
@@ -109,7 +109,7 @@ impl Drop for Served {
 }
 
 #[test]
-fn visitors_click_in_chromium_and_find_what_quicklink_has_fetched() {
+fn visitors_in_chromium_find_pages_fetched_by_quicklink() {
     needs!(root(), command("unshare"), command("nginx"), command("chromium"), command("node"));
     needs!(installed("quicklink"), installed("playwright-core"));
     let site = site();

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_told() {
+    fn other_files_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &SETTINGS).unwrap();
         let path = folder.path().join("file-1");

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_there_when_it_or_a_later_one_of_its_file_was_read() {
+    fn write_has_arrived_when_it_or_a_later_one_is_read() {
         // Bodies 1 and 2 are the first ones; those of the writes are 3 to 6.
         let found = arrivals(&[
             (1_500, 0, 1),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_read_counts_by_how_long_it_has_been_there() {
+    fn unread_write_counts_with_its_age() {
         let found = arrivals(&[(4_000, 0, 3), (4_500, 1, u64::MAX)]);
         assert_eq!((found.count, found.missing), (4, 3));
         assert!((found.times.max_ms / 7_000.0 - 1.0).abs() < 2e-3, "{found:?}");

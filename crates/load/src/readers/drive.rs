@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_waited_for_until_it_has_the_first_versions() {
+    fn reader_waits_for_the_first_versions() {
         let home = tempfile::tempdir().unwrap();
         let file = |name: &str| File { name: name.to_owned(), bytes: 20 };
         let load = Load { files: vec![file("a"), file("b")], ..Load::default() };
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn each_read_is_counted_once_whenever_it_ends() {
+    fn each_read_is_counted_once() {
         const READS: usize = 4_000;
         for round in 0..20 {
             let ledger = Arc::new(Mutex::new(Ledger::default()));

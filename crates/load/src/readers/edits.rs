@@ -87,7 +87,7 @@ mod tests {
     };
 
     #[test]
-    fn edits_are_as_many_as_asked_for_and_of_all_files() {
+    fn edits_have_the_requested_number_and_cover_all_files() {
         let load = EDITS.draw();
         assert_eq!(load, EDITS.draw());
         assert_ne!(load.writes, Edits { seed: 4, ..EDITS }.draw().writes);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn files_have_names_of_their_own_and_lengths_within_the_bounds() {
+    fn files_have_unique_names_and_bounded_lengths() {
         let load = Edits { files: 1_000, ..EDITS }.draw();
         let names: BTreeSet<&str> = load.files.iter().map(|file| file.name.as_str()).collect();
         assert_eq!(names.len(), 1_000);

@@ -269,7 +269,7 @@ mod tests {
     use crate::replay::trace::Documents;
 
     #[test]
-    fn the_first_versions_say_which_file_they_are_of() {
+    fn first_versions_name_their_file() {
         let mut documents = Documents::default();
         let targets = ["/", "/a", "/a/b.gif", "/a?b", "/a?c", "/.."];
         let files = targets.iter().enumerate().map(|(number, target)| {

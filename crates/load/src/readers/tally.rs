@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_that_wait_and_reads_of_old_versions_are_told() {
+    fn waiting_and_stale_reads_are_reported() {
         let file = |name: &str| File { name: name.to_owned(), bytes: 20 };
         let read = |at, replica, file| Read { at: ms(at), replica, file };
         let load = Load {

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_made_beside_its_folder() {
+    fn file_is_created_beside_its_folder() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("source");
         fs::create_dir(&folder).unwrap();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_ready_when_a_file_comes_through() {
+    fn writer_is_ready_when_a_file_arrives() {
         let home = tempfile::tempdir().unwrap();
         let (one, other) = (home.path().join("one"), home.path().join("other"));
         fs::create_dir(&one).unwrap();

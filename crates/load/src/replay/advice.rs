@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_what_is_likely_behind_the_page_and_was_not_had() {
+    fn list_has_likely_followers_not_yet_fetched() {
         let (mut advisor, mut documents) = advisor(Learned::Whole, 0);
         let number = |documents: &mut Documents, target| documents.number(target);
         let (a, b, c) = (
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_past_is_learned_only_on_demand() {
+    fn future_requests_are_learned_only_on_request() {
         let (mut advisor, mut documents) = advisor(Learned::Before, 0);
         let a = documents.number("/a");
         assert_eq!(advisor.list(&[a], &[], 10, 0.0), []);

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_lies_where_its_path_says_and_nowhere_else() {
+    fn document_is_stored_under_its_path_only() {
         let mut documents = Documents::default();
         for (target, expected) in [
             ("/", Some("=.html")),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_asked_for_so_that_it_is_understood() {
+    fn path_is_escaped_for_the_request() {
         for path in ["", "a/=1", "a b/%41?#", "ä/~x-y_z.html", "a\nb\\"] {
             let asked = encoded(path);
             assert!(format!("/{asked}").parse::<http::Uri>().is_ok(), "{asked}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_as_long_as_the_log_has_them() {
+    fn files_have_the_lengths_of_the_log() {
         use super::super::trace::{Reading, Section};
         use lull_cc::{Bytes, Timestamp};
         use lull_speculate::log::Entry;

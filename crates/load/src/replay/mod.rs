@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_named_by_its_address_alone() {
+    fn server_is_an_address_only() {
         for (text, authority) in [
             ("http://127.0.0.1:8080", Some("127.0.0.1:8080")),
             ("http://site.example/", Some("site.example")),

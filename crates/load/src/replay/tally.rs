@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_take_no_time_and_what_has_no_answer_counts_by_how_long_it_waited() {
+    fn hits_take_no_time_and_unanswered_requests_their_wait() {
         let mut tally = Tally::new(ms(400));
         for _ in 0..4 {
             tally.due(ms(1));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_while_it_is_fetched_ahead_is_a_hit_that_takes_time() {
+    fn request_during_its_prefetch_is_a_hit_that_takes_time() {
         let mut tally = Tally::new(ms(400));
         tally.due(ms(0));
         tally.answered(Origin::Awaited(700), Kind::Page, ms(30));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_counts_as_if_it_had_been_waited_for() {
+    fn failed_request_counts_with_its_wait() {
         let mut tally = Tally::new(ms(600));
         for _ in 0..4 {
             tally.due(ms(0));

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn no_section_is_longer_than_the_rest_of_the_log() {
+    fn section_is_no_longer_than_the_rest_of_the_log() {
         for (length, expected) in [(None, 11), (Some(5), 5), (Some(11), 11), (Some(1_000), 11)] {
             let section = Section {
                 begin: Duration::from_secs(20),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_date_moves_no_section() {
+    fn wrong_date_moves_no_section() {
         let section = Section { begin: Duration::from_secs(10), ..Section::default() };
         let mut reading = Reading::new(section).between(at(0), at(30));
         let mut is_past = Vec::new();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_one_second_are_spread_over_it_and_a_page_ends_with_what_is_in_it() {
+    fn requests_of_one_second_are_spread_and_pages_kept_whole() {
         let trace = read(
             Section::default(),
             &[
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_a_loaded_page_for_the_first_time_could_have_been_fetched_ahead() {
+    fn first_request_after_a_loaded_page_is_prefetchable() {
         let trace = read(
             Section::default(),
             &[
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_has_its_own_clients_and_goes_by_its_own_clock() {
+    fn section_has_its_own_clients_and_clock() {
         let entries = [(0, "a", "/1"), (10, "b", "/2"), (12, "c", "/3"), (14, "b", "/4")];
         let entries = [&entries[..], &[(20, "d", "/5")]].concat();
         let section = Section {
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_for_again_is_left_out_and_counted() {
+    fn unrepeatable_requests_are_left_out_and_counted() {
         let mut reading = Reading::new(Section::default());
         let good = Entry::page(at(0), "a", "/a?b#c");
         for (entry, left_out) in [
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_rate_is_one() {
+    fn constant_rate_is_constant() {
         let trace = Trace::constant(4.0, Duration::from_secs(1), 3, "/logo.gif");
         assert_eq!(
             shown(&trace),
@@ -518,7 +518,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_request_of_the_section_is_due_once_and_in_order(
+        fn each_request_is_due_once_and_in_order(
             entries in proptest::collection::vec((0u64..60, 0u8..6, 0u8..8), 0..80),
             among in proptest::option::of(1u32..4),
             speed in 0.5f64..8.0,

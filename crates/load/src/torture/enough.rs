@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_client_has_to_be_answered_by_each_replica() {
+    fn each_replica_must_answer_each_kind_of_client() {
         assert_eq!(lacking(Duration::from_secs(20), &history()), [""; 0]);
         let whole = history();
         for missing in 0..whole.reads.len() {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_run_has_to_show_more() {
+    fn longer_run_must_show_more() {
         for (seconds, shown, expected) in [
             (59, shown(100, 0, 1, 0), 0),
             (60, shown(100, 20, 1, 1), 0),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_run_that_is_told_of_in_the_docs_shows_enough_and_breaks_nothing() {
+    fn documented_run_shows_enough_without_violation() {
         let kept = include_str!("../../../../report/torture.json");
         let kept: Value = serde_json::from_str(kept).expect("JSON");
         let number = |name: &str| kept[name].as_u64().expect("a number");

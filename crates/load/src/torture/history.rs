@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_of_all_sizes_are_known() {
+    fn bodies_of_all_sizes_are_recognised() {
         for number in [0, 1, 9, 25, 127, 128, 1_000_003] {
             let bytes = body(number);
             assert_eq!(number_of(&bytes), Some(number));
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_says_what_it_saw_of_which_objects() {
+    fn read_names_its_objects_and_versions() {
         let one = Seen::One(5, Some(7)).sights();
         assert_eq!(one, [(5, Sight::Body(7))]);
         let listing = Seen::Listing(0b101).sights();
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_objects_are_each_others() {
+    fn paths_and_objects_map_to_each_other() {
         for object in 0..SINGLES + TOGETHER {
             assert_eq!(object_of(&path_of(object)), Some(object));
         }
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_small_delta_counts_unless_something_was_done_that_takes_a_connection() {
+    fn small_delta_applies_unless_connections_were_disturbed() {
         let [connected, disconnected] = [2, 6].map(Duration::from_secs);
         let bounds = Bounds { connected, disconnected };
         for (machine, kind, cause) in [
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn the_small_delta_counts_while_a_replica_has_a_connection() {
+    fn small_delta_applies_while_a_replica_is_connected() {
         let [connected, disconnected] = [2, 6].map(Duration::from_secs);
         let bounds = Bounds { connected, disconnected };
         let times = [(10, true), (20, false), (30, true)];
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_close_or_too_far_or_nobody_knows() {
+    fn clocks_are_close_too_far_or_unknown() {
         let mut skews = Skews::default();
         let most = Duration::from_millis(500);
         for (least, most_seconds, too_far, close) in [
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_during_faults_are_those_of_their_replica_and_of_the_origin() {
+    fn reads_during_faults_belong_to_replica_and_origin() {
         let at = |machine, from, to| fault(machine, Fault::Kill, from, to);
         let history = History {
             bounds: vec![NO_BOUNDS; 2],
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_in_calm_are_those_for_which_nothing_takes_a_connection_in_time() {
+    fn calm_reads_exclude_those_with_disturbed_connections() {
         let history = History {
             bounds: vec![NO_BOUNDS; 2],
             reads: vec![

@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_says_what_is_broken_when() {
+    fn seed_decides_what_breaks_when() {
         assert_eq!(begin(1, 0), begin(1, 0));
         assert_ne!(begin(1, 0), begin(1, 1));
         assert_ne!(begin(1, 0), begin(2, 0));
     }
 
     #[test]
-    fn nothing_is_broken_at_the_end_of_each_round() {
+    fn nothing_is_broken_at_the_end_of_a_round() {
         for (seconds, now_ms, lasts_ms, expected_ms) in [
             // Too short for anything to be judged.
             (59, 58_000, 2_000, 0),
@@ -159,12 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn calm_is_longer_than_reconnecting() {
+    fn calm_lasts_longer_than_reconnecting() {
         assert!(CALM >= RECONNECTING + Duration::from_secs(5));
     }
 
     #[test]
-    fn a_daemon_is_killed_after_its_clock_was_set_and_starts_with_it() {
+    fn daemon_restarts_with_the_clock_it_was_killed_with() {
         let planned = begin(7, 2);
         for (one, then) in planned.iter().zip(&planned[1..]) {
             assert_eq!(one.fault == Fault::ClockSkew, then.fault == Fault::Kill, "{one:?}");
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_fault_comes_as_often_as_any_other() {
+    fn every_kind_of_fault_is_equally_frequent() {
         let planned = begin(7, 2);
         for fault in Fault::ALL {
             assert_eq!(planned.iter().filter(|one| one.fault == fault).count(), 10, "{fault:?}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_ahead_and_behind_by_much_and_by_little() {
+    fn clock_errors_cover_both_signs_and_magnitudes() {
         for seed in 0..20 {
             let planned = begin(seed, 2).into_iter().filter(|one| one.fault == Fault::ClockSkew);
             let ahead_ms: Vec<i64> = planned.map(|one| one.ahead / 1_000_000).collect();

@@ -566,14 +566,14 @@ mod tests {
     use crate::torture::history::RECONNECTING;
 
     #[test]
-    fn a_replica_that_is_away_answers_for_less_than_it_may_take_to_reconnect() {
+    fn isolated_replica_answers_shorter_than_a_reconnect() {
         for Kind { name, bounds, .. } in REPLICAS {
             assert!(bounds.disconnected + Duration::from_secs(2) <= RECONNECTING, "{name}");
         }
     }
 
     #[test]
-    fn with_the_seed_of_its_test_a_slow_clock_has_a_long_cut_to_show_itself() {
+    fn seed_of_the_slow_clock_test_has_a_long_cut() {
         // `crates/cli/tests/it/torture.rs` makes a run of 20 s with it.
         let first = Schedule::new(4_576, SABOTAGED as u8 + 1).next();
         assert_eq!(first.fault, Fault::LinkCut, "{first:?}");

@@ -9,7 +9,7 @@ use lull_load::torture::LabDisk;
 use lull_testing::{fuse, needs};
 
 #[test]
-fn programs_use_the_disk_as_any_other() {
+fn programs_use_the_disk_like_any_other() {
     needs!(fuse());
     let folder = tempfile::tempdir().unwrap();
     let disk = LabDisk::mount(folder.path()).unwrap();
@@ -52,7 +52,7 @@ fn programs_use_the_disk_as_any_other() {
 }
 
 #[test]
-fn a_power_cut_takes_what_was_not_synced() {
+fn power_cut_loses_what_was_not_synced() {
     needs!(fuse());
     let folder = tempfile::tempdir().unwrap();
     let disk = LabDisk::mount(folder.path()).unwrap();

@@ -50,19 +50,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_decay_agrees_with_the_platform(x in 0.0..VANISHED) {
+        fn exponential_agrees_with_the_platform(x in 0.0..VANISHED) {
             prop_assert!((decay(x) / (-x).exp() - 1.0).abs() < 4e-16, "{}", x);
         }
 
         #[test]
-        fn the_logarithm_undoes_the_decay(x in 0.0..600.0_f64) {
+        fn logarithm_inverts_the_exponential(x in 0.0..600.0_f64) {
             prop_assert!((ln(1.0 / decay(x)) - x).abs() < 1e-15 * x.max(1.0), "{}", x);
             prop_assert!((ln(x.exp()) - x).abs() < 1e-15 * x.max(1.0), "{}", x);
         }
     }
 
     #[test]
-    fn the_ends_are_exact() {
+    fn limits_of_the_range_are_exact() {
         assert_eq!(decay(0.0), 1.0);
         assert_eq!(decay(701.0), 0.0);
         assert_eq!(decay(f64::INFINITY), 0.0);

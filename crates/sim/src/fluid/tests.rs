@@ -55,7 +55,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn theorem_1_bounds_the_interference_of_any_number_of_nice_flows(p in emptied_networks()) {
+    fn theorem_bounds_interference_of_any_number_of_flows(p in emptied_networks()) {
         let Interference { per_period, .. } = interference(&p).unwrap();
         prop_assert!(per_period >= 0.0);
         prop_assert!(per_period <= bound(&p), "{} > {}", per_period, bound(&p));
@@ -68,14 +68,15 @@ proptest! {
     }
 
     #[test]
-    fn the_interference_a_second_keeps_the_bound_with_queueing_delay(p in emptied_networks()) {
+    fn interference_per_second_keeps_the_bound_with_queueing(p in emptied_networks()) {
         let (measured, bound) = (per_second(&p), throughput_bound(&p));
         prop_assert!(measured <= bound * (1.0 + 1e-9) + 1e-12, "{} > {}", measured, bound);
         prop_assert!(measured >= -1e-12, "{}", measured);
     }
 
+    /// TCP Nice §3.
     #[test]
-    fn section_3_a_period_repeats(p in emptied_networks()) {
+    fn period_repeats(p in emptied_networks()) {
         let state = steady_state(&p).unwrap();
         let period = Period { segments: Vec::new(), end: state.at_loss };
         let next = Period::run(&p, period.after_loss(&p));
@@ -89,8 +90,9 @@ proptest! {
         prop_assert!(carried <= p.service_rate * (1.0 + 1e-9));
     }
 
+    /// TCP Nice §3.
     #[test]
-    fn section_3_where_a_loss_leaves_a_queue_nice_vanishes(
+    fn nice_vanishes_where_a_loss_leaves_a_queue(
         p in emptied_networks(), above in 1.0..10.0_f64
     ) {
         let p = FluidParameters { buffer: above * p.path() * (1.0 / p.decrease - 1.0) * 1.001, ..p };
@@ -105,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn a_trajectory_is_continuous_but_for_the_losses(p in emptied_networks()) {
+    fn trajectory_is_continuous_except_at_losses(p in emptied_networks()) {
         let samples = trajectory(&p, 3).unwrap();
         let mut losses = 0;
         for pair in samples.windows(2) {
@@ -129,7 +131,7 @@ proptest! {
 
 /// Each way through the diagram of `period`, against the differential equations.
 #[test]
-fn the_closed_form_agrees_with_the_differential_equations() {
+fn closed_form_agrees_with_the_differential_equations() {
     let rules = NiceRules::default();
     let cases = [
         ("more Reno flows", network(4, 2)),
@@ -189,8 +191,9 @@ fn the_closed_form_agrees_with_the_differential_equations() {
     }
 }
 
+/// TCP Nice §3.
 #[test]
-fn section_3_the_intervals_follow_each_other_at_their_boundaries() {
+fn intervals_join_at_their_boundaries() {
     let p = network(4, 3);
     let samples = trajectory(&p, 2).unwrap();
     // W(t₀) = (μτ + B)γ, W(t₁) = μτ, W(t₂) = μτ + q_t, W(t₃) = μτ + B.
@@ -214,8 +217,9 @@ fn section_3_the_intervals_follow_each_other_at_their_boundaries() {
     assert!((end.queue - 60.0).abs() < 1e-9);
 }
 
+/// TCP Nice §3.
 #[test]
-fn section_3_the_windows_stabilise_after_several_losses() {
+fn windows_stabilise_after_several_losses() {
     // Nice holds nothing here, so that each period remembers the one before. Whatever it
     // remembers shrinks by γ and more from loss to loss.
     let p = FluidParameters { threshold: 0.5, ..network(20, 3) };
@@ -231,8 +235,9 @@ fn section_3_the_windows_stabilise_after_several_losses() {
     assert!(distance < 1e-3 * settled);
 }
 
+/// TCP Nice §3.
 #[test]
-fn section_3_the_interference_falls_exponentially_with_the_buffer_above_the_trigger() {
+fn interference_falls_exponentially_with_the_buffer() {
     // The path grows along, so that μτ + B and what Nice finds are the same.
     let with_room = |buffer: f64| {
         let path = 400.0 - buffer;
@@ -246,8 +251,9 @@ fn section_3_the_interference_falls_exponentially_with_the_buffer_above_the_trig
     }
 }
 
+/// TCP Nice §3.
 #[test]
-fn section_3_the_interference_does_not_depend_on_the_number_of_nice_flows() {
+fn interference_does_not_depend_on_the_number_of_flows() {
     // As soon as the flows are so many that they hold the queue at the trigger.
     let reference = per_period(&network(4, 32));
     assert!(reference > 0.0);
@@ -260,8 +266,9 @@ fn section_3_the_interference_does_not_depend_on_the_number_of_nice_flows() {
     }
 }
 
+/// TCP Nice §3.
 #[test]
-fn section_3_the_threshold_hardly_matters_where_the_buffer_is_large() {
+fn threshold_hardly_matters_in_large_buffers() {
     for threshold in [0.0, 0.03, 0.1, 0.2, 0.5, 0.8] {
         let p = FluidParameters { threshold, buffer: 80.0, ..network(1, 16) };
         assert!(per_period(&p) < 1e-3, "{threshold}: {}", per_period(&p));
@@ -271,8 +278,9 @@ fn section_3_the_threshold_hardly_matters_where_the_buffer_is_large() {
     assert!(per_period(&p) > 0.05, "{}", per_period(&p));
 }
 
+/// TCP Nice §3.
 #[test]
-fn section_3_where_buffers_are_small_for_the_flows_the_bound_says_nothing() {
+fn bound_is_void_for_small_buffers() {
     // B/m from 60 down to 0.3: the interference rises from nothing to a few percent, and the
     // bound, which always holds, passes 1.
     let mut before = 0.0;
@@ -291,8 +299,9 @@ fn section_3_where_buffers_are_small_for_the_flows_the_bound_says_nothing() {
     assert!(p.broken_assumptions().contains(&Assumption::RenoKeepsWindows));
 }
 
+/// TCP Nice §3.
 #[test]
-fn section_3_windows_below_one_are_crucial() {
+fn windows_below_one_are_crucial() {
     let floored = |nice_flows, minimum_window| FluidParameters {
         nice: NiceRules { minimum_window, ..NiceRules::default() },
         ..network(2, nice_flows)
@@ -312,8 +321,9 @@ fn section_3_windows_below_one_are_crucial() {
     assert!(per_period(&floored(64, 1.0 / 48.0)) < before / 30.0);
 }
 
+/// TCP Nice §3.
 #[test]
-fn section_3_the_additive_decrease_alone_is_not_enough() {
+fn additive_decrease_alone_is_not_enough() {
     // t = 1 is Vegas with α = β = 0: the interference grows with the number of flows.
     let vegas = |nice_flows| FluidParameters { threshold: 1.0, ..network(2, nice_flows) };
     let found: Vec<f64> = [4, 16, 64].map(|flows| per_period(&vegas(flows))).to_vec();
@@ -382,7 +392,7 @@ fn reno_alone_loses_nothing() {
 }
 
 #[test]
-fn nonsense_is_refused_with_its_field() {
+fn invalid_parameters_are_rejected_with_their_field() {
     let good = network(4, 4);
     let field = |p: FluidParameters| match interference(&p) {
         Err(ParameterError::OutOfRange { field, .. }) => field,

@@ -67,14 +67,14 @@ fn arrivals(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec<(u32, u64)> 
 }
 
 #[test]
-fn packets_leave_one_after_the_other_and_arrive_a_delay_later() {
+fn packets_are_serialised_and_arrive_a_delay_later() {
     let link = link(Discipline::DropTail, Limit::Packets(10));
     let expected = [(0, 6_000), (1, 7_000), (2, 8_000), (3, 56_000)];
     assert_eq!(arrivals(&link, &[(0, 0), (0, 0), (300, 0), (50_000, 0)]), expected);
 }
 
 #[test]
-fn the_packet_being_sent_does_not_count_against_the_buffer() {
+fn packet_in_transmission_does_not_fill_the_buffer() {
     let link = link(Discipline::DropTail, Limit::Packets(2));
     let expected = [(0, 6_000), (1, 7_000), (2, 8_000)];
     assert_eq!(arrivals(&link, &[(0, 0), (1, 0), (2, 0), (3, 0), (999, 0)]), expected);
@@ -83,13 +83,13 @@ fn the_packet_being_sent_does_not_count_against_the_buffer() {
 }
 
 #[test]
-fn a_link_of_no_rate_delays_and_nothing_else() {
+fn link_without_rate_only_delays() {
     let link = LinkParameters::delay(Duration::from_millis(3));
     assert_eq!(arrivals(&link, &[(0, 0), (0, 0), (7, 0)]), [(0, 3_000), (1, 3_000), (2, 3_007)]);
 }
 
 #[test]
-fn the_lower_class_waits_for_the_higher_but_is_not_interrupted() {
+fn lower_class_waits_but_is_not_preempted() {
     let link = link(Discipline::Priority(PriorityParameters::default()), Limit::Packets(10));
     // Two low ones, of which one is being sent when two high ones come.
     let sent = [(0, 1), (1, 1), (2, 0), (1_500, 0)];
@@ -97,7 +97,7 @@ fn the_lower_class_waits_for_the_higher_but_is_not_interrupted() {
 }
 
 #[test]
-fn deterministic_losses_take_each_nth_packet() {
+fn deterministic_losses_drop_every_nth_packet() {
     let link = LinkParameters {
         loss: Loss::EveryNth(3),
         ..LinkParameters::delay(Duration::from_millis(3))
@@ -107,7 +107,7 @@ fn deterministic_losses_take_each_nth_packet() {
 }
 
 #[test]
-fn losses_by_chance_have_their_probability() {
+fn random_losses_have_their_probability() {
     let link = LinkParameters {
         loss: Loss::Bernoulli(0.1),
         ..LinkParameters::delay(Duration::from_millis(3))
@@ -147,7 +147,7 @@ fn departures_one_by_one(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec
 }
 
 #[test]
-fn catching_up_later_gives_what_an_event_for_each_departure_would() {
+fn late_catch_up_equals_an_event_per_departure() {
     for seed in 0..20 {
         let mut random = Random::new(seed);
         let mut micros = 0;
@@ -174,7 +174,7 @@ fn catching_up_later_gives_what_an_event_for_each_departure_would() {
 }
 
 #[test]
-fn groups_of_one_codepoint_are_counted_apart() {
+fn groups_of_one_codepoint_are_counted_separately() {
     let mut links = Links::default();
     links.add(&link(Discipline::DropTail, Limit::Packets(1)), 1);
     links.observe(0);
@@ -190,7 +190,7 @@ fn groups_of_one_codepoint_are_counted_apart() {
 }
 
 #[test]
-fn percentiles_reach_as_far_as_packets_have_waited() {
+fn percentiles_cover_the_longest_wait() {
     let mut links = Links::default();
     links.add(&link(Discipline::DropTail, Limit::Packets(9)), 1);
     links.observe(0);
@@ -206,7 +206,7 @@ fn percentiles_reach_as_far_as_packets_have_waited() {
 }
 
 #[test]
-fn drops_soon_after_the_first_are_one_overflow_whosever_they_are() {
+fn drops_close_together_are_one_overflow() {
     let overflows = |lasts_micros: u64, drops: &[u64]| {
         let mut links = Links::default();
         links.add(&link(Discipline::DropTail, Limit::Packets(1)), 1);

@@ -61,7 +61,7 @@ fn disciplines() -> Vec<Discipline> {
 }
 
 #[test]
-fn a_discipline_is_read_by_the_name_it_has() {
+fn discipline_is_parsed_by_its_name() {
     for discipline in disciplines() {
         assert_eq!(discipline.name().parse::<Discipline>().unwrap().name(), discipline.name());
     }
@@ -69,7 +69,7 @@ fn a_discipline_is_read_by_the_name_it_has() {
 }
 
 #[test]
-fn drop_tail_drops_what_does_not_fit_and_nothing_else() {
+fn drop_tail_drops_only_what_does_not_fit() {
     for (limit, fits) in [
         (Limit::Packets(3), 3),
         (Limit::Bytes(4500), 3),
@@ -89,7 +89,7 @@ fn drop_tail_drops_what_does_not_fit_and_nothing_else() {
 }
 
 #[test]
-fn lower_effort_is_low_and_class_selector_1_only_if_asked() {
+fn lower_effort_is_low_and_cs1_only_on_request() {
     for (dscp, class_selector_1_is_low, low) in [
         (0, true, false),
         (DSCP_LOWER_EFFORT, false, true),
@@ -110,7 +110,7 @@ fn lower_effort_is_low_and_class_selector_1_only_if_asked() {
 }
 
 #[test]
-fn in_a_single_queue_the_higher_class_pushes_the_lower_one_out() {
+fn single_queue_drops_lower_class_for_higher() {
     let parameters = PriorityParameters { single_queue: true, ..PriorityParameters::default() };
     let mut queue = Discipline::Priority(parameters).queue(Limit::Packets(3), 1);
     let mut effects = Effects::default();
@@ -130,7 +130,7 @@ fn in_a_single_queue_the_higher_class_pushes_the_lower_one_out() {
 }
 
 #[test]
-fn a_full_lower_class_takes_no_room_from_the_higher() {
+fn full_lower_class_takes_no_room_from_the_higher() {
     let discipline = Discipline::Priority(PriorityParameters::default());
     let mut queue = discipline.queue(Limit::Packets(4), 1);
     let mut effects = Effects::default();
@@ -154,7 +154,7 @@ mod red {
     }
 
     #[test]
-    fn the_probability_follows_the_average_between_the_thresholds() {
+    fn red_probability_follows_average_between_thresholds() {
         // Thresholds at 100 and 200 of 300 packets, max_p 0.1.
         let gentle = red(RedParameters::default());
         let abrupt = red(RedParameters { gentle: false, ..RedParameters::default() });
@@ -173,7 +173,7 @@ mod red {
     }
 
     #[test]
-    fn the_average_is_weighted_and_decays_while_the_queue_is_empty() {
+    fn red_average_decays_while_the_queue_is_empty() {
         let parameters =
             RedParameters { weight: 0.5, packet_time_nanos: 1_000_000, ..RedParameters::default() };
         let mut red = red(parameters);
@@ -192,7 +192,7 @@ mod red {
     }
 
     #[test]
-    fn an_idle_link_is_counted_once() {
+    fn idle_link_is_counted_once() {
         let parameters =
             RedParameters { weight: 0.5, packet_time_nanos: 1_000_000, ..RedParameters::default() };
         // A buffer that drops everything keeps the queue empty.
@@ -205,7 +205,7 @@ mod red {
     }
 
     #[test]
-    fn notifications_are_spread_evenly_at_the_rate_of_the_formula() {
+    fn red_notifications_are_spread_evenly() {
         // The queue is held at 150 packets, where p_b = 0.05. The gaps are then uniform from 1 to
         // 1 / p_b − 1 = 19 packets (section VII), 10 on average.
         let parameters = RedParameters { weight: 1.0, ..RedParameters::default() };
@@ -235,7 +235,7 @@ mod red {
     }
 
     #[test]
-    fn ecn_capable_packets_are_marked_up_to_the_upper_threshold_and_dropped_beyond() {
+    fn ecn_packets_are_marked_to_the_upper_threshold() {
         // RFC 3168 §7, with thresholds at 100 and 200 of 300 packets.
         for (gentle, ecn, average, marks, drops) in [
             (true, true, 99.0, false, false),
@@ -266,7 +266,7 @@ mod red {
     }
 
     #[test]
-    fn what_answers_no_mark_cannot_keep_the_buffer_of_red_with_ecn_full() {
+    fn unresponsive_flow_cannot_keep_red_with_ecn_full() {
         // Three packets come where two can be sent: a third of them is to go.
         let discipline: Discipline = "red-ecn".parse().unwrap();
         let mut queue = discipline.queue(LIMIT, 7);
@@ -329,7 +329,7 @@ mod codel {
     }
 
     #[test]
-    fn drops_come_at_intervals_that_shrink_with_the_square_root_of_their_number() {
+    fn codel_drops_accelerate_with_the_square_root() {
         // RFC 8289 §3.3. The waiting time passes 5 ms at 5 ms; an interval later the first drop.
         let mut expected = vec![105];
         let mut next = 105.0;
@@ -342,7 +342,7 @@ mod codel {
     }
 
     #[test]
-    fn with_ecn_the_same_law_marks() {
+    fn codel_marks_by_the_same_law_with_ecn() {
         let parameters = CodelParameters { ecn: true, ..CodelParameters::default() };
         let marked = notified(parameters, 3000, true);
         let dropped = notified(parameters, 3000, false);
@@ -350,7 +350,7 @@ mod codel {
     }
 
     #[test]
-    fn a_queue_that_waits_less_than_the_target_is_never_dropped_from() {
+    fn codel_never_drops_below_its_target() {
         let mut codel = Codel::new(CodelParameters::default(), Limit::Packets(100));
         let mut effects = Effects::default();
         for time in 0..1000 {
@@ -363,7 +363,7 @@ mod codel {
     }
 
     #[test]
-    fn the_last_packet_is_never_dropped_however_long_it_waited() {
+    fn codel_never_drops_the_last_packet() {
         // RFC 8289 §5.3: with no more than one packet's bytes waiting, dropping would idle the
         // link.
         let mut codel = Codel::new(CodelParameters::default(), Limit::Packets(100));
@@ -379,7 +379,7 @@ mod codel {
     }
 
     #[test]
-    fn soon_after_it_was_left_dropping_resumes_at_the_rate_it_had() {
+    fn codel_resumes_dropping_at_its_recent_rate() {
         // RFC 8289 §5.5: within 16 intervals the count starts where the last cycle had brought
         // it, so that gaps are short from the start.
         let mut codel = Codel::new(CodelParameters::default(), Limit::Packets(10_000));
@@ -416,7 +416,7 @@ mod fq_codel {
     }
 
     #[test]
-    fn backlogged_flows_get_equal_bytes_whatever_their_packet_size() {
+    fn backlogged_flows_get_equal_bytes_at_any_packet_size() {
         let mut queue = fq_codel(Limit::Packets(10_000));
         let mut effects = Effects::default();
         for (flow, bytes, packets) in [(1, 1500, 1000), (2, 300, 3000), (3, 1500, 200)] {
@@ -437,7 +437,7 @@ mod fq_codel {
     }
 
     #[test]
-    fn a_sparse_flow_goes_before_backlogged_ones() {
+    fn sparse_flow_goes_before_backlogged_ones() {
         // RFC 8290 §3: a flow whose queue runs empty each round is served at once.
         let mut queue = fq_codel(Limit::Packets(10_000));
         let mut effects = Effects::default();
@@ -462,7 +462,7 @@ mod fq_codel {
     }
 
     #[test]
-    fn a_full_buffer_drops_half_of_the_fattest_queue_from_its_head() {
+    fn full_buffer_drops_half_of_the_longest_queue() {
         // RFC 8290 §4.1, at most 64 at once.
         for (limit, batch) in [(100, 45), (400, 64)] {
             let mut queue = fq_codel(Limit::Packets(limit));
@@ -486,7 +486,7 @@ mod fq_codel {
     }
 
     #[test]
-    fn the_seed_perturbs_the_hash() {
+    fn seed_perturbs_the_hash() {
         let queues = |seed| {
             let queue: FqCodel<Numbered> =
                 FqCodel::new(FqCodelParameters::default(), Limit::Packets(1), seed);
@@ -521,7 +521,7 @@ fn limit() -> impl Strategy<Value = Limit> {
 
 proptest! {
     #[test]
-    fn whatever_happens_packets_are_conserved_in_order_and_within_the_limit(
+    fn packets_are_conserved_in_order_and_within_limits(
         steps in proptest::collection::vec(step(), 1..400),
         limit in limit(),
         seed in any::<u64>(),

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_cut_into_full_segments_and_a_last_one() {
+    fn message_is_cut_into_full_segments_and_a_last_one() {
         let mut outbox = Outbox::new(1_000);
         outbox.write(at(0), 2_500);
         outbox.write(at(0), 1_000);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_complete_when_its_last_segment_is_acknowledged() {
+    fn message_completes_when_its_last_segment_is_acked() {
         let mut outbox = Outbox::new(1_000);
         outbox.write(at(0), 1_500);
         outbox.write(at(2), 10);

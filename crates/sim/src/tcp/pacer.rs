@@ -67,8 +67,9 @@ mod tests {
         assert_eq!(pacer.due(), 2_000_500);
     }
 
+    /// TCP Nice §2.3.
     #[test]
-    fn nice_2_3_the_next_pair_is_due_two_gaps_after_the_first_packet() {
+    fn next_pair_is_due_two_gaps_after_the_first_packet() {
         let mut pacer = Pacer::default();
         pacer.send(0, 1_000, pacing(2));
         assert_eq!(pacer.due(), 0, "the second packet leaves with the first");
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_packets_of_a_pair_leave_one_spacing_apart_and_the_next_pair_does_not_wait_for_that() {
+    fn pair_spacing_does_not_delay_the_next_pair() {
         let mut pacer = Pacer::default();
         let spaced = pacing(2).map(|pacing| Pacing { spacing_micros: 300, ..pacing });
         pacer.send(0, 1_000, spaced);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_went_by_gives_no_credit() {
+    fn elapsed_time_gives_no_credit() {
         let mut pacer = Pacer::default();
         pacer.send(0, 1_000, pacing(1));
         pacer.send(50_000_000, 1_000, pacing(1));
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_left_over_from_a_burst_does_not_outlive_its_time() {
+    fn packet_left_from_a_burst_keeps_its_time() {
         let mut pacer = Pacer::default();
         pacer.send(0, 1_000, pacing(2));
         pacer.send(9_000_000, 1_000, pacing(2));
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_pace_nothing_waits() {
+    fn unpaced_sender_never_waits() {
         let mut pacer = Pacer::default();
         pacer.send(0, 1_000, pacing(1));
         pacer.send(1_000_000, 1_000, None);

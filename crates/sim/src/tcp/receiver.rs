@@ -350,8 +350,9 @@ mod tests {
         (header.cumulative, header.sack_blocks().to_vec())
     }
 
+    /// RFC 5681 §4.2.
     #[test]
-    fn rfc_5681_4_2_every_second_segment_is_acknowledged() {
+    fn every_second_segment_is_acked() {
         let mut receiver = receiver(DelayedAck::default());
         assert_eq!(receive(&mut receiver, 0), None);
         let header = receive(&mut receiver, 1).unwrap();
@@ -359,8 +360,9 @@ mod tests {
         assert_eq!(receive(&mut receiver, 2), None);
     }
 
+    /// RFC 1122 §4.2.3.2.
     #[test]
-    fn rfc_1122_4_2_3_2_a_segment_alone_is_acknowledged_after_the_timeout() {
+    fn single_segment_is_acked_after_the_timeout() {
         let mut receiver = receiver(DelayedAck::default());
         assert_eq!(receive(&mut receiver, 0), None);
         let deadline = at(107) + Duration::from_millis(40);
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn without_delay_and_while_quick_each_segment_is_acknowledged() {
+    fn each_segment_is_acked_without_delay_or_in_quick_mode() {
         let mut off = receiver(DelayedAck::OFF);
         assert!((0..4).all(|number| receive(&mut off, number).is_some()));
         let mut quick = receiver(DelayedAck { quick: 2, ..DelayedAck::default() });
@@ -381,8 +383,9 @@ mod tests {
         assert_eq!(answered, [true, true, false, true]);
     }
 
+    /// RFC 2018 §4.
     #[test]
-    fn rfc_2018_4_the_block_of_the_newest_segment_comes_first() {
+    fn newest_segment_is_in_the_first_sack_block() {
         let mut receiver = receiver(DelayedAck::OFF);
         receive(&mut receiver, 0);
         assert_eq!(sack(&mut receiver, 2), (1, vec![(2, 3)]));
@@ -398,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_twice_is_counted_once_and_acknowledged_at_once() {
+    fn duplicate_segment_counts_once_and_is_acked_at_once() {
         let mut receiver = receiver(DelayedAck::default());
         receive(&mut receiver, 0);
         assert!(receive(&mut receiver, 0).is_some());
@@ -408,8 +411,9 @@ mod tests {
         assert_eq!((segments, bytes, duplicates), (2, 2_000, 2));
     }
 
+    /// RFC 3168 §6.1.3.
     #[test]
-    fn rfc_3168_6_1_3_the_echo_lasts_until_the_window_was_reduced() {
+    fn ecn_echo_lasts_until_the_window_is_reduced() {
         let mut receiver = receiver(DelayedAck::OFF);
         let mut echo = |number, marked, window_reduced| {
             let header = DataHeader { window_reduced, ..data(number) };
@@ -424,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn any_order_of_arrival_ends_with_everything_expected() {
+    fn any_arrival_order_completes() {
         for seed in 0..50 {
             let mut random = crate::random::Random::new(seed);
             let mut numbers: Vec<u32> = (0..200).collect();

@@ -93,21 +93,24 @@ mod tests {
         RetransmissionTimer::new(RtoParameters::RFC_6298)
     }
 
+    /// RFC 6298 §2.1.
     #[test]
-    fn rfc_6298_2_1_before_any_measurement_the_timeout_is_one_second() {
+    fn rto_before_any_measurement_is_one_second() {
         assert_eq!(rfc().timeout(), Duration::from_secs(1));
     }
 
+    /// RFC 6298 §2.2.
     #[test]
-    fn rfc_6298_2_2_the_first_measurement_gives_three_times_itself() {
+    fn first_measurement_sets_rto_to_three_times_itself() {
         let mut timer = rfc();
         timer.measure(800 * MS);
         assert_eq!(timer.smoothed_rtt(), Some(800 * MS));
         assert_eq!(timer.timeout(), 2_400 * MS);
     }
 
+    /// RFC 6298 §2.3.
     #[test]
-    fn rfc_6298_2_3_later_measurements_weigh_an_eighth_and_a_quarter() {
+    fn later_measurements_weigh_an_eighth_and_a_quarter() {
         let mut timer = rfc();
         timer.measure(800 * MS);
         timer.measure(1_600 * MS);
@@ -115,15 +118,17 @@ mod tests {
         assert_eq!(timer.timeout(), (900 + 4 * 500) * MS);
     }
 
+    /// RFC 6298 §2.4.
     #[test]
-    fn rfc_6298_2_4_the_timeout_is_one_second_at_least() {
+    fn rto_is_at_least_one_second() {
         let mut timer = rfc();
         timer.measure(10 * MS);
         assert_eq!(timer.timeout(), Duration::from_secs(1));
     }
 
+    /// RFC 6298 §5.7.
     #[test]
-    fn rfc_6298_5_7_data_after_a_lost_syn_has_three_seconds_until_there_is_a_measurement() {
+    fn rto_after_lost_syn_is_three_seconds_until_measured() {
         for lost in 1..5 {
             let mut timer = rfc();
             (0..lost).for_each(|_| timer.back_off());
@@ -144,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn linux_adds_200_ms_at_least_to_the_smoothed_round_trip_time() {
+    fn linux_rto_is_at_least_200_ms_above_srtt() {
         let mut timer = RetransmissionTimer::new(RtoParameters::LINUX);
         for _ in 0..100 {
             timer.measure(100 * MS);
@@ -152,8 +157,9 @@ mod tests {
         assert_eq!(timer.timeout(), 300 * MS);
     }
 
+    /// RFC 6298 §5.5.
     #[test]
-    fn rfc_6298_5_5_each_timeout_doubles_up_to_the_maximum() {
+    fn timeout_doubles_rto_up_to_the_maximum() {
         let mut timer = rfc();
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
             assert_eq!(timer.timeout(), Duration::from_secs(seconds));

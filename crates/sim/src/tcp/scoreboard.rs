@@ -537,7 +537,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_in_flight_is_ever_negative_and_all_counts_agree(
+        fn scoreboard_counts_agree_and_are_never_negative(
             steps in prop::collection::vec(step(), 1..400),
             has_sack: bool,
         ) {
@@ -551,8 +551,9 @@ mod tests {
         }
     }
 
+    /// RFC 6675 §4.
     #[test]
-    fn rfc_6675_4_pipe_counts_what_is_neither_arrived_nor_lost_and_each_copy() {
+    fn pipe_counts_segments_in_flight_and_their_copies() {
         let mut board = Scoreboard::default();
         for _ in 0..10 {
             board.push(Stamp::default(), 1_000, false);
@@ -570,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_block_that_grows_delivers_its_new_segments_only() {
+    fn growing_sack_block_delivers_only_new_segments() {
         let mut board = Scoreboard::default();
         for _ in 0..1_000 {
             board.push(Stamp::default(), 1_000, false);

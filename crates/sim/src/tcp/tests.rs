@@ -186,7 +186,7 @@ impl Bench {
 }
 
 #[test]
-fn the_window_is_filled_and_kept_full() {
+fn window_is_filled_and_kept_full() {
     let mut bench = Bench::running(PLAIN, 4);
     assert_eq!(bench.at(100).ack(1, &[]), [4]);
     assert_eq!(bench.ack(3, &[]), [5, 6]);
@@ -194,7 +194,7 @@ fn the_window_is_filled_and_kept_full() {
 }
 
 #[test]
-fn the_advertised_window_holds_back_what_the_congestion_window_would_allow() {
+fn advertised_window_limits_the_congestion_window() {
     let mut bench = Bench::new(Parameters { receive_window: 3, ..PLAIN }, 10);
     bench.sender.write_without_end(Timestamp::ZERO);
     assert_eq!(bench.numbers(), [0, 1, 2]);
@@ -206,8 +206,9 @@ fn the_advertised_window_holds_back_what_the_congestion_window_would_allow() {
     assert!(bench.last_ack().app_limited);
 }
 
+/// RFC 6675 §4.
 #[test]
-fn rfc_6675_4_three_sacked_segments_above_make_a_loss() {
+fn three_sacked_segments_above_make_a_loss() {
     let mut bench = Bench::running(PLAIN, 10);
     // RFC 3042: the first two duplicates send new segments, which the window allows.
     assert_eq!(bench.at(100).ack(0, &[(1, 2)]), [10]);
@@ -219,8 +220,9 @@ fn rfc_6675_4_three_sacked_segments_above_make_a_loss() {
     assert_eq!(bench.sender.counters().recoveries, 1);
 }
 
+/// RFC 3042.
 #[test]
-fn rfc_3042_without_limited_transmit_the_first_duplicates_send_nothing() {
+fn first_duplicates_send_nothing_without_limited_transmit() {
     let parameters = Parameters { limited_transmit: false, ..PLAIN };
     let mut bench = Bench::running(parameters, 10);
     assert_eq!(bench.at(100).ack(0, &[(1, 2)]), []);
@@ -228,8 +230,9 @@ fn rfc_3042_without_limited_transmit_the_first_duplicates_send_nothing() {
     assert_eq!(bench.ack(0, &[(1, 4)])[0], 0);
 }
 
+/// RFC 6675 §5.
 #[test]
-fn rfc_6675_5_all_losses_of_a_window_are_mended_in_one_recovery() {
+fn losses_of_one_window_are_repaired_in_one_recovery() {
     let mut bench = Bench::running(PLAIN, 10);
     // 0, 2 and 4 are lost.
     assert_eq!(bench.at(100).ack(0, &[(1, 2)]), [10]);
@@ -245,8 +248,9 @@ fn rfc_6675_5_all_losses_of_a_window_are_mended_in_one_recovery() {
     assert_eq!(bench.sender.counters().recoveries, 1);
 }
 
+/// RFC 6675 §5.
 #[test]
-fn rfc_6675_5_a_loss_beyond_the_recovery_point_is_news() {
+fn loss_beyond_the_recovery_point_is_new() {
     let mut bench = Bench::running(PLAIN, 10);
     bench.at(100).ack(0, &[(1, 4)]);
     assert_eq!(bench.losses(), 1);
@@ -257,8 +261,9 @@ fn rfc_6675_5_a_loss_beyond_the_recovery_point_is_news() {
     assert_eq!((bench.losses(), bench.sender.counters().recoveries), (2, 2));
 }
 
+/// RFC 6675 §4.
 #[test]
-fn rfc_6675_4_rule_3_sends_what_may_be_lost_when_there_is_nothing_new() {
+fn rule_3_sends_possible_losses_when_nothing_is_new() {
     let mut bench = Bench::new(PLAIN, 10);
     bench.sender.write(Timestamp::ZERO, 8_000);
     assert_eq!(bench.numbers().len(), 8);
@@ -268,8 +273,9 @@ fn rfc_6675_4_rule_3_sends_what_may_be_lost_when_there_is_nothing_new() {
     assert_eq!(bench.sender.counters().losses, 1);
 }
 
+/// RFC 6675 §4.
 #[test]
-fn rfc_6675_4_rule_4_rescues_the_last_segment_once() {
+fn rule_4_rescues_the_last_segment_once() {
     let mut bench = Bench::new(PLAIN, 10);
     bench.sender.write(Timestamp::ZERO, 8_000);
     bench.numbers();
@@ -281,8 +287,9 @@ fn rfc_6675_4_rule_4_rescues_the_last_segment_once() {
     assert_eq!(bench.sender.counters().timeouts, 0);
 }
 
+/// RFC 6582 §3.2.
 #[test]
-fn rfc_6582_3_2_each_partial_acknowledgement_shows_the_next_hole() {
+fn partial_ack_reveals_the_next_hole() {
     let parameters = Parameters { recovery: Recovery::NewReno, ..PLAIN };
     let mut bench = Bench::running(parameters, 10);
     // 0 and 4 are lost.
@@ -301,8 +308,9 @@ fn rfc_6582_3_2_each_partial_acknowledgement_shows_the_next_hole() {
     assert_eq!((counters.recoveries, counters.timeouts, counters.losses), (1, 0, 2));
 }
 
+/// RFC 6582 §3.2.
 #[test]
-fn rfc_6582_3_2_the_first_partial_acknowledgement_restarts_the_timer_and_no_other() {
+fn only_first_partial_ack_restarts_the_timer() {
     let parameters = Parameters { recovery: Recovery::NewReno, ..PLAIN };
     let mut bench = Bench::running(parameters, 10);
     // 0, 3, 6 and 9 are lost.
@@ -328,8 +336,9 @@ fn rfc_6582_3_2_the_first_partial_acknowledgement_restarts_the_timer_and_no_othe
     assert!(bench.sender.retransmission_deadline() > first);
 }
 
+/// RFC 6582 §3.2.
 #[test]
-fn rfc_6582_3_2_duplicates_of_what_a_timeout_has_sent_again_show_no_loss() {
+fn duplicates_of_retransmissions_show_no_loss() {
     for recovery in [Recovery::NewReno, Recovery::Reno] {
         let mut bench = Bench::running(Parameters { recovery, ..PLAIN }, 10);
         // All have arrived, but no acknowledgement has. Each of the copies makes one.
@@ -349,8 +358,9 @@ fn rfc_6582_3_2_duplicates_of_what_a_timeout_has_sent_again_show_no_loss() {
     }
 }
 
+/// RFC 5681 §3.2.
 #[test]
-fn rfc_5681_3_2_reno_ends_its_recovery_with_anything_new() {
+fn reno_recovery_ends_with_any_new_ack() {
     let parameters = Parameters { recovery: Recovery::Reno, ..PLAIN };
     let mut bench = Bench::running(parameters, 10);
     bench.at(100);
@@ -368,8 +378,9 @@ fn rfc_5681_3_2_reno_ends_its_recovery_with_anything_new() {
     assert_eq!((bench.losses(), bench.sender.counters().recoveries), (2, 2));
 }
 
+/// RFC 6298 §5.
 #[test]
-fn rfc_6298_5_a_timeout_sends_everything_again_and_doubles() {
+fn timeout_retransmits_everything_and_doubles_rto() {
     let mut bench = Bench::running(PLAIN, 4);
     // §2.1: a second before the first measurement.
     assert_eq!(bench.sender.retransmission_deadline(), Timestamp::from_micros(1_000_000));
@@ -389,16 +400,18 @@ fn rfc_6298_5_a_timeout_sends_everything_again_and_doubles() {
     assert_eq!(bench.last_ack().rtt_micros, None);
 }
 
+/// RFC 6675 §5.1.
 #[test]
-fn rfc_6675_5_1_after_a_timeout_what_is_sacked_is_not_sent_again() {
+fn sacked_segments_are_not_resent_after_a_timeout() {
     let mut bench = Bench::running(PLAIN, 4);
     bench.at(100).ack(0, &[(2, 4)]);
     assert_eq!(bench.time_out()[..2], [0, 1]);
     assert_eq!(bench.losses(), 0, "the timeout was told as such");
 }
 
+/// RFC 6298 §5.3.
 #[test]
-fn rfc_6298_5_3_each_acknowledgement_of_new_data_restarts_the_timer() {
+fn ack_of_new_data_restarts_the_timer() {
     let mut bench = Bench::running(PLAIN, 4);
     bench.at(100).ack(1, &[]);
     let first = bench.sender.retransmission_deadline();
@@ -411,8 +424,9 @@ fn rfc_6298_5_3_each_acknowledgement_of_new_data_restarts_the_timer() {
     assert_eq!(bench.sender.retransmission_deadline(), second);
 }
 
+/// RFC 3168 §6.1.2.
 #[test]
-fn rfc_3168_6_1_2_the_window_is_reduced_once_for_each_window_of_data() {
+fn window_is_reduced_once_per_window_of_data() {
     let mut bench = Bench::new(Parameters { ecn: true, ..PLAIN }, 4);
     bench.sender.write_without_end(Timestamp::ZERO);
     let sent = bench.transmits();
@@ -436,8 +450,9 @@ fn rfc_3168_6_1_2_the_window_is_reduced_once_for_each_window_of_data() {
     assert_eq!(bench.sender.counters().marks, 2, "this is another window of data");
 }
 
+/// RFC 3168 §6.1.5.
 #[test]
-fn rfc_3168_6_1_5_segments_sent_again_are_not_ecn_capable() {
+fn retransmitted_segments_are_not_ecn_capable() {
     let mut bench = Bench::running(Parameters { ecn: true, ..PLAIN }, 10);
     let header = AckHeader { window: 99, sack: [(1, 4), (0, 0), (0, 0)], ..AckHeader::default() };
     bench.sender.handle_ack(bench.now, &AckHeader { blocks: 1, ..header });
@@ -445,8 +460,9 @@ fn rfc_3168_6_1_5_segments_sent_again_are_not_ecn_capable() {
     assert!(matches!(again, Transmit::Data { header, ecn_capable: false } if header.number == 0));
 }
 
+/// RFC 5681 §4.1.
 #[test]
-fn rfc_5681_4_1_the_controller_hears_of_a_silence_before_the_next_segment() {
+fn controller_learns_of_a_pause_before_the_next_segment() {
     let mut bench = Bench::new(PLAIN, 4);
     bench.sender.write(Timestamp::ZERO, 1_000);
     bench.numbers();
@@ -462,8 +478,9 @@ fn rfc_5681_4_1_the_controller_hears_of_a_silence_before_the_next_segment() {
     assert_eq!(bench.told().last(), Some(&Told::Idle));
 }
 
+/// RFC 6298 §5.7.
 #[test]
-fn rfc_6298_5_7_a_syn_that_is_sent_again_measures_nothing_and_data_has_three_seconds() {
+fn resent_syn_measures_nothing_and_sets_rto_to_3_s() {
     let mut bench = Bench::new(Parameters { handshake: true, ..PLAIN }, 4);
     bench.sender.write_without_end(Timestamp::ZERO);
     assert_eq!(bench.transmits(), [Transmit::Syn]);
@@ -482,7 +499,7 @@ fn rfc_6298_5_7_a_syn_that_is_sent_again_measures_nothing_and_data_has_three_sec
 }
 
 #[test]
-fn the_handshake_measures_the_first_round_trip_time() {
+fn handshake_measures_the_first_rtt() {
     let mut bench = Bench::new(Parameters { handshake: true, ..PLAIN }, 4);
     bench.sender.write_without_end(Timestamp::ZERO);
     bench.transmits();
@@ -491,7 +508,7 @@ fn the_handshake_measures_the_first_round_trip_time() {
 }
 
 #[test]
-fn the_controller_learns_the_round_trip_the_way_and_the_rate() {
+fn controller_receives_rtt_one_way_delay_and_rate() {
     let mut bench = Bench::running(PLAIN, 4);
     let header = AckHeader { window: 99, one_way_micros: 30_000, ..AckHeader::default() };
     bench.at(100).acknowledge(AckHeader { cumulative: 2, ..header });
@@ -510,7 +527,7 @@ fn the_controller_learns_the_round_trip_the_way_and_the_rate() {
 }
 
 #[test]
-fn an_application_that_sends_less_than_the_window_is_told_apart() {
+fn app_limited_sender_is_recognised() {
     let mut bench = Bench::new(PLAIN, 10);
     bench.sender.write(Timestamp::ZERO, 2_000);
     assert_eq!(bench.numbers(), [0, 1]);
@@ -523,7 +540,7 @@ fn an_application_that_sends_less_than_the_window_is_told_apart() {
 }
 
 #[test]
-fn a_transfer_is_complete_with_the_acknowledgement_of_its_last_segment() {
+fn transfer_completes_when_its_last_segment_is_acked() {
     let mut bench = Bench::new(PLAIN, 2);
     bench.at(5);
     bench.sender.write(bench.now, 2_500);

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_rate_is_exact() {
+    fn constant_rate_is_exact() {
         let pattern = Pattern::Constant { bits_per_second: 8_000_000, bytes: 500 };
         assert_eq!(bytes_within(pattern, 10), 10_000_000);
     }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_carry_their_bytes_and_no_more() {
+    fn bursts_carry_exactly_their_bytes() {
         let bursts = Pattern::Bursts {
             bits_per_second: 10_000_000,
             bytes: 1_500,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_played_as_it_is() {
+    fn trace_is_played_unchanged() {
         let trace = vec![(0, 40), (7, 1_500), (7, 40)];
         let given: Vec<_> = schedule(Pattern::Trace(trace)).collect();
         let at = |nanos| Timestamp::from_nanos(SECOND + nanos);

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_played_in_order_of_time() {
+    fn log_is_played_in_time_order() {
         let log = vec![request(20, 1, 100), request(10, 2, 200), request(20, 3, 300)];
         let mut requests = Requests::new(Arrivals::Logged(log), Random::new(0));
         assert_eq!(requests.next_time(), Some(at(10)));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_thinks_asks_after_it_has_read() {
+    fn thinking_client_requests_after_reading() {
         let log = vec![request(10, 1, 100), request(15, 2, 5), request(40, 1, 200)];
         let mut requests = Requests::new(Arrivals::Think(log), Random::new(0));
         assert_eq!(requests.poll(at(10)), Some((1, 100)));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_by_chance_have_the_rate_that_was_asked_for() {
+    fn random_documents_have_their_rate() {
         let sizes: FlowSizes = "0 0\n1000 0.5\n3000 1\n".parse().unwrap();
         let arrivals = Arrivals::Poisson {
             start: Timestamp::ZERO,

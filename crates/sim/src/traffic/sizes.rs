@@ -93,7 +93,7 @@ mod tests {
     const TABLE: &str = "0     0\n10000 0.15\n20000 0.2\n\n30000 1\n";
 
     #[test]
-    fn the_mean_of_what_is_drawn_is_the_mean_of_the_table() {
+    fn mean_of_samples_is_the_mean_of_the_table() {
         let sizes: FlowSizes = TABLE.parse().unwrap();
         let expected = 0.15 * 5e3 + 0.05 * 15e3 + 0.8 * 25e3;
         assert!((sizes.mean() - expected).abs() < 1e-6);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_in_the_table_is_one_size() {
+    fn step_in_the_table_is_one_size() {
         let sizes: FlowSizes = "1000 0.5\n1000 1\n".parse().unwrap();
         let mut random = Random::new(2);
         let drawn: Vec<_> = (0..100).map(|_| sizes.draw(&mut random)).collect();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_no_distribution_is_refused_with_its_line() {
+    fn invalid_distribution_is_rejected_with_its_line() {
         for (text, expected) in [
             ("", "line 0: the last probability must be 1"),
             ("0 0\n5 0.5\n", "line 2: the last probability must be 1"),

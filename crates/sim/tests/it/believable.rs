@@ -53,7 +53,7 @@ fn sack_reno_keeps_the_square_root_law_within_5_percent() {
 }
 
 #[test]
-fn reno_keeps_the_formula_of_padhye_firoiu_towsley_and_kurose() {
+fn reno_keeps_the_pftk_formula() {
     for probability in [1e-3, 3e-3, 1e-2] {
         let Steady { segments_per_rtt: measured, indications: p, timeouts } =
             steady(Loss::Bernoulli(probability), without_delayed_acks(), 20_000);
@@ -73,7 +73,7 @@ fn reno_keeps_the_formula_of_padhye_firoiu_towsley_and_kurose() {
 }
 
 #[test]
-fn a_flow_fills_its_link_with_a_buffer_of_one_bdp() {
+fn flow_fills_its_link_with_one_bdp_of_buffer() {
     for recovery in [Recovery::Sack, Recovery::NewReno] {
         // 10 Mbit/s times 50 ms are 41.7 packets of 1500 bytes.
         let mut path = bottleneck(mbit(10), 25 * MS, 42, seed());
@@ -90,7 +90,7 @@ fn a_flow_fills_its_link_with_a_buffer_of_one_bdp() {
 }
 
 #[test]
-fn the_waiting_time_of_an_m_d_1_queue_is_right_within_1_percent() {
+fn m_d_1_waiting_time_is_right_within_1_percent() {
     for load in [30, 50, 80] {
         let link = LinkParameters::drop_tail(mbit(10), Duration::ZERO, Limit::Packets(1 << 20));
         let mut path = path(link, LinkParameters::delay(Duration::ZERO), seed());

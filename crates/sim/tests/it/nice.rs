@@ -40,7 +40,7 @@ impl Departure {
 }
 
 #[test]
-fn a_small_window_of_nice_sends_pairs_that_far_apart() {
+fn small_window_of_nice_spaces_its_pairs() {
     // A foreground that takes all of the link keeps Nice between its floor of 1/48 and one packet.
     let mut path = bottleneck(mbit(1), 25 * MS, 10, seed());
     let (from, to, start, stop) = (path.from, path.to, Timestamp::ZERO, None);
@@ -105,7 +105,7 @@ fn sent_beside_datagrams(seed: u64, controller: ControllerFactory) -> u64 {
 /// ahead for longer: in a buffer below one BDP it is Vegas, and Reno loses more than that to what gives way
 /// to nobody.
 #[test]
-fn nice_sends_no_more_in_a_minute_than_reno_would_in_its_place() {
+fn nice_sends_no_more_in_a_minute_than_reno() {
     let letter = NiceParameters::simulation();
     let full = Refinements { full: true, ..Refinements::NONE };
     let first = seed();

@@ -129,7 +129,7 @@ fn anything(seed: u64) -> Anything {
 }
 
 #[test]
-fn no_packet_is_made_or_vanishes_and_no_window_falls_below_its_floor() {
+fn packets_are_conserved_and_windows_keep_their_floor() {
     let first = seed();
     let mut narrowest = Window::ONE;
     for seed in first..first + 150 {
@@ -157,7 +157,7 @@ fn no_packet_is_made_or_vanishes_and_no_window_falls_below_its_floor() {
 }
 
 #[test]
-fn what_arrives_was_sent_and_acknowledged_bytes_have_arrived() {
+fn received_bytes_were_sent_and_acked_bytes_received() {
     let first = seed();
     for seed in first..first + 50 {
         let Anything { mut simulation, .. } = anything(seed);
@@ -174,7 +174,7 @@ fn what_arrives_was_sent_and_acknowledged_bytes_have_arrived() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_records() {
+fn same_seed_gives_same_records() {
     let first = seed();
     for seed in first..first + 20 {
         let run = |steps: &[u64]| {
@@ -202,7 +202,7 @@ fn the_same_seed_gives_the_same_records() {
 }
 
 #[test]
-fn looking_at_a_link_changes_no_order_of_events() {
+fn observing_a_link_keeps_the_order_of_events() {
     let run = |looks: bool| {
         // A packet of 1000 bytes takes a millisecond on each link.
         let link =
@@ -240,7 +240,7 @@ fn looking_at_a_link_changes_no_order_of_events() {
 }
 
 #[test]
-fn a_simulation_may_run_on_another_thread() {
+fn simulation_runs_on_any_thread() {
     let Anything { mut simulation, .. } = anything(seed());
     let Anything { simulation: mut same, .. } = anything(seed());
     let there = std::thread::spawn(move || {
@@ -320,7 +320,7 @@ fn nice_yields_to_reno_where_reno_shares() {
 }
 
 #[test]
-fn a_lost_syn_is_sent_again_a_second_later() {
+fn lost_syn_is_resent_a_second_later() {
     let delay = LinkParameters::delay(10 * MS);
     // Each packet is lost on its first link.
     let mut path = path(LinkParameters { loss: Loss::EveryNth(1), ..delay }, delay, seed());
@@ -351,7 +351,7 @@ fn documents(connections: Connections) -> Path {
 }
 
 #[test]
-fn latencies_of_documents_are_what_slow_start_makes_them() {
+fn document_latencies_follow_from_slow_start() {
     let path = documents(Connections::PerDocument);
     let transfers = path.simulation.transfers();
     let rtts: Vec<u64> =
@@ -366,7 +366,7 @@ fn latencies_of_documents_are_what_slow_start_makes_them() {
 }
 
 #[test]
-fn a_clients_documents_share_its_connection() {
+fn documents_of_a_client_share_its_connection() {
     let path = documents(Connections::PerClient);
     let transfers = path.simulation.transfers();
     let counters = path.simulation.source(path.simulation.sources().next().unwrap());
@@ -430,7 +430,7 @@ fn samples_are_taken_at_their_interval() {
 }
 
 #[test]
-fn a_rate_limited_flow_keeps_to_its_rate() {
+fn rate_limited_flow_keeps_to_its_rate() {
     let mut path = bottleneck(mbit(10), 25 * MS, 42, seed());
     let parameters =
         Parameters { max_pacing_bits_per_second: Some(1_000_000), ..Parameters::default() };

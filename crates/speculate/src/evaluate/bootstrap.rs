@@ -159,14 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_groups_leave_nothing_to_chance() {
+    fn equal_groups_have_no_variance() {
         let interval = bootstrap(|_, _| 3).with_lists_of(0, 10).unwrap();
         assert_eq!((interval.low, interval.high), (0.3, 0.3));
         assert_eq!(bootstrap(|_, _| 3).with_lists_of(0, 9), None);
     }
 
     #[test]
-    fn interval_is_that_of_the_normal_distribution() {
+    fn interval_matches_the_normal_distribution() {
         // Groups have 2 or 4 hits of 10: a standard deviation of 0.1 over √64.
         let interval =
             bootstrap(|_, group| 2 + 2 * (group as u64 % 2)).with_lists_of(0, 10).unwrap();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn difference_is_surer_than_the_two_rates() {
+    fn paired_difference_has_a_smaller_interval() {
         let both = bootstrap(|which, group| 8 * (group as u64 % 2) + which as u64);
         let difference = both.difference_with_lists_of((1, 0), 10).unwrap();
         assert!((difference.low - 0.1).abs() < 1e-9 && (difference.high - 0.1).abs() < 1e-9);

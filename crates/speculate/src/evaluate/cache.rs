@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn stricter_way_fetches_for_the_ways_that_lack_it() {
+    fn stricter_policy_fetches_for_the_policies_without_a_copy() {
         let mut cache = Cache::default();
         let mut fetch = |begin, bytes| cache.fetch((0, url(7)), 0, begin, ALL, (1, bytes));
         assert_eq!(fetch(2, 10), Some(Ways { begin: 2, end: 4 }));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn cache_of_many_urls_finds_each_until_it_is_cleared() {
+    fn large_cache_finds_each_url_until_cleared() {
         let mut cache = Cache::default();
         for number in 1..=5_000 {
             assert!(cache.demand(url(number), number % 2 == 0));

@@ -38,7 +38,7 @@ fn plan(lengths: &[usize]) -> Plan {
 }
 
 #[test]
-fn a_path_that_all_take_is_foreseen_from_its_second_page_on() {
+fn shared_path_is_predicted_from_its_second_page() {
     let entries = walks(40, &["/a", "/b", "/c"]);
     let result = measure(entries, &mut Ppm::new(PpmParameters::markov()), &plan(&[1, 10]));
     assert_eq!(result.visits, 120);
@@ -57,7 +57,7 @@ fn a_path_that_all_take_is_foreseen_from_its_second_page_on() {
 }
 
 #[test]
-fn what_is_in_the_page_itself_is_no_hit_and_costs_nothing() {
+fn parts_of_the_page_itself_are_no_hits_and_cost_nothing() {
     let entries = walks(40, &["/a", "/a.png", "/b", "/b.png"]);
     let result = measure(entries, &mut Ppm::new(PpmParameters::markov()), &plan(&[10]));
     let point = &result.slices[0][0].by_length[0];
@@ -71,7 +71,7 @@ fn what_is_in_the_page_itself_is_no_hit_and_costs_nothing() {
 }
 
 #[test]
-fn what_nobody_wanted_is_waste_also_at_the_end_of_a_session() {
+fn unused_prefetches_count_as_waste_at_the_session_end() {
     // Behind /a half of the clients go to /b and half to /c; a list of two fetches both.
     let mut entries = Vec::new();
     for client in 0..80 {
@@ -85,7 +85,7 @@ fn what_nobody_wanted_is_waste_also_at_the_end_of_a_session() {
 }
 
 #[test]
-fn a_page_that_the_client_has_is_no_demand() {
+fn cached_page_is_no_demand() {
     let entries = walks(40, &["/a", "/b", "/a", "/b"]);
     let result = measure(entries, &mut TopN::new(Duration::from_secs(3_600)), &plan(&[5]));
     let measured = &result.slices[0][0];
@@ -94,7 +94,7 @@ fn a_page_that_the_client_has_is_no_demand() {
 }
 
 #[test]
-fn clients_are_remembered_for_as_long_as_their_sessions_last() {
+fn clients_are_remembered_while_their_sessions_last() {
     // Sessions end after half an hour, and a client comes every ten seconds.
     let entries = walks(1_000, &["/a", "/b"]);
     let (mut predictor, plan) = (Ppm::new(PpmParameters::markov()), plan(&[10]));
@@ -110,7 +110,7 @@ fn clients_are_remembered_for_as_long_as_their_sessions_last() {
 }
 
 #[test]
-fn no_more_clients_are_remembered_than_have_sessions() {
+fn remembered_clients_are_limited_to_the_sessions() {
     // All at a time: each gets its first page, then each its second one.
     let page = |second, path| move |client| entry(second + client / 100, client, path);
     let entries = walks(40, &["/a", "/b"]).into_iter();
@@ -131,7 +131,7 @@ fn no_more_clients_are_remembered_than_have_sessions() {
 }
 
 #[test]
-fn what_was_advised_counts_also_of_clients_that_left() {
+fn hints_to_clients_that_left_are_counted() {
     let mut entries = walks(40, &["/a", "/b"]);
     for client in 100..200 {
         entries.push(entry(10 * client, client, "/a"));
@@ -143,7 +143,7 @@ fn what_was_advised_counts_also_of_clients_that_left() {
 }
 
 #[test]
-fn requests_that_nothing_is_learned_from_keep_a_session_up() {
+fn requests_that_teach_nothing_keep_a_session_alive() {
     let mut entries = walks(40, &["/a", "/b"]);
     entries.push(entry(1_000, 99, "/a"));
     entries.push(Entry { status: 404, ..entry(2_500, 99, "/missing") });
@@ -155,7 +155,7 @@ fn requests_that_nothing_is_learned_from_keep_a_session_up() {
 }
 
 #[test]
-fn what_a_cache_cannot_serve_uses_up_nothing() {
+fn uncacheable_request_consumes_no_prefetch() {
     let path = ["/a", "/b?x", "/c", "/b"];
     let mut entries = walks(20, &["/a", "/b"]);
     for client in 20..40u64 {
@@ -170,7 +170,7 @@ fn what_a_cache_cannot_serve_uses_up_nothing() {
 }
 
 #[test]
-fn slices_are_counted_apart() {
+fn slices_are_counted_separately() {
     let plan = Plan { slices: vec![at(200), at(300)], lengths: vec![1], priorities: vec![] };
     let result = measure(walks(40, &["/a", "/b"]), &mut Ppm::new(PpmParameters::markov()), &plan);
     let pages: Vec<_> = result.slices.iter().map(|slice| slice[0].pages).collect();
@@ -199,7 +199,7 @@ fn measured(name: &str, by_priority: Vec<Point>) -> Measured {
 }
 
 #[test]
-fn curves_are_read_between_their_points() {
+fn curves_are_interpolated() {
     let one = measured("one", vec![point(0.0, 0.0), point(100.0, 0.2), point(300.0, 0.4)]);
     for (bytes, expected) in [(0.0, 0.0), (50.0, 0.1), (100.0, 0.2), (200.0, 0.3), (900.0, 0.4)] {
         assert!((one.page_hit_rate_at(bytes) - expected).abs() < 1e-9, "{bytes}");
@@ -207,7 +207,7 @@ fn curves_are_read_between_their_points() {
 }
 
 #[test]
-fn who_falls_short_of_the_baselines_the_least_is_chosen() {
+fn candidate_closest_to_the_baselines_is_chosen() {
     // Page hit rates at 100 and at 300 bytes a page, in two slices; the best baseline has 0.4 and 0.4 in
     // the first, 0.2 and none in the second.
     let candidates = [

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ways_to_write_a_time_agree() {
+    fn all_date_formats_agree() {
         let at = Timestamp::from_nanos(807_256_800 * SECOND);
         let quarter = Timestamp::from_nanos(807_256_800 * SECOND + SECOND / 4);
         assert_eq!(common("01/Aug/1995:06:00:00 +0000"), Some(at));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_none() {
+    fn invalid_date_is_rejected() {
         for date in [
             "32/Jan/1999:00:00:00 +0000",
             "01/Foo/1999:00:00:00 +0000",

@@ -111,7 +111,7 @@ mod tests {
                          127.0.0.1:41854 10.44.1.27:80 192.0.2.7:37652 outbound_.8000_ default";
 
     #[test]
-    fn both_formats_are_read() {
+    fn both_formats_are_parsed() {
         for line in [DEFAULT, ISTIO] {
             let found = parse(line).unwrap();
             let entry = found.entry;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn line_without_the_client_is_refused() {
+    fn line_without_the_client_is_rejected() {
         let without = DEFAULT.replace("192.0.2.7", "-");
         assert_eq!(parse(&without).unwrap_err(), LineError::Missing(Part::Client));
         for line in [&DEFAULT[..60], "[x] \"GET / HTTP/1.1\" 200", "[2024-07-03T09:46:40Z] x"] {

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_no_utf8_are_percent_encoded() {
+    fn non_utf8_bytes_are_percent_encoded() {
         for (line, text) in [
             (&b" a\r"[..], "a"),
             (b"\xef\xbb\xbf{}", "{}"),

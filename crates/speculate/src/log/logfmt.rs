@@ -119,7 +119,7 @@ mod tests {
                           service=18ms status=200 bytes=1713 protocol=https";
 
     #[test]
-    fn lines_of_routers_and_programs_are_read() {
+    fn lines_of_routers_and_programs_are_parsed() {
         let program = "time=2024-07-03T09:46:40Z level=info msg=\"handled \\\"it\\\"\" method=GET path=/a?b \
                        status=200 remote_ip=192.0.2.7 size=1713 duration=18ms host=a.example user=-";
         for line in [ROUTER.to_owned(), format!("<158>1 {ROUTER}"), program.to_owned()] {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn line_with_anything_but_pairs_is_refused() {
+    fn line_with_anything_but_pairs_is_rejected() {
         let pairs = "method=GET path=/a status=200 ip=192.0.2.7 ts=1720000000";
         assert!(parse(pairs).is_ok());
         for line in [

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn few_dates_that_are_far_from_all_others_count_for_nothing() {
+    fn few_distant_dates_are_ignored() {
         const DAY: u64 = 86_400;
         let month = || (0..3_000).map(|line| 10_000 * DAY + line * DAY / 100);
         let whole = Some((10_000 * DAY, 10_000 * DAY + 2_999 * DAY / 100));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_short_log_each_line_counts() {
+    fn short_log_counts_every_line() {
         assert_eq!(ends([]), None);
         assert_eq!(ends([5]), Some((5, 5)));
         assert_eq!(ends([5, 5_000_000]), Some((5, 5_000_000)));
@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nearly_all_lines_are_within_the_ends(seconds in prop::collection::vec(0_u64..1 << 33, 1..4_000)) {
+        fn nearly_all_lines_are_within_the_span(seconds in prop::collection::vec(0_u64..1 << 33, 1..4_000)) {
             let (first, last) = ends(seconds.iter().copied()).unwrap();
             let outside = seconds.iter().filter(|&&second| !(first..=last).contains(&second)).count();
             prop_assert!(outside <= seconds.len().div_ceil(STRAY as usize));

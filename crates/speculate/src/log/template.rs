@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_of_nginx_and_apache_read_their_lines() {
+    fn nginx_and_apache_templates_parse_their_lines() {
         let nginx = "[$time_iso8601] - $host - $remote_addr - $status - - - $request_method - \
                      $server_protocol - $body_bytes_sent - $request_time - \"$http_referer\" - \
                      \"$http_user_agent\" - \"$request_uri\"";
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_templates_are_reported() {
+    fn template_errors_are_reported() {
         for (text, words) in [
             ("", "no client"),
             ("combined", "no client"),

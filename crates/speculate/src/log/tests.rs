@@ -51,7 +51,7 @@ fn extended<'a>(fields: &str, line: &'a str) -> Result<Option<Entry<'a>>, LineEr
 }
 
 #[test]
-fn a_line_of_the_common_format_is_read() {
+fn common_format_is_parsed() {
     let entry = read(Format::Common, COMMON).unwrap();
     assert_eq!(entry.at, Timestamp::from_nanos(807_256_800 * SECOND));
     assert_eq!((&*entry.client, entry.status, entry.bytes), ("c1", 200, Bytes(1713)));
@@ -60,7 +60,7 @@ fn a_line_of_the_common_format_is_read() {
 }
 
 #[test]
-fn a_line_of_the_combined_format_is_read() {
+fn combined_format_is_parsed() {
     assert_eq!(
         read(Format::Combined, COMBINED).unwrap(),
         Entry {
@@ -73,7 +73,7 @@ fn a_line_of_the_combined_format_is_read() {
 }
 
 #[test]
-fn a_line_may_begin_with_the_name_of_a_site() {
+fn line_may_begin_with_a_site_name() {
     let expected = read(Format::Combined, COMBINED).unwrap();
     for site in ["example.com:80", "example.com:443", "[2001:db8::1]:80", "example.com"] {
         let line = format!("{site} {COMBINED}");
@@ -96,7 +96,7 @@ fn a_line_may_begin_with_the_name_of_a_site() {
 }
 
 #[test]
-fn a_line_of_the_extended_format_is_read() {
+fn extended_format_is_parsed() {
     assert_eq!(
         extended(FIELDS, EXTENDED).unwrap().unwrap(),
         Entry { agent: Some(Cow::Borrowed("Mozilla/5.0+(X11)")), ..entry() }
@@ -109,14 +109,14 @@ fn a_line_of_the_extended_format_is_read() {
 }
 
 #[test]
-fn a_flat_json_line_is_read() {
+fn flat_json_line_is_parsed() {
     assert_eq!(read(Format::JsonLines, FLAT).unwrap(), entry());
     let line = r#"{"timestamp":1431857100000,"client_ip":"192.0.2.7","method":"GET","url":"/a?b=c","status":200,"bytes":1713,"user_agent":"Mozilla\/5.0","duration":0.031,"extra":{"a":[1,{"b":null}]}}"#;
     assert_eq!(read(Format::JsonLines, line).unwrap(), entry());
 }
 
 #[test]
-fn what_was_asked_for_goes_before_what_the_server_made_of_it() {
+fn original_request_precedes_the_rewritten_one() {
     let line =
         FLAT.replace(r#""request":"#, r#""request_method":"GET","uri":"/index.php","request":"#);
     assert_ne!(line, FLAT);
@@ -127,14 +127,14 @@ fn what_was_asked_for_goes_before_what_the_server_made_of_it() {
 }
 
 #[test]
-fn a_line_of_caddy_is_read() {
+fn caddy_line_is_parsed() {
     let at = Timestamp::from_nanos(1_431_857_100 * SECOND + SECOND / 4);
     let site = Some(Cow::Borrowed("localhost"));
     assert_eq!(read(Format::Caddy, CADDY).unwrap(), Entry { at, site, ..entry() });
 }
 
 #[test]
-fn a_line_is_of_the_site_that_its_log_names() {
+fn line_belongs_to_the_site_named_in_its_log() {
     let of_nginx = |name: &str, value: &str| {
         FLAT.replace("{\"time", &format!("{{\"{name}\":\"{value}\",\"time"))
     };
@@ -158,7 +158,7 @@ fn a_line_is_of_the_site_that_its_log_names() {
 }
 
 #[test]
-fn a_request_may_hold_quotation_marks_and_need_not_be_one() {
+fn request_may_contain_quotes_or_be_malformed() {
     for (request, method, target) in [
         (r#"GET /a"b HTTP/1.1"#, "GET", r#"/a"b"#),
         (r#"GET /a" 1 HTTP/1.1"#, "GET", r#"/a" 1"#),
@@ -175,7 +175,7 @@ fn a_request_may_hold_quotation_marks_and_need_not_be_one() {
 }
 
 #[test]
-fn no_client_writes_the_status_of_its_request() {
+fn client_cannot_inject_a_status() {
     let forged = r#"GET /logout HTTP/1.1\" 200 5 \"-\" \"x\" HTTP/1.1"#;
     let line = COMBINED.replace("GET /a?b=c HTTP/1.1", forged).replace("\" 200 1713", "\" 400 226");
     let entry = read(Format::Combined, &line).unwrap();
@@ -188,7 +188,7 @@ fn no_client_writes_the_status_of_its_request() {
 }
 
 #[test]
-fn prefetches_are_known_where_the_log_has_the_mark() {
+fn prefetches_are_recognized_if_the_log_has_the_mark() {
     let with_field = |name: &str, value: &str| {
         FLAT.replace("{\"time", &format!("{{\"{name}\":\"{value}\",\"time"))
     };
@@ -211,7 +211,7 @@ fn prefetches_are_known_where_the_log_has_the_mark() {
 }
 
 #[test]
-fn answers_to_one_person_are_private() {
+fn personal_answers_are_private() {
     let signed_in = COMMON.replace("- - [", "- bob [");
     assert!(read(Format::Common, &signed_in).unwrap().private);
     assert!(extended(FIELDS, &EXTENDED.replace(" - 192", " bob 192")).unwrap().unwrap().private);
@@ -257,7 +257,7 @@ fn answers_to_one_person_are_private() {
 }
 
 #[test]
-fn the_format_is_found_out() {
+fn format_is_detected() {
     let extended = format!("#Version: 1.0\n{FIELDS}\n{EXTENDED}");
     for (log, format) in [
         (COMMON, Format::Common),
@@ -335,7 +335,7 @@ fn each_bad_line_has_its_reason() {
 }
 
 #[test]
-fn bad_lines_are_counted_with_a_sample_that_names_nobody() {
+fn sample_of_a_bad_line_identifies_no_client() {
     let mut reader = Reader::new(Format::Combined);
     let cut = &COMBINED[..60];
     for line in [COMBINED, cut, "", cut, "192.0.2.9 x [nonsense] 2001:db8::1 [::1] 10.0.0.1:80"] {

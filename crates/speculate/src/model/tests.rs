@@ -69,7 +69,7 @@ fn answer(model: &Model, pages: &[&str]) -> Vec<Candidate> {
 }
 
 #[test]
-fn a_model_is_the_same_under_any_key_and_ranks_the_same() {
+fn model_does_not_depend_on_the_key() {
     let model = small();
     for hasher in [key(1), key(2)] {
         let again = read(&bytes(&model), hasher).unwrap();
@@ -82,7 +82,7 @@ fn a_model_is_the_same_under_any_key_and_ranks_the_same() {
 }
 
 #[test]
-fn the_bytes_are_the_same_on_every_machine() {
+fn bytes_are_the_same_on_every_machine() {
     let bytes = bytes(&small());
     assert_eq!(&bytes[..10], b"\x89LULLPPM\x03\x00");
     // A change of the format must change `VERSION` too. The parameters are in it, so another default gives
@@ -94,7 +94,7 @@ fn the_bytes_are_the_same_on_every_machine() {
 const VERSION_2: &[u8] = include_bytes!("version-2.model");
 
 #[test]
-fn model_of_the_version_before_is_read_and_learns_on() {
+fn previous_model_version_is_read_and_can_learn() {
     let mut model = read(VERSION_2, key(1)).unwrap();
     assert_eq!(*model.predictor().parameters(), PpmParameters::shipped());
     assert_eq!(*model.observer().limits(), Limits::default());
@@ -116,7 +116,7 @@ fn model_of_the_version_before_is_read_and_learns_on() {
 }
 
 #[test]
-fn quiet_site_keeps_what_it_knows_for_years() {
+fn quiet_site_keeps_its_model_for_years() {
     let mut model = small();
     let before = probability(&model);
     // A visit a day, for three years, of another page behind the same one.
@@ -128,7 +128,7 @@ fn quiet_site_keeps_what_it_knows_for_years() {
 }
 
 #[test]
-fn nothing_in_it_says_who_the_clients_were() {
+fn model_contains_no_client_identity() {
     let bytes = bytes(&small());
     let has = |needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
     assert!(has(b"/a.png"));
@@ -142,7 +142,7 @@ fn nothing_in_it_says_who_the_clients_were() {
 }
 
 #[test]
-fn counts_that_are_not_complete_begin_anew_under_another_key() {
+fn incomplete_counts_restart_under_another_key() {
     // Each client has another class under each key, so eight keys make one of it eight.
     let mut model = fresh();
     let mut second = 1_000;
@@ -185,13 +185,13 @@ fn counts_that_are_not_complete_begin_anew_under_another_key() {
 }
 
 #[test]
-fn what_no_machine_has_room_for_is_no_overflow() {
+fn limits_beyond_any_memory_do_not_overflow() {
     let limits = Limits { path_bytes: Bytes(u64::MAX), ..Limits::default() };
     assert_eq!(Model::most_resident(&limits, &PpmParameters::shipped()), Bytes(u64::MAX));
 }
 
 #[test]
-fn what_is_no_model_is_told_as_what_it_is() {
+fn invalid_model_error_names_the_fault() {
     let good = bytes(&small());
     let with = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut body = body(&good).to_vec();
@@ -247,7 +247,7 @@ fn what_is_no_model_is_told_as_what_it_is() {
 }
 
 #[test]
-fn every_damaged_byte_and_every_cut_is_found() {
+fn every_damaged_byte_and_every_truncation_is_detected() {
     let good = bytes(&small());
     for at in 0..good.len() {
         let mut bytes = good.clone();
@@ -258,7 +258,7 @@ fn every_damaged_byte_and_every_cut_is_found() {
 }
 
 #[test]
-fn a_forged_context_names_nothing_twice() {
+fn forged_context_counts_nothing_twice() {
     let good = body(&bytes(&small())).to_vec();
     // A follower takes ten bytes, and begins with its URL.
     for at in 0..good.len() - 14 {
@@ -272,7 +272,7 @@ fn a_forged_context_names_nothing_twice() {
 }
 
 #[test]
-fn the_limits_keep_a_model_below_a_gibibyte() {
+fn default_limits_keep_a_model_below_a_gibibyte() {
     for parameters in [PpmParameters::shipped(), PpmParameters::paper(2, 10)] {
         let limits = Limits::default();
         let most = Model::most_resident(&limits, &parameters).0;
@@ -325,7 +325,7 @@ proptest! {
     /// A model equals the saved one after reading: for anything it learned before, in any limits, and
     /// anything it learns next.
     #[test]
-    fn a_model_goes_on_as_if_it_had_never_been_away(
+    fn model_learns_the_same_after_a_round_trip(
         before in visits(),
         after in visits(),
         which in 0usize..4,
@@ -349,7 +349,7 @@ proptest! {
 
     /// A forged model with a valid checksum is refused, or keeps the promises of a model.
     #[test]
-    fn a_forged_model_is_refused_or_works(
+    fn forged_model_is_rejected_or_consistent(
         which in 0usize..4,
         visits in visits(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
@@ -391,7 +391,7 @@ fn probability(model: &Model) -> f32 {
 }
 
 #[test]
-fn a_log_of_long_ago_is_not_forgotten_over_the_first_visits_of_today() {
+fn old_log_outlives_the_first_visits_of_today() {
     const TODAY: u64 = 30 * 365 * 86_400;
     let before = probability(&small());
     for resumes in [true, false] {
@@ -410,7 +410,7 @@ fn a_log_of_long_ago_is_not_forgotten_over_the_first_visits_of_today() {
 }
 
 #[test]
-fn wrong_dates_spoil_neither_the_counts_nor_what_is_learned_next() {
+fn wrong_dates_corrupt_neither_counts_nor_learning() {
     const BEGIN: u64 = 1_420_070_400;
     let path = ["/a", "/b", "/c"];
     let learned = |wrong: Option<(u64, u64)>| {

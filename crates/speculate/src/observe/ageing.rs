@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn another_log_of_the_same_time_is_as_old() {
+    fn second_log_of_the_same_time_has_the_same_age() {
         let mut ageing = ageing();
         // A hundred answers, 100 s apart, of which each ages by 10 s.
         for number in 0..=100 {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_ahead_is_set_back() {
+    fn fast_clock_is_set_back() {
         let mut ageing = ageing();
         assert_eq!(ageing.advance(at(1_000)), at(1_000));
         assert_eq!(ageing.advance(at(4_000_000)), at(1_010));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn ageing_that_no_model_has_is_refused() {
+    fn invalid_ageing_is_rejected() {
         let bytes = |ageing: &Ageing| {
             let mut bytes = Vec::new();
             let mut to = Sink::new(&mut bytes);

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_key_gives_other_numbers() {
+    fn another_key_gives_other_client_numbers() {
         let (one, other) = (ClientHasher::new([1; 16]), ClientHasher::new([2; 16]));
         assert_eq!(one.client("192.0.2.7", "x"), one.client("192.0.2.7", "x"));
         assert_ne!(one.client("192.0.2.7", "x"), other.client("192.0.2.7", "x"));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_address_and_agent_its_origin_the_address_alone() {
+    fn client_is_address_and_agent_and_origin_is_the_address() {
         let hasher = ClientHasher::new([1; 16]);
         assert_ne!(hasher.client("192.0.2.7", "x"), hasher.client("192.0.2.7", "y"));
         assert_ne!(hasher.client("192.0.2.7", "1x"), hasher.client("192.0.2.71", "x"));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_makes_no_other_client() {
+    fn port_makes_no_other_client() {
         let hasher = ClientHasher::new([1; 16]);
         for (bare, with_port) in [
             ("192.0.2.7", "192.0.2.7:41342"),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_one_domain_are_one_origin() {
+    fn hosts_of_one_domain_are_one_origin() {
         let hasher = ClientHasher::new([1; 16]);
         let is_one = |one, other| hasher.origin(one) == hasher.origin(other);
         assert!(is_one("pc1.isp.example", "pc2.isp.example"));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_not_shown() {
+    fn key_is_not_shown() {
         assert_eq!(format!("{:?}", ClientHasher::new([1; 16])), "ClientHasher");
     }
 }

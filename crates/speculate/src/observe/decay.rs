@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_counts_double_after_a_half_life() {
+    fn event_counts_double_after_a_half_life() {
         let mut decay = Decay::new(Duration::from_secs(100));
         for (seconds, expected) in [(1_000, 1.0), (1_100, 2.0), (1_050, 1.414), (1_300, 4.0)] {
             let (counts, scale) = decay.event(at(seconds));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_nobody_looked_counts_as_one_half_life() {
+    fn unobserved_time_counts_as_one_half_life() {
         const YEARS: u64 = 30 * 365 * 86_400;
         let mut decay = Decay::new(Duration::from_secs(100));
         assert_eq!(decay.event(at(YEARS)).0, 1.0);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_was_wrong_makes_nothing_old() {
+    fn wrong_time_ages_nothing() {
         let mut decay = Decay::new(Duration::from_secs(100));
         decay.event(at(1_000));
         assert_eq!(decay.event(at(1_000_000_000)), (2.0, false));

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn robots_and_browsers_are_told_apart() {
+    fn robots_and_browsers_are_distinguished() {
         for agent in [
             "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)",
             "Mozilla/5.0 (X11; Linux x86_64) HeadlessChrome/120.0.0.0 Safari/537.36",

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_numbered_and_what_is_in_them_has_their_number() {
+    fn subresources_have_the_number_of_their_page() {
         let mut sessions = sessions(10);
         let id = sessions.enter(ClientId(1), at(1), || who(false));
         let mut step = |number, kind| sessions.step(id, url(number), kind).is_some();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_forgotten_after_its_window() {
+    fn session_expires_after_its_window() {
         let mut sessions = sessions(10);
         for client in 0..5 {
             let id = sessions.enter(ClientId(client), at(1 + client * 30), || who(client == 0));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_last_behind_a_gap() {
+    fn sessions_continue_after_a_gap() {
         let mut sessions = sessions(10);
         go(&mut sessions, 1, 1);
         go(&mut sessions, 2, 2);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_date_ends_nothing_and_holds_no_time_up() {
+    fn wrong_date_ends_no_session_and_does_not_stop_time() {
         const AHEAD: u64 = 1_000_000_000;
         let mut sessions = sessions(10);
         // The first of all.
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_comes_back_later_has_a_new_session() {
+    fn returning_client_has_a_new_session() {
         let mut sessions = sessions(10);
         let id = sessions.enter(ClientId(1), at(1), || who(true));
         assert!(sessions.is_robot(id));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_pages_are_remembered_whatever_is_in_them() {
+    fn last_pages_are_remembered_with_any_subresources() {
         for (parts, pages) in [(200, 20), (2, 20), (0, 60)] {
             let mut sessions = sessions(1);
             let id = sessions.enter(ClientId(1), at(1), || who(false));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_clients_nor_steps_grow_without_bound() {
+    fn clients_and_steps_are_bounded() {
         let mut sessions = sessions(10);
         let two = [url(1), url(2)];
         for client in 0..1_000 {

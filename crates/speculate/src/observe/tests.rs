@@ -15,7 +15,7 @@ fn observer() -> Observer {
 }
 
 #[test]
-fn a_visit_is_the_last_step_of_its_client() {
+fn visit_is_the_last_step_of_its_client() {
     let mut observer = observer();
     observer.observe(&entry(1, "a", "/1")).unwrap();
     observer.observe(&entry(1, "b", "/2")).unwrap();
@@ -33,7 +33,7 @@ fn a_visit_is_the_last_step_of_its_client() {
 }
 
 #[test]
-fn nothing_is_learned_from_what_is_no_visit() {
+fn requests_that_are_no_visits_teach_nothing() {
     let with = |change: fn(&mut Entry<'_>)| {
         let mut one = entry(1, "a", "/1");
         change(&mut one);
@@ -58,7 +58,7 @@ fn nothing_is_learned_from_what_is_no_visit() {
 }
 
 #[test]
-fn who_asked_for_the_rules_of_robots_stays_one() {
+fn client_that_requested_robots_txt_stays_a_robot() {
     let mut observer = observer();
     assert!(observer.observe(&entry(1, "a", "/1")).is_ok());
     assert_eq!(observer.observe(&entry(2, "a", "/robots.txt")), Err(Ignored::Robot));
@@ -68,7 +68,7 @@ fn who_asked_for_the_rules_of_robots_stays_one() {
 }
 
 #[test]
-fn a_reload_is_no_step() {
+fn reload_is_no_step() {
     let mut observer = observer();
     observer.observe(&entry(1, "a", "/1")).unwrap();
     observer.observe(&entry(1, "a", "/x.png")).unwrap();
@@ -76,7 +76,7 @@ fn a_reload_is_no_step() {
 }
 
 #[test]
-fn only_visits_that_could_have_been_foreseen_make_popular() {
+fn only_predictable_visits_raise_popularity() {
     for (why, change, expected) in [
         ("visits", (|_| {}) as fn(&mut Entry<'_>), 20.0),
         ("of one client", |entry| entry.client = "a".into(), 1.0),
@@ -98,7 +98,7 @@ fn only_visits_that_could_have_been_foreseen_make_popular() {
 }
 
 #[test]
-fn a_client_that_comes_back_counts_a_few_times() {
+fn returning_client_counts_a_few_times() {
     let mut observer = observer();
     for number in 0..300 {
         let visit = observer.observe(&entry(1, "a", ["/1", "/2"][number % 2])).unwrap();
@@ -119,7 +119,7 @@ fn known(observer: &mut Observer, change: impl Fn(&mut Entry<'_>)) -> bool {
 }
 
 #[test]
-fn a_url_is_public_only_if_distinct_clients_got_it_publicly() {
+fn url_is_public_only_after_public_answers_to_distinct_clients() {
     assert!(known(&mut observer(), |_| {}));
     for (why, change) in [
         ("one client", (|entry| entry.client = "192.0.2.1".into()) as fn(&mut Entry<'_>)),
@@ -135,7 +135,7 @@ fn a_url_is_public_only_if_distinct_clients_got_it_publicly() {
 }
 
 #[test]
-fn one_private_or_lost_answer_starts_the_count_anew() {
+fn one_private_or_missing_answer_restarts_the_count() {
     let cases: [fn(&mut Entry<'_>); 3] =
         [|entry| entry.private = true, |entry| entry.status = 404, |entry| entry.status = 410];
     for change in cases {
@@ -149,7 +149,7 @@ fn one_private_or_lost_answer_starts_the_count_anew() {
 }
 
 #[test]
-fn a_url_is_barred_by_two_refusals_and_by_one_of_who_got_it_before() {
+fn two_rejections_or_one_of_an_earlier_reader_bar_a_url() {
     // The clients, and until whose rejection it is suggested.
     let cases: [(&str, &[&str], usize); 4] = [
         ("a banned client", &["x", "x", "x"], 3),
@@ -175,7 +175,7 @@ fn a_url_is_barred_by_two_refusals_and_by_one_of_who_got_it_before() {
 }
 
 #[test]
-fn answers_to_a_query_say_nothing_of_the_path_without_it() {
+fn answers_to_a_query_do_not_affect_the_bare_path() {
     for change in [(|entry| entry.private = true) as fn(&mut Entry<'_>), |entry| entry.status = 403]
     {
         let mut observer = observer();
@@ -188,7 +188,7 @@ fn answers_to_a_query_say_nothing_of_the_path_without_it() {
 }
 
 #[test]
-fn a_query_that_is_part_of_a_name_makes_a_url_of_its_own() {
+fn named_query_is_a_url_of_its_own() {
     let mut observer = observer();
     let named = |target: &'static str| {
         move |entry: &mut Entry<'_>| {
@@ -219,7 +219,7 @@ fn a_query_that_is_part_of_a_name_makes_a_url_of_its_own() {
 }
 
 #[test]
-fn a_path_for_which_there_is_no_room_is_not_learned() {
+fn path_without_space_is_not_learned() {
     let limits = Limits { path_bytes: Bytes(1_024), ..Limits::default() };
     let mut observer = Observer::new(ClientHasher::new([7; 16]), limits);
     observer.observe(&entry(1, "a", "/short")).unwrap();
@@ -235,7 +235,7 @@ fn a_path_for_which_there_is_no_room_is_not_learned() {
 }
 
 #[test]
-fn what_is_not_there_when_it_is_fetched_ahead_starts_the_count_anew() {
+fn failed_prefetch_restarts_the_count() {
     // Whether it is still public after one client's answer, and after several.
     for (status, target, after_one, after_all) in [
         (404, "/1", false, false),
@@ -265,7 +265,7 @@ fn what_is_not_there_when_it_is_fetched_ahead_starts_the_count_anew() {
 }
 
 #[test]
-fn neither_overload_nor_a_redirect_of_a_visitor_bars_a_url() {
+fn overload_and_visitor_redirects_bar_no_url() {
     let mut observer = observer();
     assert!(known(&mut observer, |_| {}));
     for status in [500, 503, 429, 408, 206, 301, 302, 307, 308] {
@@ -279,7 +279,7 @@ fn neither_overload_nor_a_redirect_of_a_visitor_bars_a_url() {
 proptest! {
     /// For any requests in any order of times, the observer stays within its limits.
     #[test]
-    fn no_client_grows_the_observer_without_bound(
+    fn observer_is_bounded_for_any_requests(
         requests in prop::collection::vec((0u64..1_000_000, 0u32..40, "/[a-c]{0,3}(\\?x)?"), 0..300)
     ) {
         let limits =

@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_by_the_ending() {
+    fn kind_follows_from_the_extension() {
         for (path, kind) in [
             ("/", Kind::Page),
             ("/a/index.html", Kind::Page),
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_names_nothing_once_its_url_made_room() {
+    fn number_of_an_evicted_url_names_nothing() {
         let mut urls = urls(1);
         let one = note(&mut urls, "/1", 1, answer(1, 10, 0));
         let two = note(&mut urls, "/2", 2, answer(2, 20, 0));
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_take_no_more_room_than_they_may() {
+    fn path_memory_is_bounded() {
         let path_bytes = Bytes(3_000);
         let mut urls = Urls::new(&Limits { urls: 100, path_bytes, ..Limits::default() });
         let long = |number: u64| format!("/{number}{}", "x".repeat(900));
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_off_answer_hardly_changes_the_length() {
+    fn truncated_answer_hardly_changes_the_length() {
         let mut urls = urls(1);
         let id = note(&mut urls, "/", 1, answer(1, 1_000, 0));
         note(&mut urls, "/", 1, answer(1, 200, 0));
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_site_loses_no_visit() {
+    fn busy_site_counts_every_visit() {
         let limits = Limits { half_life: Duration::from_secs(1), ..Limits::default() };
         let mut urls = Urls::new(&limits);
         let mut visit = |second| {
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn priority_is_benefit_for_cost() {
+    fn priority_is_benefit_per_cost() {
         let mut urls = urls(10);
         let small = note(&mut urls, "/small", 1, answer(1, 1_500, 0));
         let large = note(&mut urls, "/large", 2, answer(1, 999_500, 0));

@@ -522,7 +522,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_context_that_occurs_often_loses_no_occurrence() {
+    fn frequent_context_counts_every_occurrence() {
         let room = Room { contexts: 4, blocks: 4, blocks_per_context: 1, clients: 1 };
         let mut contexts = Contexts::new(room, Duration::from_secs(1));
         assert_eq!(size_of::<Context>(), 24, "what the limits say");
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_often_loses_nothing_on_average() {
+    fn frequent_follower_counts_correctly_on_average() {
         const MOST: f32 = (1 << 26) as f32;
         for (counts, times) in [(1.0, 400_000), (0.3, 400_000), (7.0, 100_000)] {
             let (mut weight, mut draws) = (MOST, 0);

@@ -74,7 +74,7 @@ fn longest(order: usize, window: u32) -> PpmParameters {
 }
 
 #[test]
-fn a_window_is_that_of_its_definition() {
+fn window_matches_its_definition() {
     let walk = ["/a", "/a.png", "/b", "/b.png", "/c", "/c.png", "/d"];
     for (counted, window, expected) in [
         (Counted::All, 1, &["/a.png", "/b"] as &[&str]),
@@ -91,7 +91,7 @@ fn a_window_is_that_of_its_definition() {
 }
 
 #[test]
-fn a_page_with_a_hundred_parts_is_a_context_like_others() {
+fn page_with_a_hundred_parts_is_an_ordinary_context() {
     let parts: Vec<String> = (0..120).map(|number| format!("/{number}.png")).collect();
     for (window, expected) in [(1, &["/b"] as &[&str]), (3, &["/b", "/c", "/d"])] {
         let parameters = PpmParameters { followers_per_context: 240, ..longest(1, window) };
@@ -110,7 +110,7 @@ fn a_page_with_a_hundred_parts_is_a_context_like_others() {
 }
 
 #[test]
-fn a_probability_is_the_share_of_occurrences() {
+fn probability_is_the_share_of_occurrences() {
     let mut site = Site::new(Ppm::new(longest(1, 1)));
     site.walk("x", 30, &["/a", "/b"]);
     site.walk("y", 10, &["/a", "/c"]);
@@ -120,7 +120,7 @@ fn a_probability_is_the_share_of_occurrences() {
 }
 
 #[test]
-fn what_comes_twice_in_a_window_counts_once() {
+fn repeated_follower_in_a_window_counts_once() {
     let mut site = Site::new(Ppm::new(longest(1, 5)));
     site.walk("x", 20, &["/a", "/b", "/c", "/b"]);
     site.walk("y", 20, &["/a", "/c"]);
@@ -129,7 +129,7 @@ fn what_comes_twice_in_a_window_counts_once() {
 }
 
 #[test]
-fn longer_contexts_know_where_the_client_came_from() {
+fn longer_contexts_know_the_previous_page() {
     let walks = |site: &mut Site<Ppm>| {
         site.walk("x", 20, &["/x", "/m", "/after-x"]);
         site.walk("y", 20, &["/y", "/m", "/after-y"]);
@@ -155,7 +155,7 @@ fn longer_contexts_know_where_the_client_came_from() {
 }
 
 #[test]
-fn what_the_client_does_now_says_nothing_of_what_comes_next() {
+fn own_visits_do_not_affect_the_prediction() {
     let [longest, escape, blend] =
         [Backoff::Longest, Backoff::Escape, Backoff::Blend { discount: 1.0 }]
             .map(|backoff| PpmParameters { backoff, ..longest(2, 1) });
@@ -173,7 +173,7 @@ fn what_the_client_does_now_says_nothing_of_what_comes_next() {
 }
 
 #[test]
-fn behind_a_page_of_which_nothing_is_known_comes_what_is_popular() {
+fn popular_pages_follow_an_unknown_page() {
     let mut site = Site::new(Ppm::new(PpmParameters::shipped()));
     site.walk("x", 20, &["/a", "/b"]);
     site.visit("me", "/once");
@@ -196,14 +196,14 @@ fn behind_a_page_of_which_nothing_is_known_comes_what_is_popular() {
 }
 
 #[test]
-fn on_a_site_of_single_pages_what_is_popular_is_hardly_anybodys_next_page() {
+fn popularity_predicts_little_on_a_site_of_single_pages() {
     let mut site = Site::new(Ppm::new(PpmParameters::shipped()));
     site.walk("x", 99, &["/a"]);
     assert!((site.ask(&[])[0].1 - 0.01).abs() < 1e-4);
 }
 
 #[test]
-fn a_longer_context_of_which_nothing_may_be_told_is_as_good_as_none() {
+fn longer_context_without_public_followers_is_ignored() {
     let mut site = Site::new(Ppm::new(longest(2, 1)));
     site.walk("x", 20, &["/m", "/z"]);
     site.walk("own", 1, &["/x", "/m", "/own"]);
@@ -214,7 +214,7 @@ fn a_longer_context_of_which_nothing_may_be_told_is_as_good_as_none() {
 }
 
 #[test]
-fn the_popular_is_ranked_by_its_share_of_pages() {
+fn popular_pages_are_ranked_by_their_share() {
     let mut site = Site::new(TopN::new(Duration::from_secs(3_600_000)));
     site.walk("x", 30, &["/a", "/a.png", "/b"]);
     site.walk("y", 20, &["/c", "/a"]);
@@ -227,7 +227,7 @@ fn the_popular_is_ranked_by_its_share_of_pages() {
 }
 
 #[test]
-fn popular_is_what_many_visit_and_what_could_have_been_foreseen() {
+fn popular_pages_have_many_predictable_visits() {
     type Requests = fn(&mut Site<TopN>);
     let cases: [(&str, Requests); 4] = [
         ("a page that refreshes itself", |site| (0..500).for_each(|_| site.visit("own", "/p"))),
@@ -255,7 +255,7 @@ fn popular_is_what_many_visit_and_what_could_have_been_foreseen() {
 }
 
 #[test]
-fn what_people_did_long_ago_counts_less() {
+fn older_visits_count_less() {
     let half_life = Duration::from_secs(100);
     for parameters in [longest(1, 1), PpmParameters::shipped()] {
         let mut site = Site::new(Ppm::new(PpmParameters { half_life, ..parameters }));
@@ -296,7 +296,7 @@ fn unlikely_and_costly_urls_are_not_suggested() {
 }
 
 #[test]
-fn one_client_teaches_nobody_its_path() {
+fn one_client_does_not_reveal_its_path() {
     let all = ["/a", "/b", "/c", "/d", "/e"];
     let paths = [&["/a"] as &[&str], &["/a", "/b"], &["/a", "/b", "/c"], &["/e", "/a"]];
     // The popular URLs, in that order and with the same shares, and no others.
@@ -342,7 +342,7 @@ fn one_client_teaches_nobody_its_path() {
 }
 
 #[test]
-fn who_goes_the_same_way_again_and_again_adds_little() {
+fn repeated_path_of_one_client_adds_little() {
     for parameters in [longest(1, 1), longest(2, 5), PpmParameters::shipped()] {
         let mut site = Site::new(Ppm::new(parameters));
         site.walk("x", 150, &["/a", "/b"]);
@@ -371,7 +371,7 @@ fn three_clients_are_enough_and_two_are_not() {
 }
 
 #[test]
-fn a_flood_of_one_client_does_not_displace_what_many_do() {
+fn flood_of_one_client_does_not_displace_common_paths() {
     let small = PpmParameters {
         contexts: 64,
         followers: 240,
@@ -390,7 +390,7 @@ fn a_flood_of_one_client_does_not_displace_what_many_do() {
 }
 
 #[test]
-fn what_cannot_be_cached_is_a_context_and_no_candidate() {
+fn uncacheable_page_is_a_context_but_no_candidate() {
     let mut site = Site::new(Ppm::new(longest(1, 1)));
     site.walk("x", 20, &["/search?q=1", "/found", "/search?q=2"]);
     assert_eq!(site.paths(&["/search"]), ["/found"]);
@@ -398,7 +398,7 @@ fn what_cannot_be_cached_is_a_context_and_no_candidate() {
 }
 
 #[test]
-fn priorities_put_the_cheap_in_front_of_the_dear() {
+fn cheaper_urls_have_a_higher_priority() {
     let mut site = Site::new(Ppm::new(longest(1, 1)));
     site.walk("x", 30, &["/a", "/dear"]);
     site.walk("y", 20, &["/a", "/cheap"]);
@@ -412,7 +412,7 @@ fn priorities_put_the_cheap_in_front_of_the_dear() {
 }
 
 #[test]
-fn it_is_told_why_something_is_suggested_or_not() {
+fn explanation_gives_the_reason_for_each_candidate() {
     let all = PpmParameters { least: 0.0, bytes_per_hit: None, ..PpmParameters::shipped() };
     for (parameters, contexts) in [
         (longest(2, 1), vec![2]),
@@ -465,7 +465,7 @@ fn target(number: u32) -> String {
 proptest! {
     /// A predictor's ranking is public, not held, sorted and a probability; and the same each time.
     #[test]
-    fn a_ranking_keeps_its_promises(visits in visits(), which in 0usize..5, asked in 0u32..40) {
+    fn ranking_is_public_sorted_and_repeatable(visits in visits(), which in 0usize..5, asked in 0u32..40) {
         let parameters = [
             longest(1, 1),
             longest(3, 10),
@@ -497,7 +497,7 @@ proptest! {
 
     /// With room for all of them, the counts are those of a model that keeps everything.
     #[test]
-    fn counts_are_those_of_the_definition(visits in visits(), order in 1usize..4, window in 1u32..6) {
+    fn counts_match_an_unbounded_model(visits in visits(), order in 1usize..4, window in 1u32..6) {
         let parameters = PpmParameters { clients: 1, followers_per_context: 240, ..longest(order, window) };
         let mut site = Site::new(Ppm::new(parameters));
         let mut clients: std::collections::BTreeMap<u32, Vec<u32>> = Default::default();

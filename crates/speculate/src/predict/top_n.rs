@@ -178,7 +178,7 @@ mod tests {
     use crate::observe::{ClientHasher, Limits, Observer};
 
     #[test]
-    fn neither_parts_nor_what_nobody_is_told_of_take_the_places_of_pages() {
+    fn parts_and_private_urls_do_not_displace_pages() {
         let mut observer = Observer::new(ClientHasher::new([7; 16]), Limits::default());
         let mut top = TopN::new(Duration::from_secs(3_600));
         let mut visit = |client: u64, target: &str| {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_site_loses_no_page() {
+    fn busy_site_counts_every_page() {
         let mut observer = Observer::new(ClientHasher::new([7; 16]), Limits::default());
         let mut visit = observer.observe(&Entry::page(Timestamp::ZERO, "192.0.2.7", "/")).unwrap();
         let mut top = TopN::new(Duration::from_secs(1));

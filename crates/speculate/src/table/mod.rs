@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_gives_up_the_least_of_a_few() {
+    fn full_table_evicts_the_least_of_a_few() {
         let mut table = Table::new(4);
         for (key, worth) in [(1, 9), (2, 8), (3, 1), (4, 7)] {
             assert_eq!(table.insert(Counted { key, worth }).1, None);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_takes_no_more_than_it_says() {
+    fn table_uses_no_more_than_its_stated_memory() {
         for limit in [1, 3, 4, 12, 13, 100, 1_000, 4_097] {
             let mut table = Table::new(limit);
             for key in 0..2 * limit as u64 {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_put_back_entry_by_entry() {
+    fn table_is_restored_entry_by_entry() {
         let same = |a: &Counted, b: &Counted| a.key == b.key;
         let mut table = Table::new(2);
         let one = |key| Counted { key, worth: 1 };
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_that_were_chosen_to_be_alike_are_refused() {
+    fn hashes_chosen_to_collide_are_rejected() {
         // All are in one run of slots; a search would go through half of them.
         let mut table = Table::new(1 << 20);
         let alike = |key: u64| Counted { key: key * 7, worth: 1 };
@@ -254,7 +254,7 @@ mod tests {
     proptest! {
         /// As a map that is informed of every eviction.
         #[test]
-        fn it_finds_what_is_in_it_and_nothing_else(
+        fn table_agrees_with_a_reference_map(
             limit in 1usize..40,
             steps in prop::collection::vec((0u64..60, any::<u32>(), any::<bool>()), 0..400),
         ) {

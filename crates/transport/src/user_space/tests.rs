@@ -69,7 +69,7 @@ impl Connection {
 }
 
 #[test]
-fn the_first_pace_is_the_initial_window_over_the_round_trip_time() {
+fn first_pace_is_initial_window_over_rtt() {
     let mut connection = Connection::new();
     // Two packets of 1448 bytes in 50 ms.
     assert_eq!(connection.nice.poll_rate(), Some(Rate::from_bytes_per_second(57_920)));
@@ -77,7 +77,7 @@ fn the_first_pace_is_the_initial_window_over_the_round_trip_time() {
 }
 
 #[test]
-fn without_a_measured_round_trip_time_the_pace_is_slower() {
+fn pace_without_measured_rtt_is_slower() {
     assert_eq!(UserSpaceNice::initial_rate(), Rate::from_bytes_per_second(28_960));
     let mut nice = UserSpaceNice::new(NiceParameters::refined());
     nice.handle_sample(Timestamp::ZERO, &TcpInfo::default());
@@ -85,7 +85,7 @@ fn without_a_measured_round_trip_time_the_pace_is_slower() {
 }
 
 #[test]
-fn it_looks_four_times_a_round_trip_and_not_more_often_than_every_5_ms() {
+fn socket_is_polled_four_times_an_rtt_up_to_every_5_ms() {
     for (srtt_micros, interval) in
         [(50_000, 12_500), (8000, 5000), (30, 5000), (9_000_000, 1_000_000)]
     {
@@ -96,7 +96,7 @@ fn it_looks_four_times_a_round_trip_and_not_more_often_than_every_5_ms() {
 }
 
 #[test]
-fn an_empty_queue_lets_it_grow_as_far_as_it_fills_its_pace() {
+fn window_grows_while_the_queue_is_empty_and_pace_is_used() {
     let mut connection = Connection::new();
     (0..10).for_each(|_| connection.round(16, 50_000));
     assert!(connection.window() > 10.0, "{}", connection.window());
@@ -108,7 +108,7 @@ fn an_empty_queue_lets_it_grow_as_far_as_it_fills_its_pace() {
 }
 
 #[test]
-fn the_kernels_and_the_receivers_windows_are_bounds() {
+fn kernel_and_receiver_windows_are_upper_bounds() {
     for limit in [
         |info: &mut TcpInfo| info.cwnd = info.unacked,
         |info: &mut TcpInfo| info.receiver_limited_micros += 12_000,
@@ -128,7 +128,7 @@ fn the_kernels_and_the_receivers_windows_are_bounds() {
 /// Nice §2.2: more than f of a round's packets beyond (1 − t)·min_rtt + t·max_rtt, and the window
 /// is halved; below one packet too.
 #[test]
-fn a_queue_halves_the_window_down_to_the_floor() {
+fn queue_halves_the_window_down_to_the_floor() {
     let mut connection = Connection::new();
     (0..10).for_each(|_| connection.round(16, 50_000));
     let before = connection.window();
@@ -145,7 +145,7 @@ fn a_queue_halves_the_window_down_to_the_floor() {
 /// Nice §2.3: pairs that are 2/W smoothed round trips apart; the smoothed one of eight pairs would
 /// be that of a queue which has gone long ago.
 #[test]
-fn below_two_packets_the_pace_follows_the_last_round_trip_once_the_queue_has_gone() {
+fn pace_below_two_packets_follows_the_last_rtt() {
     let mut connection = Connection::at_the_floor();
     connection.look(|info| {
         info.delivered += 2;
@@ -179,7 +179,7 @@ impl KernelPace {
 /// Each pair that finds the queue empty takes the window four times, and the pause after the next
 /// pair is already as short as that says. Pairs here leave when the kernel lets them.
 #[test]
-fn from_the_least_window_each_pair_is_sent_at_the_pace_that_the_last_one_has_earned() {
+fn pair_from_the_least_window_uses_its_earned_pace() {
     let mut connection = Connection::at_the_floor();
     connection.look(|info| info.unacked = 0);
     let mut limit = connection.nice.poll_rate().unwrap();
@@ -211,7 +211,7 @@ fn from_the_least_window_each_pair_is_sent_at_the_pace_that_the_last_one_has_ear
 
 /// Nice §2.2: a lost packet means Reno's rule.
 #[test]
-fn a_loss_halves_and_a_timeout_leaves_one_packet() {
+fn loss_halves_and_timeout_leaves_one_packet() {
     let mut connection = Connection::new();
     (0..10).for_each(|_| connection.round(16, 50_000));
     let before = connection.window();
@@ -235,7 +235,7 @@ fn a_loss_halves_and_a_timeout_leaves_one_packet() {
 /// At 8 Mbit/s a full packet takes a millisecond and a half: alone it is back after 21.7 ms of 20 ms
 /// without any packet, the first of a pair, with which the second is acknowledged, after 23.2.
 #[test]
-fn a_packet_alone_does_not_make_a_queue_of_the_second_of_a_pair() {
+fn single_packet_does_not_look_like_a_queued_pair() {
     let mut connection = Connection::new();
     (connection.info.srtt_micros, connection.info.min_rtt_micros) = (21_700, 20_300);
     let pairs = |connection: &mut Connection, rounds: u32| {
@@ -272,7 +272,7 @@ fn a_packet_alone_does_not_make_a_queue_of_the_second_of_a_pair() {
 
 /// RFC 3168 §6.1.2: as to a loss.
 #[test]
-fn a_mark_halves() {
+fn ecn_mark_halves_the_window() {
     let mut connection = Connection::new();
     (0..10).for_each(|_| connection.round(16, 50_000));
     let before = connection.window();
@@ -282,7 +282,7 @@ fn a_mark_halves() {
 
 /// RFC 3168 §6.1.3: the receiver repeats it until it sees the answer, a round trip later.
 #[test]
-fn a_mark_that_is_repeated_for_a_round_trip_halves_once() {
+fn marks_within_one_rtt_halve_once() {
     let mut connection = Connection::new();
     (0..10).for_each(|_| connection.round(16, 50_000));
     let before = connection.window();
@@ -305,7 +305,7 @@ fn a_mark_that_is_repeated_for_a_round_trip_halves_once() {
 
 /// Linux sends again for as long as a recovery takes, and may look at nothing new meanwhile.
 #[test]
-fn losses_without_an_acknowledgement_halve_once_a_window() {
+fn losses_without_an_ack_halve_once_a_window() {
     let mut connection = Connection::new();
     (0..10).for_each(|_| connection.round(16, 50_000));
     let before = connection.window();
@@ -316,7 +316,7 @@ fn losses_without_an_acknowledgement_halve_once_a_window() {
 }
 
 #[test]
-fn a_silent_connection_falls_back_to_two_packets_and_is_looked_at_less_often() {
+fn idle_connection_falls_to_two_packets_and_slow_polling() {
     let mut connection = Connection::new();
     (0..10).for_each(|_| connection.round(16, 50_000));
     assert!(connection.window() > 2.0);
@@ -334,7 +334,7 @@ fn a_silent_connection_falls_back_to_two_packets_and_is_looked_at_less_often() {
 }
 
 #[test]
-fn a_closed_connection_is_not_looked_at_again() {
+fn closed_connection_is_not_polled_again() {
     let mut connection = Connection::new();
     connection.look(|info| info.phase = Phase::Closed);
     assert_eq!(connection.nice.poll_timeout(), Timestamp::FAR_FUTURE);
@@ -342,7 +342,7 @@ fn a_closed_connection_is_not_looked_at_again() {
 
 /// Nice §2.3 pauses for 96 round trips at the least window, fq drops what is due later than in 10 s.
 #[test]
-fn no_pause_is_as_long_as_the_horizon_of_fq() {
+fn pauses_stay_below_the_horizon_of_fq() {
     let pause = |packet_bytes: u32, rtt_micros: u32| {
         let rate = pace(Window::ONE_48TH, packet_bytes, rtt_micros).bytes_per_second();
         f64::from(2 * packet_bytes) / rate as f64
@@ -393,7 +393,7 @@ proptest! {
     /// On every history: the pace is never above that of Reno's window, never 0, which would mean
     /// no limit, and the next look is neither past nor far.
     #[test]
-    fn never_faster_than_reno_and_never_unlimited(steps in prop::collection::vec(step(), 1..200)) {
+    fn rate_is_finite_and_never_above_reno(steps in prop::collection::vec(step(), 1..200)) {
         let mut nice = UserSpaceNice::new(NiceParameters::refined());
         let mut reno = Reno::with_window(Window::TWO);
         let mut info = TcpInfo { packet_bytes: 1448, cwnd: 80, srtt_micros: 40_000, ..TcpInfo::default() };

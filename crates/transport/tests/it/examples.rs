@@ -143,7 +143,7 @@ fn listener() -> (TcpListener, u16) {
 }
 
 #[test]
-fn a_python_connection() {
+fn python_connection_runs_in_the_background() {
     needs!(bpf(), command("python3"), command("ss"));
     let example = Example::new("pc");
     let (listener, port) = listener();
@@ -155,7 +155,7 @@ fn a_python_connection() {
 }
 
 #[test]
-fn a_python_server() {
+fn python_server_runs_in_the_background() {
     needs!(bpf(), command("python3"), command("ss"));
     let example = Example::new("ps");
     let port = free_port();
@@ -174,7 +174,7 @@ fn go(body: &str, imports: &[&str]) -> String {
 }
 
 #[test]
-fn go_connects_and_listens() {
+fn go_program_connects_and_listens() {
     needs!(bpf(), command("go"), command("ss"));
     let example = Example::new("go");
     let (client_listener, client_port) = listener();
@@ -206,7 +206,7 @@ fn go_connects_and_listens() {
             example.assert_server(server_port, "hi", &mut running);
             let address = SocketAddr::from((Ipv6Addr::LOCALHOST, server_port));
             if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
-                return lull_testing::skip("go_connects_and_listens", "no IPv6");
+                return lull_testing::skip("go_program_connects_and_listens", "no IPv6");
             }
             example.assert_server_at(address, "hi", &mut running);
         }
@@ -214,7 +214,7 @@ fn go_connects_and_listens() {
 }
 
 #[test]
-fn node_takes_a_listener() {
+fn node_accepts_a_listener() {
     needs!(bpf(), command("python3"), command("node"), command("ss"));
     let example = Example::new("no");
     let port = free_port();
@@ -224,7 +224,7 @@ fn node_takes_a_listener() {
 }
 
 #[test]
-fn nginx_takes_a_listener() {
+fn nginx_accepts_a_listener() {
     needs!(bpf(), command("python3"), command("nginx"), command("ss"));
     let example = Example::new("ng");
     let port = free_port();
@@ -246,7 +246,7 @@ fn nginx_takes_a_listener() {
 }
 
 #[test]
-fn haproxy_takes_a_listener() {
+fn haproxy_accepts_a_listener() {
     needs!(bpf(), command("python3"), command("haproxy"), command("ss"));
     let example = Example::new("ha");
     let port = free_port();

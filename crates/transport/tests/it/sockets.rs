@@ -122,7 +122,7 @@ fn drain(mut stream: TcpStream) -> thread::JoinHandle<u64> {
 }
 
 #[test]
-fn the_kernel_carries_where_nice_is_registered() {
+fn kernel_carries_where_nice_is_registered() {
     needs!(bpf());
     let (name, _held) = registered("k");
     let (stream, peer) = pair();
@@ -137,7 +137,7 @@ fn the_kernel_carries_where_nice_is_registered() {
 }
 
 #[test]
-fn who_waits_for_a_connection_that_was_in_the_background_gets_ten_packets_at_once() {
+fn foreground_after_background_gets_ten_packets_at_once() {
     needs!(bpf());
     let (name, _held) = registered("t");
     let (stream, _peer) = pair();
@@ -148,7 +148,7 @@ fn who_waits_for_a_connection_that_was_in_the_background_gets_ten_packets_at_onc
 }
 
 #[test]
-fn user_space_carries_where_it_is_not() {
+fn user_space_carries_where_nice_is_missing() {
     let (stream, peer) = pair();
     let mut stream = user_space().stream(stream).unwrap();
     assert_eq!(stream.carrier(), Carrier::UserSpace);
@@ -167,7 +167,7 @@ fn user_space_carries_where_it_is_not() {
 }
 
 #[test]
-fn a_carrier_can_be_asked_for() {
+fn carrier_can_be_requested() {
     let (stream, _peer) = pair();
     let options = user_space().carrier(Carrier::Kernel);
     let error = options.stream(stream).unwrap_err();
@@ -183,8 +183,8 @@ fn a_carrier_can_be_asked_for() {
 
 /// The hooks of `lull exec` let an option succeed, and set their own.
 #[test]
-fn a_congestion_control_that_is_overruled_carries_nothing() {
-    const TEST: &str = "a_congestion_control_that_is_overruled_carries_nothing";
+fn overruled_congestion_control_is_detected() {
+    const TEST: &str = "overruled_congestion_control_is_detected";
     const ASKED_FOR: &str = "LULL_TEST_ASKED_FOR";
     needs!(bpf());
     if let Ok(name) = env::var(ASKED_FOR) {
@@ -221,13 +221,13 @@ fn a_congestion_control_that_is_overruled_carries_nothing() {
 }
 
 #[test]
-fn the_kernel_carries_connections_of_mptcp() {
+fn kernel_carries_mptcp_connections() {
     needs!(bpf());
     let (name, _held) = registered("m");
     for address in LOOPBACKS {
         let Ok((stream, _peer)) = multipath_pair(address) else {
             let why = format!("no MPTCP to {address}");
-            return lull_testing::skip("the_kernel_carries_connections_of_mptcp", &why);
+            return lull_testing::skip("kernel_carries_mptcp_connections", &why);
         };
         let before = (congestion_control(&stream), tos(&stream));
         let stream = Options::new().congestion_control(&name).stream(stream).unwrap();
@@ -240,10 +240,10 @@ fn the_kernel_carries_connections_of_mptcp() {
 
 /// The kernel does not pace it.
 #[test]
-fn user_space_cannot_carry_mptcp_and_leaves_it_as_it_was() {
+fn user_space_leaves_mptcp_unchanged() {
     for address in LOOPBACKS {
         let Ok((stream, _peer)) = multipath_pair(address) else {
-            let test = "user_space_cannot_carry_mptcp_and_leaves_it_as_it_was";
+            let test = "user_space_leaves_mptcp_unchanged";
             return lull_testing::skip(test, &format!("no MPTCP to {address}"));
         };
         let before = (congestion_control(&stream), tos(&stream));
@@ -262,7 +262,7 @@ fn user_space_cannot_carry_mptcp_and_leaves_it_as_it_was() {
 
 /// A listener has no connection to control: class, congestion control and pace are put back.
 #[test]
-fn a_guard_that_fails_leaves_a_socket_as_it_was() {
+fn failed_guard_leaves_the_socket_unchanged() {
     needs!(root());
     let (listener, address) = loopback();
     let state =
@@ -278,14 +278,14 @@ fn a_guard_that_fails_leaves_a_socket_as_it_was() {
 }
 
 #[test]
-fn packets_are_marked_in_both_versions_of_ip() {
+fn packets_are_marked_over_ipv4_and_ipv6() {
     let (stream, _peer) = pair();
     assert_eq!(tos(background(stream).unwrap()), LE);
     let (stream, _peer) = pair();
     assert_eq!(tos(user_space().dscp(Dscp::None).stream(stream).unwrap()), 0);
 
     let Ok(listener) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else {
-        return lull_testing::skip("packets_are_marked_in_both_versions_of_ip", "no IPv6");
+        return lull_testing::skip("packets_are_marked_over_ipv4_and_ipv6", "no IPv6");
     };
     let stream = user_space().connect(listener.local_addr().unwrap()).unwrap();
     assert_eq!(traffic_class(&stream), LE);
@@ -298,7 +298,7 @@ fn packets_are_marked_in_both_versions_of_ip() {
 }
 
 #[test]
-fn what_a_listener_accepts_inherits_the_kernels_carrier() {
+fn accepted_connection_inherits_the_kernel_carrier() {
     needs!(bpf());
     let (name, _held) = registered("l");
     let (listener, address) = loopback();
@@ -314,7 +314,7 @@ fn what_a_listener_accepts_inherits_the_kernels_carrier() {
 }
 
 #[test]
-fn what_a_listener_accepts_is_under_control_of_user_space() {
+fn accepted_connection_is_controlled_by_user_space() {
     let (listener, address) = loopback();
     let listener = user_space().listener(listener).unwrap();
     assert_eq!(listener.carrier(), Carrier::UserSpace);
@@ -330,7 +330,7 @@ fn what_a_listener_accepts_is_under_control_of_user_space() {
 }
 
 #[test]
-fn a_dropped_guard_ends_the_control() {
+fn dropped_guard_ends_the_control() {
     let (mut stream, peer) = pair();
     let guard = user_space().guard(&stream).unwrap();
     let received = drain(peer);
@@ -348,7 +348,7 @@ fn a_dropped_guard_ends_the_control() {
 
 /// A socket of the application's own making, connected by itself.
 #[test]
-fn a_prepared_stream_in_the_foreground_is_what_it_was_before_that() {
+fn prepared_stream_is_restored_in_the_foreground() {
     let (_listener, address) = loopback();
     for options in [user_space(), Options::new()] {
         let made = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
@@ -370,7 +370,7 @@ fn a_prepared_stream_in_the_foreground_is_what_it_was_before_that() {
 }
 
 #[test]
-fn a_stream_in_the_foreground_is_as_it_was() {
+fn stream_in_the_foreground_is_unchanged() {
     let (stream, peer) = pair();
     let before = congestion_control(&stream);
     let mut stream = user_space().stream(stream).unwrap();
@@ -390,7 +390,7 @@ fn a_stream_in_the_foreground_is_as_it_was() {
 
 /// With the kernel's carrier, too: it then goes as fast as it may.
 #[test]
-fn the_kernels_carrier_lets_go_of_a_stream() {
+fn kernel_carrier_releases_a_stream() {
     needs!(bpf());
     let (name, _held) = registered("f");
     let (stream, peer) = pair();
@@ -409,7 +409,7 @@ fn the_kernels_carrier_lets_go_of_a_stream() {
 
 /// Also when it was connected by us, and was never anything but a background one.
 #[test]
-fn a_connection_knows_what_it_would_have_been() {
+fn connection_remembers_its_foreground_control() {
     needs!(root());
     let (listener, address) = loopback();
     let default = congestion_control(&listener);
@@ -451,7 +451,7 @@ fn closed_sockets_leave_no_work() {
 /// The application is done, the kernel is not: the pace is still looked after, and the connection
 /// ends when all has arrived.
 #[test]
-fn what_a_closed_stream_left_is_sent_in_the_background() {
+fn data_left_by_a_closed_stream_is_sent_in_background() {
     let (stream, peer) = pair();
     let mut stream = user_space().stream(stream).unwrap();
     stream.set_nonblocking(true).unwrap();
@@ -468,7 +468,7 @@ fn what_a_closed_stream_left_is_sent_in_the_background() {
 }
 
 #[test]
-fn only_tcp_connections_can_be_in_the_background() {
+fn non_tcp_socket_is_rejected() {
     for carrier in [None, Some(Carrier::Kernel), Some(Carrier::UserSpace)] {
         let options = carrier.map_or(Options::new(), |carrier| Options::new().carrier(carrier));
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -488,7 +488,7 @@ fn only_tcp_connections_can_be_in_the_background() {
 }
 
 #[test]
-fn a_port_where_nobody_listens_is_an_error() {
+fn connection_refused_is_an_error() {
     let (listener, address) = loopback();
     drop(listener);
     let error = user_space().connect(address).unwrap_err();
@@ -497,8 +497,8 @@ fn a_port_where_nobody_listens_is_an_error() {
 
 /// `nobody` may not load anything, and has the user-space carrier all the same.
 #[test]
-fn no_privilege_is_needed() {
-    if !in_process_of_its_own("no_privilege_is_needed", Some(65_534)) {
+fn unprivileged_process_can_use_the_background() {
+    if !in_process_of_its_own("unprivileged_process_can_use_the_background", Some(65_534)) {
         return;
     }
     assert!(root().is_err());

@@ -14,7 +14,7 @@ fn user_space() -> Options {
 }
 
 #[tokio::test]
-async fn a_tokio_stream_is_a_background_stream() {
+async fn tokio_stream_is_a_background_stream() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let listener = user_space().listener(listener).unwrap();
@@ -37,7 +37,7 @@ async fn a_tokio_stream_is_a_background_stream() {
 }
 
 #[tokio::test]
-async fn the_kernel_carries_streams_and_listeners_of_tokio_where_nice_is_registered() {
+async fn kernel_carries_tokio_streams_where_nice_is_registered() {
     needs!(bpf());
     let name = format!("lttokio{}", std::process::id() % 1_000_000);
     let _held = lull_kernel::hold(&name, &NiceParameters::refined()).unwrap();
@@ -75,7 +75,7 @@ async fn the_kernel_carries_streams_and_listeners_of_tokio_where_nice_is_registe
 
 /// The pace is looked after while the runtime does something else.
 #[tokio::test]
-async fn a_busy_runtime_does_not_stop_the_control() {
+async fn busy_runtime_does_not_stop_the_control() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut stream = user_space().connect_tokio(address).await.unwrap();

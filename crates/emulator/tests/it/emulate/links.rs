@@ -71,7 +71,7 @@ fn fills_the_link(backend: Backend, congestion_control: &'static CStr, ipv6: boo
 }
 
 #[test]
-fn a_flow_fills_10_mbit_at_50_ms_over_tun() {
+fn flow_fills_10_mbit_at_50_ms_over_tun() {
     needs!(tun());
     fills_the_link(Backend::Tun, c"reno", false);
     fills_the_link(Backend::Tun, c"cubic", true);
@@ -79,14 +79,14 @@ fn a_flow_fills_10_mbit_at_50_ms_over_tun() {
 }
 
 #[test]
-fn a_flow_fills_10_mbit_at_50_ms_over_packet_sockets() {
+fn flow_fills_10_mbit_at_50_ms_over_packet_sockets() {
     needs!(root());
     fills_the_link(Backend::Packet, c"reno", true);
     fills_the_link(Backend::Packet, c"cubic", false);
 }
 
 #[test]
-fn the_round_trip_takes_both_delays_and_half_a_millisecond_at_most() {
+fn round_trip_adds_at_most_half_a_millisecond() {
     needs!(tun());
     for backend in [Backend::Tun, Backend::Packet] {
         let mut topology = Topology { backend, ..Topology::default() };
@@ -227,7 +227,7 @@ fn goodput_counts_each_byte_of_a_connection_once() {
 }
 
 #[test]
-fn under_priority_the_lower_class_gets_what_the_higher_leaves() {
+fn lower_class_gets_what_the_higher_leaves() {
     needs!(tun());
     let mut topology = Topology { left: 2, right: 2, ..Topology::default() };
     topology.forward.discipline = "priority".parse::<Discipline>().unwrap();
@@ -258,7 +258,7 @@ fn train() -> String {
 }
 
 #[test]
-fn a_trace_gives_a_flow_what_it_has() {
+fn flow_gets_the_rate_of_a_trace() {
     needs!(tun());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("train.down");
@@ -306,7 +306,7 @@ fn a_trace_gives_a_flow_what_it_has() {
 }
 
 #[test]
-fn windows_add_up_to_the_whole() {
+fn windows_add_up_to_the_total() {
     needs!(tun());
     let emulator = first_with_burst(|| {
         let emulator = Emulator::start(&Topology::default()).unwrap();
@@ -332,7 +332,7 @@ fn windows_add_up_to_the_whole() {
 }
 
 #[test]
-fn neighbours_of_one_side_do_not_meet_the_bottleneck() {
+fn hosts_of_one_side_bypass_the_bottleneck() {
     needs!(tun());
     let mut link = Link { delay: Duration::from_secs(1), ..Link::default() };
     link.discipline = Discipline::DropTail;
@@ -349,7 +349,7 @@ fn neighbours_of_one_side_do_not_meet_the_bottleneck() {
 }
 
 #[test]
-fn a_host_whose_link_is_cut_hears_nothing_and_is_not_heard() {
+fn host_with_cut_link_is_isolated() {
     needs!(tun());
     let link = Link { delay: Duration::from_millis(1), ..Link::default() };
     let topology = Topology { right: 2, urgent: false, ..Topology::symmetric(link) };
@@ -379,7 +379,7 @@ fn a_host_whose_link_is_cut_hears_nothing_and_is_not_heard() {
 }
 
 #[test]
-fn an_algorithm_that_the_kernel_does_not_have_is_told() {
+fn unknown_congestion_control_is_reported() {
     needs!(root());
     let congestion_control = Some("no_such_algorithm".to_owned());
     let error = Emulator::start(&Topology { congestion_control, ..Topology::default() })
@@ -391,7 +391,7 @@ fn an_algorithm_that_the_kernel_does_not_have_is_told() {
 
 /// What is done once in minutes must not wait for the disk.
 #[test]
-fn the_program_stays_in_memory_while_it_emulates() {
+fn emulator_stays_in_memory_while_it_runs() {
     needs!(tun());
     let emulator = Emulator::start(&Topology::default()).unwrap();
     let locked = || -> u64 {
@@ -409,7 +409,7 @@ fn the_program_stays_in_memory_while_it_emulates() {
 }
 
 #[test]
-fn a_socket_made_on_a_host_is_the_hosts_and_its_marks_are_seen() {
+fn socket_made_on_a_host_belongs_to_it() {
     needs!(tun());
     let emulator = Emulator::start(&Topology::default()).unwrap();
     let (left, right) = (emulator.left(0), emulator.right(0));
@@ -444,7 +444,7 @@ fn under(link: Link, ecn: &str) -> (f64, Counts, Spread) {
 }
 
 #[test]
-fn a_controlled_queue_marks_what_can_be_marked_and_keeps_the_delay_low() {
+fn managed_queue_marks_ecn_and_keeps_delay_low() {
     needs!(tun());
     let link = Link {
         buffer: Buffer::Packets(1000),
@@ -462,7 +462,7 @@ fn a_controlled_queue_marks_what_can_be_marked_and_keeps_the_delay_low() {
 /// RED's average looks back 500 packets, 0.6 s here: it goes on cutting when the first burst is long
 /// over, so within seconds the link is not full.
 #[test]
-fn red_and_codel_tell_a_real_flow_before_the_buffer_is_full() {
+fn red_and_codel_signal_before_the_buffer_is_full() {
     needs!(tun());
     for (queue, ecn, least, longest_ms) in
         [("red", "0", 0.5, 60.0), ("red-ecn", "1", 0.5, 60.0), ("codel", "0", 0.85, 25.0)]
@@ -481,14 +481,14 @@ fn red_and_codel_tell_a_real_flow_before_the_buffer_is_full() {
 }
 
 #[test]
-fn a_process_with_threads_cannot_be_contained() {
+fn multithreaded_process_cannot_be_contained() {
     let error = contain(Signals::Pass, |_| 0).unwrap_err();
     assert!(error.to_string().contains("first thing in main"), "{error}");
 }
 
 /// What the kernel has been asked for at most, in microseconds: by this program, or by another that asks for less.
 #[test]
-fn no_processor_sleeps_while_an_emulator_measures() {
+fn processors_stay_awake_while_an_emulator_measures() {
     needs!(tun(), file(LATENCY));
     let mut quality = fs::File::open(LATENCY).unwrap();
     let emulator = Emulator::start(&Topology::default()).unwrap();

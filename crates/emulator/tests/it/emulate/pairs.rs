@@ -70,7 +70,7 @@ fn gaps(sent: &[f64]) -> Vec<f64> {
 }
 
 #[test]
-fn below_two_packets_a_pair_leaves_every_2_over_w_round_trips() {
+fn window_below_two_sends_a_pair_every_two_over_w_rtts() {
     needs!(bpf());
     // Two packets, one, a half, a quarter: 15 round trips; and room for a late start.
     let sent = departures("pairs", Duration::from_secs(14), Duration::from_secs(4));
@@ -100,7 +100,7 @@ fn below_two_packets_a_pair_leaves_every_2_over_w_round_trips() {
 /// in pairs, a round trip apart. How soon the window is down after that depends on the samples; then
 /// there are pauses.
 #[test]
-fn the_first_ten_packets_of_a_connection_wait_for_round_trips_and_for_no_pause() {
+fn first_ten_packets_wait_for_rtts_and_for_no_pause() {
     needs!(bpf());
     let sent = departures("first", Duration::from_secs(4), Duration::ZERO);
     let gaps = gaps(&sent);

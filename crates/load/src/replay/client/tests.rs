@@ -100,7 +100,7 @@ fn left(page: DocumentId, cached: bool, answered: u64, loaded: Option<u64>) -> E
 }
 
 #[test]
-fn what_was_asked_for_before_comes_from_the_cache_and_what_is_open_is_waited_for() {
+fn cached_url_is_a_hit_and_open_request_is_awaited() {
     let mut bench = Bench::new(Habit::Never);
     assert_eq!(bench.demand(0, PAGE, true), [asked(PAGE, 0)]);
     assert_eq!(bench.demand(5, PAGE, true), []);
@@ -111,7 +111,7 @@ fn what_was_asked_for_before_comes_from_the_cache_and_what_is_open_is_waited_for
 }
 
 #[test]
-fn what_failed_is_asked_for_again() {
+fn failed_request_is_repeated() {
     let mut bench = Bench::new(Habit::Never);
     bench.demand(0, PAGE, true);
     bench.client.answered(ms(3), PAGE, ms(0), false, &mut bench.effects);
@@ -120,7 +120,7 @@ fn what_failed_is_asked_for_again() {
 }
 
 #[test]
-fn hints_are_asked_for_when_the_page_has_loaded_and_fetched_one_after_the_other() {
+fn hints_are_requested_after_load_and_fetched_in_turn() {
     let mut bench = Bench::new(Habit::OncePerPage);
     bench.demand(0, PAGE, false);
     assert_eq!(bench.answered(10, PAGE), [answer(PAGE, 0, Origin::Network)], "a part is to come");
@@ -140,7 +140,7 @@ fn hints_are_asked_for_when_the_page_has_loaded_and_fetched_one_after_the_other(
 }
 
 #[test]
-fn no_fetch_begins_while_a_page_loads_and_the_list_of_the_page_before_is_dropped() {
+fn no_prefetch_starts_while_a_page_loads() {
     let mut bench = Bench::new(Habit::OncePerPage);
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
@@ -152,7 +152,7 @@ fn no_fetch_begins_while_a_page_loads_and_the_list_of_the_page_before_is_dropped
 }
 
 #[test]
-fn a_client_that_comes_again_says_what_it_had_and_waits_as_long_as_it_is_told() {
+fn returning_client_reports_its_cache_and_obeys_the_wait() {
     let mut bench = Bench::new(Habit::AgainAndAgain { scripted: false });
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
@@ -166,7 +166,7 @@ fn a_client_that_comes_again_says_what_it_had_and_waits_as_long_as_it_is_told() 
 }
 
 #[test]
-fn a_page_that_says_so_waits_once_it_is_there_before_it_asks_first() {
+fn page_may_ask_for_a_delay_before_the_first_hints() {
     let mut bench = Bench::new(Habit::AgainAndAgain { scripted: true });
     bench.demand(0, PAGE, true);
     bench.client.is_to_wait(OTHER, ms(9_000));
@@ -182,7 +182,7 @@ fn a_page_that_says_so_waits_once_it_is_there_before_it_asks_first() {
 }
 
 #[test]
-fn a_page_stops_the_fetch_under_way_where_the_script_does() {
+fn page_stops_a_running_prefetch_like_the_script() {
     let mut bench = Bench::new(Habit::AgainAndAgain { scripted: false });
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
@@ -203,7 +203,7 @@ fn a_page_stops_the_fetch_under_way_where_the_script_does() {
 }
 
 #[test]
-fn who_answers_is_asked_before_the_first_fetch_of_a_page() {
+fn server_is_asked_before_the_first_prefetch_of_a_page() {
     let mut bench = scripted();
     assert_eq!(bench.advise(10, 1, &[document(NEXT)], Some(10)), [Effect::Look(PAGE)]);
     assert_eq!(bench.wake(12), [], "the answer is under way");
@@ -232,7 +232,7 @@ fn who_answers_is_asked_before_the_first_fetch_of_a_page() {
 }
 
 #[test]
-fn a_list_is_dropped_when_it_is_30_s_old_and_what_was_left_of_it_may_come_again() {
+fn list_expires_after_30_s_and_may_come_again() {
     let mut bench = scripted();
     bench.advise(10, 1, &[document(NEXT), document(PART), document(OTHER)], Some(10));
     bench.looked(11, true);
@@ -248,7 +248,7 @@ fn a_list_is_dropped_when_it_is_30_s_old_and_what_was_left_of_it_may_come_again(
 }
 
 #[test]
-fn parts_that_a_page_had_out_of_the_cache_are_named_with_its_first_question() {
+fn cached_parts_of_a_page_are_reported_with_its_first_hints() {
     let mut bench = scripted();
     bench.advise(10, 1, &[document(PART)], None);
     bench.looked(11, true);
@@ -268,7 +268,7 @@ fn parts_that_a_page_had_out_of_the_cache_are_named_with_its_first_question() {
 }
 
 #[test]
-fn who_goes_to_a_page_that_is_being_fetched_waits_for_it() {
+fn click_on_a_page_being_prefetched_waits_for_it() {
     let coming = || {
         let mut bench = scripted();
         bench.advise(10, 1, &[document(NEXT), document(OTHER)], Some(10));
@@ -296,7 +296,7 @@ fn who_goes_to_a_page_that_is_being_fetched_waits_for_it() {
 }
 
 #[test]
-fn a_page_that_is_left_before_it_was_there_says_nothing_and_before_it_has_loaded_says_so() {
+fn page_left_early_reports_only_what_it_knows() {
     let mut bench = scripted();
     bench.demand(20, NEXT, false);
     assert_eq!(bench.demand(30, OTHER, false), [asked(OTHER, 30)]);
@@ -307,7 +307,7 @@ fn a_page_that_is_left_before_it_was_there_says_nothing_and_before_it_has_loaded
 }
 
 #[test]
-fn a_list_that_comes_with_a_page_is_fetched_at_once_or_after_a_pause() {
+fn list_sent_with_a_page_is_fetched_at_once_or_later() {
     let mut bench = Bench::new(Habit::WithPage { pause: Duration::ZERO });
     bench.demand(0, PAGE, false);
     bench.demand(1, PART, true);
@@ -325,7 +325,7 @@ fn a_list_that_comes_with_a_page_is_fetched_at_once_or_after_a_pause() {
 }
 
 #[test]
-fn at_a_constant_rate_each_answer_has_its_list_however_many_are_open() {
+fn constant_rate_gives_each_answer_its_list() {
     let mut bench = Bench::new(Habit::OncePerPage);
     bench.client = Client::new(Habit::OncePerPage, false);
     for at in 0..3 {
@@ -353,7 +353,7 @@ fn at_a_constant_rate_each_answer_has_its_list_however_many_are_open() {
 }
 
 #[test]
-fn the_papers_clients_wait_for_what_is_under_way_as_well() {
+fn paper_clients_also_wait_for_open_requests() {
     let mut bench = Bench::new(Habit::OncePerPage);
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
@@ -363,7 +363,7 @@ fn the_papers_clients_wait_for_what_is_under_way_as_well() {
 }
 
 #[test]
-fn what_is_fetched_from_elsewhere_is_asked_for_at_once_when_it_is_wanted() {
+fn url_being_fetched_elsewhere_is_requested_at_once() {
     for (habit, stops) in [
         (Habit::OncePerPage, true),
         (Habit::WithPage { pause: Duration::ZERO }, true),
@@ -391,7 +391,7 @@ fn what_is_fetched_from_elsewhere_is_asked_for_at_once_when_it_is_wanted() {
 }
 
 #[test]
-fn a_page_that_was_left_before_it_came_has_its_list_if_none_has_come_since() {
+fn page_left_before_arrival_keeps_its_list() {
     let with_page = || Bench::new(Habit::WithPage { pause: Duration::ZERO });
     let mut bench = with_page();
     bench.demand(0, PAGE, true);
@@ -408,7 +408,7 @@ fn a_page_that_was_left_before_it_came_has_its_list_if_none_has_come_since() {
 }
 
 #[test]
-fn the_papers_clients_ask_in_each_epoch_as_long_as_they_get_nothing() {
+fn paper_clients_ask_each_epoch_until_answered() {
     let mut bench = Bench::new(Habit::AgainAndAgain { scripted: false });
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
@@ -420,7 +420,7 @@ fn the_papers_clients_ask_in_each_epoch_as_long_as_they_get_nothing() {
 }
 
 #[test]
-fn a_page_that_comes_before_the_list_of_the_one_before_ends_no_asking() {
+fn early_page_does_not_stop_the_asking_of_the_last_one() {
     let mut bench = Bench::new(Habit::Never);
     bench.client = Client::new(Habit::AgainAndAgain { scripted: false }, false);
     bench.demand(0, PAGE, true);
@@ -431,7 +431,7 @@ fn a_page_that_comes_before_the_list_of_the_one_before_ends_no_asking() {
 }
 
 #[test]
-fn on_one_page_64_files_are_taken_and_no_more_are_asked_for() {
+fn page_takes_64_files_and_asks_for_no_more() {
     let mut bench = Bench::new(Habit::AgainAndAgain { scripted: true });
     bench.demand(0, PAGE, true);
     let mut effects = bench.answered(1, PAGE);
@@ -484,7 +484,7 @@ proptest! {
     /// In any order of events: each request is answered once, one fetch is in progress at a time, and no
     /// cached document is fetched.
     #[test]
-    fn every_request_has_one_answer_and_one_fetch_is_under_way_at_a_time(
+    fn each_request_has_one_answer_and_prefetches_are_serial(
         habit in habits(),
         caching in any::<bool>(),
         steps in proptest::collection::vec(prop_oneof![

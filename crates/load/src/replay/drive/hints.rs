@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_what_the_script_says() {
+    fn hint_request_equals_that_of_the_script() {
         let mut documents = Documents::default();
         let (page, had) = (documents.number("/a?b"), documents.number("/c"));
         let pages = vec![had, page];
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_a_page_is_what_the_script_says() {
+    fn page_report_equals_that_of_the_script() {
         let mut documents = Documents::default();
         let (page, to) = (documents.number("/a?b"), documents.number("/c"));
         let ms = Duration::from_millis;
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_followed_and_what_is_none_is_not() {
+    fn valid_reply_is_followed_and_invalid_is_ignored() {
         let mut documents = Documents::default();
         let now = Duration::from_secs(100);
         let reply = br#"{"v":1,"mark":"1","hints":[{"url":"/a","as":"document"},

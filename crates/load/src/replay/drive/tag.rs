@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_tag_says_is_read_wherever_it_stands_in_the_head() {
+    fn tag_is_found_anywhere_in_the_head() {
         let tag = |more: &str| {
             format!(
                 "<script async src=\"/.lull/lull-0a.js\" integrity=\"sha256-x\"{more}></script>"
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_says_nothing_and_is_not_kept() {
+    fn non_page_response_is_not_kept() {
         for is_packed in [false, true] {
             let mut tag = Tag::new(is_packed);
             for _ in 0..100 {

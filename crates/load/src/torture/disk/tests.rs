@@ -17,7 +17,7 @@ fn file(disk: &mut Disk, folder: u64, called: &str, bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn bytes_need_a_sync_and_so_does_their_name() {
+fn bytes_and_their_name_need_a_sync() {
     for (file_synced, folder_synced, expected) in [
         (true, true, Ok(b"bytes".to_vec())),
         (false, true, Ok(Vec::new())),
@@ -39,7 +39,7 @@ fn bytes_need_a_sync_and_so_does_their_name() {
 }
 
 #[test]
-fn a_folder_that_is_not_synced_takes_all_with_it() {
+fn unsynced_folder_loses_its_entries() {
     let mut disk = Disk::default();
     let folder = disk.make(ROOT, name("b"), Kind::Folder, 0o755).unwrap();
     let node = file(&mut disk, folder, "a", b"1");
@@ -52,7 +52,7 @@ fn a_folder_that_is_not_synced_takes_all_with_it() {
 }
 
 #[test]
-fn a_rename_happens_as_a_whole_or_not_at_all() {
+fn rename_is_atomic() {
     for synced in [None, Some("from"), Some("to")] {
         let mut disk = Disk::default();
         let [from, to] = ["from", "to"]
@@ -72,7 +72,7 @@ fn a_rename_happens_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_renamed_name_that_is_kept_was_never_left_behind() {
+fn kept_rename_never_leaves_the_old_name() {
     let mut disk = Disk::default();
     let [from, to] =
         ["from", "to"].map(|called| disk.make(ROOT, name(called), Kind::Folder, 0o755).unwrap());
@@ -88,7 +88,7 @@ fn a_renamed_name_that_is_kept_was_never_left_behind() {
 }
 
 #[test]
-fn a_removed_file_comes_back_unless_its_folder_was_synced() {
+fn removed_file_returns_unless_its_folder_was_synced() {
     for synced in [false, true] {
         let mut disk = Disk::default();
         file(&mut disk, ROOT, "a", b"1");
@@ -104,7 +104,7 @@ fn a_removed_file_comes_back_unless_its_folder_was_synced() {
 }
 
 #[test]
-fn a_shorter_file_reads_zeros_when_it_gets_longer() {
+fn truncated_file_reads_zeros_when_it_grows() {
     let mut disk = Disk::default();
     let node = file(&mut disk, ROOT, "a", &[7; 10_000]);
     disk.sync_all();
@@ -119,7 +119,7 @@ fn a_shorter_file_reads_zeros_when_it_gets_longer() {
 }
 
 #[test]
-fn what_is_torn_is_made_of_old_and_new_sectors() {
+fn torn_write_mixes_old_and_new_sectors() {
     let mut disk = Disk::default();
     let node = file(&mut disk, ROOT, "a", &[1; 8_192]);
     disk.sync_all();
@@ -137,7 +137,7 @@ fn what_is_torn_is_made_of_old_and_new_sectors() {
 }
 
 #[test]
-fn a_torn_disk_keeps_what_was_synced_and_a_beginning_of_the_names() {
+fn torn_disk_keeps_synced_data_and_a_prefix_of_names() {
     for seed in 0..200 {
         let mut disk = Disk::default();
         let kept = file(&mut disk, ROOT, "kept", b"1");
@@ -154,7 +154,7 @@ fn a_torn_disk_keeps_what_was_synced_and_a_beginning_of_the_names() {
 }
 
 #[test]
-fn a_disk_that_lies_goes_back_to_an_earlier_state_as_a_whole() {
+fn lying_disk_returns_to_an_earlier_state_as_a_whole() {
     let mut disk = Disk::default();
     let node = file(&mut disk, ROOT, "a", b"0");
     disk.sync_all();
@@ -168,7 +168,7 @@ fn a_disk_that_lies_goes_back_to_an_earlier_state_as_a_whole() {
 }
 
 #[test]
-fn names_are_refused_as_the_kernel_expects_it() {
+fn names_are_rejected_as_the_kernel_expects() {
     let mut disk = Disk::default();
     let folder = disk.make(ROOT, name("folder"), Kind::Folder, 0o755).unwrap();
     let node = file(&mut disk, folder, "a", b"1");

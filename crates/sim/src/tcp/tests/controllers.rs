@@ -5,7 +5,7 @@ use lull_cc::{Bbr, Reno};
 use super::*;
 
 #[test]
-fn bbr_sends_no_more_than_is_delivered_in_the_recovery_of_a_burst() {
+fn bbr_in_recovery_sends_no_more_than_is_delivered() {
     let mut bench = Bench::with(Parameters { pacing: false, ..PLAIN }, Bbr::new(1));
     bench.sender.write_without_end(Timestamp::ZERO);
     assert_eq!(bench.numbers().len(), 10);
@@ -27,8 +27,9 @@ fn bbr_sends_no_more_than_is_delivered_in_the_recovery_of_a_burst() {
     assert_eq!(bench.sender.counters().recoveries, 1);
 }
 
+/// RFC 6582 §3.2.
 #[test]
-fn rfc_6582_3_2_all_partial_acknowledgements_of_a_recovery_make_one_reduction() {
+fn partial_acks_of_one_recovery_make_one_reduction() {
     let parameters = Parameters { recovery: Recovery::NewReno, ..PLAIN };
     let mut bench = Bench::with(parameters, Reno::with_window(Window::from_packets(10)));
     bench.sender.write_without_end(Timestamp::ZERO);
@@ -47,8 +48,9 @@ fn rfc_6582_3_2_all_partial_acknowledgements_of_a_recovery_make_one_reduction() 
     assert_eq!((bench.sender.counters().recoveries, bench.sender.counters().losses), (1, 4));
 }
 
+/// RFC 6675 §5.
 #[test]
-fn rfc_6675_5_a_loss_that_shows_a_round_later_belongs_to_its_recovery() {
+fn loss_found_a_round_later_belongs_to_its_recovery() {
     let mut bench = Bench::with(PLAIN, Reno::with_window(Window::from_packets(10)));
     bench.sender.write_without_end(Timestamp::ZERO);
     bench.numbers();

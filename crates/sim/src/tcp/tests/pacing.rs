@@ -4,8 +4,9 @@ use lull_cc::Rate;
 
 use super::*;
 
+/// TCP Nice §2.3.
 #[test]
-fn nice_2_3_pairs_leave_together_and_the_next_one_waits_for_its_time() {
+fn pairs_leave_together_and_the_next_waits() {
     // W = 1/2 at 100 ms: two packets of 1000 bytes each 400 ms.
     let pacing = Pacing { rate: Rate::from_bytes_per_second(5_000), burst: 2, spacing_micros: 0 };
     let mut bench = Bench::paced(PLAIN, 2, Some(pacing));
@@ -19,7 +20,7 @@ fn nice_2_3_pairs_leave_together_and_the_next_one_waits_for_its_time() {
 }
 
 #[test]
-fn a_paced_window_leaves_packet_by_packet() {
+fn paced_window_leaves_packet_by_packet() {
     let pacing =
         Pacing { rate: Rate::from_bytes_per_second(1_000_000), burst: 1, spacing_micros: 0 };
     let mut bench = Bench::paced(PLAIN, 3, Some(pacing));
@@ -31,7 +32,7 @@ fn a_paced_window_leaves_packet_by_packet() {
 }
 
 #[test]
-fn a_rate_limit_paces_what_the_controller_would_not() {
+fn rate_limit_paces_an_unpaced_controller() {
     let parameters = Parameters { max_pacing_bits_per_second: Some(8_000_000), ..PLAIN };
     let mut bench = Bench::new(parameters, 3);
     bench.sender.write_without_end(Timestamp::ZERO);
@@ -39,8 +40,9 @@ fn a_rate_limit_paces_what_the_controller_would_not() {
     assert_eq!(bench.at(1).numbers(), [1]);
 }
 
+/// RFC 5681 §4.1.
 #[test]
-fn rfc_5681_4_1_a_pause_that_the_pace_makes_is_no_silence() {
+fn pause_caused_by_pacing_is_no_idle_period() {
     // W = 1/10 at 100 ms: two packets of 1000 bytes each 2 s, where a timeout is 300 ms.
     let pacing = Pacing { rate: Rate::from_bytes_per_second(1_000), burst: 2, spacing_micros: 0 };
     let mut bench = Bench::paced(PLAIN, 2, Some(pacing));
@@ -76,8 +78,9 @@ fn spread() -> Bench {
     bench
 }
 
+/// RFC 6675 §4.
 #[test]
-fn rfc_6675_4_rule_3_wakes_a_paced_sender() {
+fn rule_3_wakes_a_paced_sender() {
     let mut bench = spread();
     // 0 is lost; 5 may be.
     assert_eq!(bench.at(100).ack(0, &[(6, 8), (1, 5)]), [0]);
@@ -86,8 +89,9 @@ fn rfc_6675_4_rule_3_wakes_a_paced_sender() {
     assert_eq!(bench.sender.pacing_deadline(bench.now), None, "nothing is left to be sent");
 }
 
+/// RFC 6675 §4.
 #[test]
-fn rfc_6675_4_rule_4_wakes_a_paced_sender_once() {
+fn rule_4_wakes_a_paced_sender_once() {
     let mut bench = spread();
     // 0 is lost, and so are the last two, which nothing above them can tell.
     assert_eq!(bench.at(100).ack(0, &[(1, 6)]), [0]);

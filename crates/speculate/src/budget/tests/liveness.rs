@@ -5,7 +5,7 @@ use super::*;
 proptest! {
     /// On an idle server the budget grows by one each half second.
     #[test]
-    fn an_idle_server_lets_the_budget_grow(usual in 0u32..9, epochs in 10u32..3_000) {
+    fn budget_grows_on_an_idle_server(usual in 0u32..9, epochs in 10u32..3_000) {
         let mut server = Server::new(paper(), |_, _| Some(usual * MS));
         server.run(epochs);
         prop_assert!(server.budget.budget() >= epochs / 5 - 1);
@@ -13,7 +13,7 @@ proptest! {
 
     /// Single late answers don't stop it.
     #[test]
-    fn outliers_do_not_stop_it(every in 2u32..50) {
+    fn single_late_answers_do_not_stop_growth(every in 2u32..50) {
         let mut count = 0;
         let mut server = Server::new(paper(), |_, _| {
             count += 1;
@@ -25,7 +25,7 @@ proptest! {
 
     /// When an overload is over it comes back, with thresholds that were learned too.
     #[test]
-    fn it_comes_back_after_an_overload(begin in 100u32..1_000, length in 10u32..3_000) {
+    fn budget_recovers_after_an_overload(begin in 100u32..1_000, length in 10u32..3_000) {
         let mut server = Server::new(learned(), |_, now| {
             let (begin, end) = (begin * EPOCH, (begin + length) * EPOCH);
             let overloaded = (Timestamp::ZERO + begin..Timestamp::ZERO + end).contains(&now);
@@ -39,7 +39,7 @@ proptest! {
 
     /// A server whose answers become late above some budget is used up to about there.
     #[test]
-    fn it_finds_the_knee(knee in 20u32..200) {
+    fn budget_finds_the_knee(knee in 20u32..200) {
         let mut server =
             Server::new(paper(), |budget, _| Some(if budget.budget() > knee { 50 * MS } else { MS }));
         server.run(6 * knee);
@@ -56,7 +56,7 @@ proptest! {
 }
 
 #[test]
-fn doubling_is_at_the_most_within_seconds() {
+fn doubling_reaches_the_maximum_within_seconds() {
     let parameters = Parameters { growth: Growth::DoublingFirst, most: 1_000, ..paper() };
     let mut server = Server::new(parameters, |_, _| Some(MS));
     server.run(60);
@@ -83,7 +83,7 @@ fn handed_out(rationing: Rationing, budget: u32, clients: u32) -> f64 {
 }
 
 #[test]
-fn most_of_the_budget_is_handed_out_where_enough_clients_ask() {
+fn most_of_the_budget_is_used_if_enough_clients_ask() {
     for (rationing, budget, clients, least) in [
         // One client a second, at a budget of a document a second.
         (Rationing::shipped(), 10, 1, 0.95),
@@ -103,7 +103,7 @@ fn most_of_the_budget_is_handed_out_where_enough_clients_ask() {
 }
 
 #[test]
-fn who_gets_nothing_comes_again_at_a_time_of_its_own() {
+fn clients_without_a_list_retry_at_different_times() {
     let mut budget =
         Budget::new(Parameters { rationing: Rationing::shipped(), ..paper() }, Timestamp::ZERO);
     let mut waits: Vec<Duration> = (0..100u64)
@@ -137,7 +137,7 @@ fn spent(
 }
 
 #[test]
-fn a_list_costs_what_it_names() {
+fn list_costs_what_it_names() {
     // Saved earnings of two documents, and those of one epoch.
     for (files, pointed, lists) in [
         (1, false, 21),
@@ -160,7 +160,7 @@ fn a_list_costs_what_it_names() {
 }
 
 #[test]
-fn who_had_a_list_leaves_a_document_for_who_had_none() {
+fn later_lists_leave_a_document_for_new_clients() {
     let again = Wanted { first: false, ..FIRST };
     for (rationing, is_left) in [(Rationing::shipped(), true), (Rationing::Paper, false)] {
         let mut server = spent(rationing, 100);
@@ -179,7 +179,7 @@ fn who_had_a_list_leaves_a_document_for_who_had_none() {
 }
 
 #[test]
-fn a_small_budget_gets_round_to_who_had_a_list() {
+fn small_budget_reaches_clients_that_had_a_list() {
     let again = Wanted { files: 32, pointed: true, first: false };
     for budget in 1..=9 {
         let mut server = spent(Rationing::shipped(), budget);
@@ -191,7 +191,7 @@ fn a_small_budget_gets_round_to_who_had_a_list() {
 }
 
 #[test]
-fn who_is_put_off_comes_again_when_there_will_be_budget_for_all() {
+fn deferred_client_retries_when_the_budget_suffices() {
     let longest = |server: &mut Server<_>| {
         let waits = (0..50u64).filter_map(|draw| match ask(server, draw) {
             Grant::Empty { again } => Some(again),
@@ -227,7 +227,7 @@ fn who_is_put_off_comes_again_when_there_will_be_budget_for_all() {
 }
 
 #[test]
-fn pauses_take_a_twentieth_of_the_time_however_slow_the_server_is() {
+fn pauses_take_a_twentieth_of_the_time_at_any_server_speed() {
     for usual in [1, 100, 1_000] {
         let mut server = Server::new(Parameters::shipped(2), |_, _| Some(usual * MS));
         let (mut paused, mut at_first) = (0u32, true);
@@ -245,7 +245,7 @@ fn pauses_take_a_twentieth_of_the_time_however_slow_the_server_is() {
 }
 
 #[test]
-fn progress_is_that_of_the_object_with_the_fewest_samples() {
+fn progress_is_that_of_the_least_sampled_object() {
     let mut server = Server::new(Parameters::shipped(2), |_, _| Some(MS));
     let mut seen = Vec::new();
     for _ in 0..100 {
@@ -258,7 +258,7 @@ fn progress_is_that_of_the_object_with_the_fewest_samples() {
 }
 
 #[test]
-fn the_first_visitor_of_a_quiet_site_meets_no_pause() {
+fn first_visitor_of_a_quiet_site_meets_no_pause() {
     let mut server = Server::new(Parameters::shipped(2), |_, _| Some(MS));
     server.run(100);
     let mut met = 0;
@@ -289,13 +289,13 @@ fn after_asking(seconds: u32, clients: u32) -> u32 {
 }
 
 #[test]
-fn a_budget_that_nobody_uses_stays_at_two_documents() {
+fn unused_budget_stays_at_two_documents() {
     let budget = after_asking(600, 0);
     assert!((20..40).contains(&budget), "{budget}");
 }
 
 #[test]
-fn a_budget_that_is_used_grows() {
+fn used_budget_grows() {
     for (clients, expected) in [(10, 100..400), (100, 1_000..4_000)] {
         let budget = after_asking(10, clients);
         assert!(expected.contains(&budget), "{clients} clients a second: {budget}");

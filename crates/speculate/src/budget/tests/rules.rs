@@ -28,7 +28,7 @@ fn feed(budget: &mut Budget, now: &mut Timestamp, above: &[bool]) -> Vec<&'stati
 }
 
 #[test]
-fn five_samples_below_let_the_budget_grow_by_one() {
+fn five_samples_below_grow_the_budget_by_one() {
     let mut budget = Budget::new(paper(), Timestamp::ZERO);
     let mut now = Timestamp::ZERO;
     let outcomes = feed(&mut budget, &mut now, &[false; 10]);
@@ -37,7 +37,7 @@ fn five_samples_below_let_the_budget_grow_by_one() {
 }
 
 #[test]
-fn an_outlier_is_probed_again_at_once_and_two_above_halve() {
+fn late_sample_is_repeated_and_two_halve_the_budget() {
     let mut budget = Budget::new(paper(), Timestamp::ZERO);
     let mut now = Timestamp::ZERO;
     feed(&mut budget, &mut now, &[false; 45]);
@@ -54,7 +54,7 @@ fn an_outlier_is_probed_again_at_once_and_two_above_halve() {
 }
 
 #[test]
-fn an_answer_that_is_overdue_is_late_before_it_comes() {
+fn overdue_answer_counts_as_late_before_it_arrives() {
     let mut budget = Budget::new(paper(), Timestamp::ZERO);
     let mut now = Timestamp::ZERO;
     feed(&mut budget, &mut now, &[false; 40]);
@@ -71,7 +71,7 @@ fn an_answer_that_is_overdue_is_late_before_it_comes() {
 }
 
 #[test]
-fn no_answer_is_a_late_one() {
+fn missing_answer_counts_as_late() {
     let mut budget = Budget::new(paper(), Timestamp::ZERO);
     let mut now = Timestamp::ZERO;
     feed(&mut budget, &mut now, &[false; 10]);
@@ -98,7 +98,7 @@ fn doubling_ends_with_the_first_decrease() {
 }
 
 #[test]
-fn without_a_budget_a_late_sample_is_not_looked_at_again() {
+fn late_sample_without_a_budget_is_not_repeated() {
     let parameters = Parameters {
         growth: Growth::DoublingFirst,
         second_look: SecondLook::WithBudget,
@@ -138,7 +138,7 @@ fn is_served<F: FnMut(&Budget, Timestamp) -> Option<Duration>>(
 
 /// p = min(1, B·τ / (N·D)), N being the clients of the epoch before.
 #[test]
-fn a_client_gets_a_document_with_the_probability_of_the_paper() {
+fn client_gets_a_document_with_the_probability_of_the_paper() {
     for (budget, before, p) in [
         // Ten requests an epoch are one document.
         (100, 2, 0.5),
@@ -170,7 +170,7 @@ fn a_client_gets_a_document_with_the_probability_of_the_paper() {
 }
 
 #[test]
-fn clients_beyond_those_of_the_epoch_before_get_empty_lists() {
+fn clients_beyond_those_of_the_last_epoch_get_empty_lists() {
     for before in 1..6 {
         let mut server = steady(10_000);
         for _ in 0..before {
@@ -185,7 +185,7 @@ fn clients_beyond_those_of_the_epoch_before_get_empty_lists() {
 }
 
 #[test]
-fn the_load_of_an_epoch_is_spread_over_what_is_left_of_it() {
+fn load_is_spread_over_the_rest_of_the_epoch() {
     for into in [0, 30, 90] {
         let mut server = steady(100);
         server.now += into * MS;
@@ -243,7 +243,7 @@ fn thresholds_are_learned_from_the_median_of_a_pause() {
 }
 
 #[test]
-fn a_start_under_load_is_mended_by_the_first_pause_at_low_load() {
+fn start_under_load_is_corrected_by_a_pause_at_low_load() {
     let mut server = Server::new(learned(), |_, now| {
         Some(if now < Timestamp::ZERO + 300 * EPOCH { 80 * MS } else { 4 * MS })
     });
@@ -254,7 +254,7 @@ fn a_start_under_load_is_mended_by_the_first_pause_at_low_load() {
 }
 
 #[test]
-fn an_object_may_come_before_its_turn_and_the_one_behind_it_is_next() {
+fn next_object_follows_one_probed_out_of_turn() {
     let mut budget = Budget::new(Parameters::paper([10 * MS; 3]), Timestamp::ZERO);
     let mut now = Timestamp::ZERO;
     let mut probed = |wanted: Option<u32>| {
@@ -275,7 +275,7 @@ fn an_object_may_come_before_its_turn_and_the_one_behind_it_is_next() {
 }
 
 #[test]
-fn only_who_knows_better_lets_thresholds_rise() {
+fn only_a_relearn_raises_thresholds() {
     let mut server = Server::new(learned(), |_, now| {
         Some(if now < Timestamp::ZERO + 300 * EPOCH { 4 * MS } else { 8 * MS })
     });
@@ -292,7 +292,7 @@ fn only_who_knows_better_lets_thresholds_rise() {
 }
 
 #[test]
-fn an_object_that_stays_keeps_its_threshold_and_a_new_one_has_none() {
+fn kept_object_keeps_its_threshold_and_a_new_one_has_none() {
     let mut server = Server::new(learned(), |_, now| {
         Some(if now < Timestamp::ZERO + 300 * EPOCH { 4 * MS } else { 8 * MS })
     });
@@ -314,7 +314,7 @@ fn an_object_that_stays_keeps_its_threshold_and_a_new_one_has_none() {
 }
 
 #[test]
-fn a_server_that_is_down_has_no_budget_and_one_that_grows_by_one_when_it_is_back() {
+fn recovered_server_starts_with_no_budget_and_linear_growth() {
     let mut budget =
         Budget::new(Parameters { growth: Growth::DoublingFirst, ..paper() }, Timestamp::ZERO);
     let mut now = Timestamp::ZERO;
@@ -327,7 +327,7 @@ fn a_server_that_is_down_has_no_budget_and_one_that_grows_by_one_when_it_is_back
 }
 
 #[test]
-fn a_refusal_halves_the_budget_and_the_five_begin_anew() {
+fn rejection_halves_the_budget_and_restarts_the_count_of_five() {
     let mut budget = Budget::new(paper(), Timestamp::ZERO);
     let mut now = Timestamp::ZERO;
     feed(&mut budget, &mut now, &[false; 49]);
@@ -343,7 +343,7 @@ fn a_refusal_halves_the_budget_and_the_five_begin_anew() {
 }
 
 #[test]
-fn a_refusal_between_two_looks_begins_the_five_anew() {
+fn rejection_between_two_samples_restarts_the_count_of_five() {
     let mut budget = Budget::new(paper(), Timestamp::ZERO);
     let mut now = Timestamp::ZERO;
     feed(&mut budget, &mut now, &[false; 49]);

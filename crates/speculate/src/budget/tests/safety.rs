@@ -73,7 +73,7 @@ fn play(
 proptest! {
     /// The rules of SSR §5.2.2 in as few words as they can be said.
     #[test]
-    fn the_budget_is_that_of_the_rules(above in prop::collection::vec(any::<bool>(), 0..300)) {
+    fn budget_obeys_the_rules(above in prop::collection::vec(any::<bool>(), 0..300)) {
         let mut budget = Budget::new(paper(), Timestamp::ZERO);
         let mut now = Timestamp::ZERO;
         let (mut expected, mut below, mut suspect) = (0u32, 0, false);
@@ -96,7 +96,7 @@ proptest! {
 
     /// In any time, at most the budget of that time and the saved earnings are given out.
     #[test]
-    fn no_more_is_handed_out_than_the_budget(parameters in parameters(), events in events()) {
+    fn granted_requests_never_exceed_the_budget(parameters in parameters(), events in events()) {
         let document = f64::from(parameters.document);
         let saved = 2.0 * document + f64::from(parameters.most) * 0.1;
         // Before any grant since: the most that was left over of what had been earned.

@@ -101,7 +101,7 @@ pub(super) fn is_public_in(lines: &[String], url: &str) -> bool {
 const PRIVATE: &str = "/reset-password/9f3ab77c21d0";
 
 #[test]
-fn one_client_makes_nothing_public_behind_any_prefix() {
+fn one_client_makes_nothing_public_with_any_prefix() {
     for which in 0..prefixes(0).len() {
         for client in 0..clients(0).len() {
             let line = |second: u64, target| {
@@ -152,7 +152,7 @@ fn one_client_makes_nothing_public_in_json() {
 }
 
 #[test]
-fn many_clients_make_a_url_public_behind_every_known_prefix() {
+fn many_clients_make_a_url_public_with_every_known_prefix() {
     for which in 0..11 {
         for wrap in [false, true] {
             let lines: Vec<String> = (0..40)
@@ -175,7 +175,7 @@ fn many_clients_make_a_url_public_behind_every_known_prefix() {
 }
 
 #[test]
-fn pseudonyms_are_clients_where_they_come_back() {
+fn recurring_pseudonyms_count_as_clients() {
     let lines = |client: &dyn Fn(u64) -> String| -> Vec<String> {
         (0..200).map(|second| combined(&client(second), second, "/docs/")).collect()
     };
@@ -201,7 +201,7 @@ fn client_of(line: &str, field: &str, proxies: &[&str]) -> Result<String, LineEr
 }
 
 #[test]
-fn client_is_the_last_address_that_no_known_proxy_has() {
+fn client_is_the_last_address_outside_the_known_proxies() {
     let peer = "10.0.0.5";
     let with = |list: &str| combined(peer, 0, "/") + &format!(" \"{list}\"");
     let client = |list: &str, proxies: &[&str]| client_of(&with(list), "auto", proxies);
@@ -340,7 +340,7 @@ fn one_disguised_visitor_makes_nothing_public() {
 }
 
 #[test]
-fn forwarded_header_names_the_client_behind_a_known_proxy() {
+fn forwarded_header_names_the_client_of_a_known_proxy() {
     let with = |header: &str| combined("10.0.0.5", 0, "/") + &format!(" \"{header}\"");
     for (header, client) in [
         ("for=198.51.100.1;proto=https", "198.51.100.1"),

@@ -191,7 +191,7 @@ fn lines(client: &str, second: u64, target: &str) -> Vec<(&'static str, String)>
 }
 
 #[test]
-fn each_format_is_found_and_read() {
+fn each_format_is_detected_and_parsed() {
     for (name, line) in lines("198.51.100.1", 0, "/docs/") {
         let reader = Reader::detect([line.as_bytes()]);
         let mut reader = reader.unwrap_or_else(|| panic!("not read: {line}"));
@@ -242,7 +242,7 @@ fn formats_may_change_from_line_to_line() {
 }
 
 #[test]
-fn lines_without_date_or_status_are_refused_with_the_reason() {
+fn lines_without_date_or_status_are_rejected_with_the_reason() {
     for (line, error) in [
         (
             "INFO:     198.51.100.1:58964 - \"GET / HTTP/1.1\" 200 OK",
@@ -288,7 +288,7 @@ fn client_may_be_in_a_field_of_another_name() {
 }
 
 #[test]
-fn template_is_read_behind_a_prefix_as_well() {
+fn template_is_parsed_after_a_prefix() {
     let template = "$remote_addr|$time_iso8601|$request|$status|$http_x_forwarded_for";
     let line = |list: &str| format!("203.0.113.5|2024-07-03T09:46:40Z|GET /a HTTP/1.1|200|{list}");
     let client = |line: &str, field: &str| {

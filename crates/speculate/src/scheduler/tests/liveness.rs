@@ -66,7 +66,7 @@ fn idle_upstream_serves_prefetches_by_their_priority() {
 }
 
 #[test]
-fn prefetch_is_aborted_when_demand_comes_and_may_come_again() {
+fn prefetch_is_aborted_for_demand_and_can_be_repeated() {
     let mut scheduler = Scheduler::new(Parameters::default());
     scheduler.handle_prefetch(at(0.0), prefetch(1, 1, 1.0), Duration::ZERO);
     assert_eq!(actions(&mut scheduler, at(0.0)), [Action::Start(1)]);
@@ -86,7 +86,7 @@ fn prefetch_is_aborted_when_demand_comes_and_may_come_again() {
 }
 
 #[test]
-fn long_poll_and_slow_download_do_not_count_for_ever() {
+fn long_poll_and_slow_download_stop_counting_as_demand() {
     let mut scheduler = Scheduler::new(Parameters::default());
     scheduler.handle_demand(at(0.0), 1, 0);
     scheduler.handle_demand(at(0.0), 2, 0);
@@ -118,7 +118,7 @@ fn server_that_hangs_for_prefetches_is_tried_ever_more_rarely() {
 }
 
 #[test]
-fn hint_lists_are_as_long_as_the_queue_drains() {
+fn hint_lists_are_limited_by_queue_drain() {
     let mut scheduler = Scheduler::new(Parameters::default());
     assert_eq!(scheduler.room(at(0.0), 10), Room::Hints(10));
     // They were given, and no prefetch has come.

@@ -26,7 +26,7 @@ fn beside(server: Server, arrivals: Arrivals, load: f64, policy: Policy) -> (f64
 
 /// SSR §3.1.2. The bounds are measured values, with some margin for other draws; ADR 17 has the table.
 #[test]
-fn demand_is_left_alone_where_aborted_requests_stop() {
+fn demand_is_unaffected_if_aborted_requests_stop() {
     for (server, reaped) in [(CPU, 0.5), (CPU4, 0.4), (DISK, 0.4), (DATABASE, 0.3)] {
         for load in LOADS {
             let (mean, p99, part) = beside(server, Arrivals::Poisson, load, Policy::Lull);
@@ -38,7 +38,7 @@ fn demand_is_left_alone_where_aborted_requests_stop() {
 
 /// Then nothing but few prefetches would help, and there are few.
 #[test]
-fn demand_is_left_alone_where_aborted_requests_go_on() {
+fn demand_is_unaffected_if_aborted_requests_continue() {
     for server in [CPU, DISK].map(|server| Server { abort_frees: false, ..server }) {
         for load in LOADS {
             let (mean, p99, part) = beside(server, Arrivals::Poisson, load, Policy::Lull);
@@ -51,7 +51,7 @@ fn demand_is_left_alone_where_aborted_requests_go_on() {
 }
 
 #[test]
-fn bursts_of_demand_leave_gaps_that_are_used() {
+fn gaps_between_demand_bursts_are_used() {
     let (mean, p99, part) = beside(CPU, Arrivals::Bursts, 0.5, Policy::Lull);
     assert!(mean <= 1.2 && p99 <= 1.2 && part >= 0.4, "{mean:.2} {p99:.2} {part:.2}");
 }
@@ -66,7 +66,7 @@ fn server_that_hangs_for_prefetches_serves_demand_as_before() {
 }
 
 #[test]
-fn neighbour_that_uses_the_server_is_noticed() {
+fn load_of_a_neighbour_is_detected() {
     let server = Server { neighbour: Some((150.0, 250.0)), ..CPU };
     let simulation =
         |server| Simulation::new(server, Policy::Lull, Arrivals::Poisson, 0.3).run(9_000);

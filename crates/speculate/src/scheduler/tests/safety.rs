@@ -180,7 +180,7 @@ proptest! {
 
     /// A priority decides, and it halves with each half-life.
     #[test]
-    fn queue_gives_what_a_sorted_list_would(
+    fn queue_order_equals_a_sorted_list(
         arrivals in prop::collection::vec((0u32..200, 1u32..1_000), 1..40)
     ) {
         let mut queue = queue::Queue::new(100, 100, Duration::from_secs(10));
@@ -204,7 +204,7 @@ proptest! {
 }
 
 #[test]
-fn full_queue_drops_the_least_prefetch_of_all() {
+fn full_queue_drops_the_lowest_priority() {
     let mut scheduler = Scheduler::new(Parameters { waiting: 2, ..PARAMETERS });
     scheduler.handle_demand(at(0.0), 1, 0);
     for (id, priority) in [(2, 0.3), (3, 0.1), (4, 0.2)] {
@@ -231,7 +231,7 @@ fn client_that_marks_all_requests_does_not_fill_the_queue() {
 }
 
 #[test]
-fn thousands_of_cancelled_prefetches_leave_nothing_behind() {
+fn cancelled_prefetches_leave_no_state() {
     let mut scheduler = Scheduler::new(Parameters::default());
     for id in 0..20_000 {
         scheduler.handle_prefetch(at(0.0), prefetch(id, id, 1.0), Duration::ZERO);
