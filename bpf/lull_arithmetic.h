@@ -13,6 +13,10 @@ static LULL_INLINE u64 lull_max(u64 a, u64 b)
 	return a > b ? a : b;
 }
 
+/* What has been read so far is read again. The verifier would follow each value of it through all that comes,
+ * and a job would wait for it at its start. */
+#define LULL_FORGET() asm volatile("" ::: "memory")
+
 /* saturating_sub */
 static LULL_INLINE u64 lull_less(u64 a, u64 b)
 {

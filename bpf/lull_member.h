@@ -150,13 +150,16 @@ static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 		m->low = 0;
 		lull_delay_record(&p->delay, now_us, rtt);
 	}
+	LULL_FORGET();
 	if (!is_maybe_delayed)
 		lull_delay_on_sample(&p->delay, now_us, rtt);
 	else if (rtt > lull_path_min_rtt(p) + lull_path_calm(p))
 		return;
 	if (!m->low || rtt < m->low)
 		lull_set_low(p, m, rtt);
+	LULL_FORGET();
 	lull_on_quarter(p, m, a, now_us, rtt);
+	LULL_FORGET();
 	if (lull_path_on_sample(p, now_us, rtt)) {
 		lull_path_set_leader(p, now_us, p->members == 1 ? m->number : 0, m->weight);
 		lull_restart_round(m, a->delivered);
@@ -194,15 +197,21 @@ static LULL_INLINE void lull_on_ack(struct lull_path *p, struct lull_member *m,
 		m->loss_end = m->round_end;
 		m->started = 1;
 	}
+	LULL_FORGET();
 	if (a->rtt_us)
 		lull_on_rtt(p, m, a, now_us, lull_min(a->rtt_us, LULL_RTT_LIMIT));
+	LULL_FORGET();
 	m->unlimited |= a->acked && !a->app_limited;
 	lull_capacity_deliver(&p->capacity, a->acked);
+	LULL_FORGET();
 	if (a->lost && lull_is_new_loss(m, a->prior_delivered)) {
 		lull_path_on_loss(p, now_us, lull_rtt_at_loss(m));
 		lull_restart_round(m, a->delivered);
 	}
+	LULL_FORGET();
 	lull_end_round(p, m, a, now_us, leads);
+	LULL_FORGET();
+
 	lull_update(p, m, now_us, left, !a->app_limited);
 }
 

@@ -297,6 +297,7 @@ static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32
 	lull_delay_record(&p->delay, now_us, low);
 	lull_capacity_end_round(&p->capacity, now_us, 2ULL * lull_delay_noise(&p->delay),
 				p->phase == LULL_START);
+	LULL_FORGET();
 	trigger = lull_path_trigger(p);
 	if (lull_capacity_is_reached(&p->capacity))
 		p->alone = lull_min(p->alone + 1, LULL_MOST_ROUNDS);
@@ -306,12 +307,14 @@ static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32
 	unlimited &= !lull_host_is_beginning(&p->host, now_us, lull_path_min_rtt(p));
 	is_heard = p->phase == LULL_USE && p->lead.rounds > LULL_IGNORED_ROUNDS;
 	is_queue = lull_delay_queue_of_round(&p->delay, low, round.micros, round.packets) > trigger;
+	LULL_FORGET();
 	if (p->phase == LULL_START)
 		lull_path_end_start_round(p, is_queue, unlimited);
 	else if (is_heard && is_queue)
 		lull_path_end_queued_round(p, now_us, low, trigger);
 	else if (is_heard)
 		lull_path_end_free_round(p, now_us, low, trigger, unlimited);
+	LULL_FORGET();
 	p->window = lull_min(p->window, LULL_WINDOW_LIMIT);
 	p->window_before = window_before;
 }

@@ -152,9 +152,7 @@ static SOCKET_INLINE void begin_event(struct shared_path *p, u64 now_us)
 
 	p->used_us = now_us;
 	lull_on_foreground(&p->state, now_us, &f);
-	/* What has been read so far is forgotten: the verifier would follow each value of it through all
-	 * that comes. */
-	asm volatile("" ::: "memory");
+	LULL_FORGET();
 }
 
 static SOCKET_INLINE void leave_path(struct lull_socket *s)
