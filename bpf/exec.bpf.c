@@ -22,6 +22,8 @@ _Static_assert(sizeof(struct exec_counters) == 10 * sizeof(u64),
 const volatile char congestion[CONGESTION_NAME_SIZE] = "reno";
 /* The TOS byte, or traffic class, of every packet; 0: left to the program. */
 const volatile u8 traffic_class = 0;
+/* What is sent yields; otherwise connections keep the congestion control that programs choose. */
+const volatile bool is_sending = true;
 /* Of connections under `lull`; 0: the usual one. */
 const volatile u32 weight = 0;
 /* Tests of the way round old kernels, see ask_parent(). */
@@ -196,6 +198,8 @@ static INLINE bool choose(void *socket)
 	char name[CONGESTION_NAME_SIZE];
 	int i;
 
+	if (!is_sending)
+		return true;
 	for (i = 0; i < CONGESTION_NAME_SIZE; i++)
 		name[i] = congestion[i];
 	return !bpf_setsockopt(socket, LEVEL_TCP, OPTION_CONGESTION, name, sizeof(name));
@@ -414,7 +418,7 @@ int lull_setsockopt(struct bpf_sockopt *ctx)
 
 	if (!sk || (sk->protocol != PROTOCOL_TCP && sk->protocol != PROTOCOL_MPTCP))
 		return 1;
-	if (is_released(sk))
+	if (!is_sending || is_released(sk))
 		return 1;
 	if (ctx->level == LEVEL_TCP && ctx->optname == OPTION_CONGESTION) {
 		/* Chosen here, it needs no privilege of the program; the call itself is skipped.

@@ -137,8 +137,21 @@ struct inet_connection_sock {
 	const struct tcp_congestion_ops *icsk_ca_ops;
 } RELOCATED;
 
+struct tcp_options_received {
+	u32 rcv_tsval;
+	u32 rcv_tsecr;
+	u8 num_sacks;
+} RELOCATED;
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
+	u32 rcv_wup;
+	u32 rcv_nxt;
+	u32 rcv_wnd;
+	u32 data_segs_in;
+	u32 tsoffset;
+	u16 advmss;
+	struct tcp_options_received rx_opt;
 	u32 srtt_us;
 	u32 rttvar_us;
 	u32 mss_cache;

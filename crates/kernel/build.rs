@@ -6,8 +6,17 @@ use std::path::{Path, PathBuf};
 use libbpf_cargo::SkeletonBuilder;
 
 /// Every program of `bpf/`; each becomes a module of the same name.
-const PROGRAMS: [&str; 8] =
-    ["admission", "background", "elsewhere", "exec", "foreground", "lull", "nice", "status"];
+const PROGRAMS: [&str; 9] = [
+    "admission",
+    "background",
+    "elsewhere",
+    "exec",
+    "foreground",
+    "lull",
+    "nice",
+    "receive",
+    "status",
+];
 
 fn main() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use lull_cc::Bytes;
 use lull_kernel::{
-    Adopted, Algorithm, Choice, Dscp, Ending, Error, Outcome, Parameters, PathTable, Summary,
-    Traffic, User,
+    Adopted, Algorithm, Choice, Direction, Dscp, Ending, Error, Outcome, Parameters, PathTable,
+    Summary, Traffic, User,
 };
 use serde_json::{Value, json};
 
@@ -47,13 +47,13 @@ Examples:
       on your own network that serves lower effort last: fill spare capacity without yielding by
       itself";
 
-/// Run a program whose TCP traffic is sent in the background
+/// Run a program with its TCP traffic in the background
 ///
 /// Every connection that the program and its children open or accept uses the congestion control lull and carries
 /// the lower-effort DSCP, also if the program chooses another. All background connections of this host on one path
-/// share one window, which yields to other traffic. Downloads are sent by the other side: run Lull there. The program
-/// keeps its exit code, signals, terminal and standard input. As with env, the exit codes 125, 126 and 127 mean that
-/// the program did not run.
+/// share one window, which yields to other traffic. What they receive yields by the window that they advertise. The
+/// program keeps its exit code, signals, terminal and standard input. As with env, the exit codes 125, 126 and 127 mean
+/// that the program did not run.
 ///
 /// Needs root, or a running "lull kernel serve" and membership in its group. After "sudo lull exec", the program
 /// does not run as root: it runs as the user who called sudo, with the environment from before sudo. Use --user for
@@ -79,6 +79,9 @@ pub(crate) struct Args {
     /// DSCP of the packets: le (lower effort, RFC 8622), or none (the program sets it)
     #[arg(long, value_name = "DSCP", default_value = "le", value_parser = parse_dscp)]
     dscp: Dscp,
+    /// Which TCP traffic yields: both, send (what the program sends) or receive (what it receives)
+    #[arg(long, value_name = "DIRECTION", default_value = "both", value_parser = parse_direction)]
+    direction: Direction,
     /// Run the program as this user (a name or a number) [default: the user who called sudo, or the
     /// current user]
     #[arg(long, value_name = "USER", conflicts_with = "pid")]
@@ -100,7 +103,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         requires = "pid",
-        conflicts_with_all = ["program", "cc", "dscp", "name", "network_honours_le", "weight"]
+        conflicts_with_all = ["program", "cc", "direction", "dscp", "name", "network_honours_le", "weight"]
     )]
     foreground: bool,
     /// Write a summary of the traffic as one line of JSON to FILE, or to standard error. With --pid it goes
@@ -154,6 +157,15 @@ fn parse_dscp(text: &str) -> Result<Dscp, &'static str> {
     }
 }
 
+fn parse_direction(text: &str) -> Result<Direction, &'static str> {
+    match text {
+        "both" => Ok(Direction::Both),
+        "send" => Ok(Direction::Send),
+        "receive" => Ok(Direction::Receive),
+        _ => Err("it is both, send or receive"),
+    }
+}
+
 /// The exit code for arguments that make no sense.
 pub(crate) const USAGE: u8 = FAILED;
 
@@ -203,6 +215,7 @@ fn choice(args: &Args) -> Choice {
         network_honours_le: args.network_honours_le,
         name: args.name.clone(),
         weight: args.weight,
+        direction: args.direction,
         mapped_by_parent: args.mapped_by_parent,
     }
 }
@@ -306,10 +319,11 @@ const DOWNLOAD: u64 = 100_000;
 fn notes(traffic: &Traffic) -> Vec<String> {
     let mut notes = Vec::new();
     if traffic.tcp_received >= DOWNLOAD && traffic.tcp_received > traffic.tcp_bytes {
-        notes.push(format!(
-            "received {}, which lull does not slow down: run lull at the sender",
-            Bytes(traffic.tcp_received)
-        ));
+        let received = Bytes(traffic.tcp_received);
+        notes.push(match traffic.slows_received {
+            true => format!("received {received} over TCP in the background"),
+            false => format!("received {received} over TCP in the foreground"),
+        });
     }
     if traffic.unmarked > 0 {
         notes.push(format!(
@@ -369,12 +383,14 @@ fn summary_json(args: &Args, user: Option<&User>, outcome: &Outcome) -> Value {
         "signal": signal,
         "congestion": args.cc,
         "dscp": args.dscp,
+        "direction": args.direction,
         "seconds": summary.elapsed.as_secs_f64(),
         "connections": traffic.map(|traffic| traffic.connections),
         "connections_in_the_foreground": traffic.map(|traffic| traffic.refused),
         "tcp_bytes": traffic.map(|traffic| traffic.tcp_bytes),
         "connections_without_mark": traffic.map(|traffic| traffic.unmarked),
         "tcp_bytes_received": traffic.map(|traffic| traffic.tcp_received),
+        "received_in_the_background": traffic.map(|traffic| traffic.slows_received),
         "udp_bytes": traffic.map(|traffic| traffic.udp_bytes),
         "connection_seconds": traffic.map(|traffic| traffic.lived.as_secs_f64()),
         "yielding_seconds": traffic.and_then(|traffic| traffic.yielded).map(|t| t.as_secs_f64()),
@@ -469,6 +485,7 @@ mod tests {
             refused: 0,
             tcp_bytes: 1_500_000,
             tcp_received: 900_000,
+            slows_received: true,
             unmarked: 0,
             udp_bytes: 0,
             lived: Duration::from_secs(8),
@@ -533,8 +550,9 @@ mod tests {
         assert_eq!(notes(&traffic()), Vec::<String>::new());
         let other = Traffic { tcp_received: 2_000_000, unmarked: 1, ..traffic() };
         let [download, mark] = &notes(&other)[..] else { panic!("{other:?}") };
-        let expected = "received 2.0 MB, which lull does not slow down: run lull at the sender";
-        assert_eq!(download, expected);
+        assert_eq!(download, "received 2.0 MB over TCP in the background");
+        let fast = Traffic { slows_received: false, ..other.clone() };
+        assert_eq!(notes(&fast)[0], "received 2.0 MB over TCP in the foreground");
         assert!(mark.starts_with("1 connection without the DSCP mark"), "{mark}");
         let small = Traffic { tcp_received: 90_000, tcp_bytes: 0, ..traffic() };
         assert_eq!(notes(&small), Vec::<String>::new());

@@ -12,6 +12,7 @@ use crate::load::{load_automatically, unload_unused};
 use crate::mend::Wanted;
 use crate::mounts::Bpffs;
 use crate::parameters::{Algorithm, Parameters};
+use crate::receive::Direction;
 use crate::release::Releases;
 use crate::state::{Place, State};
 use crate::{jobs, machine};
@@ -34,6 +35,8 @@ pub struct Choice {
     /// How long connections lead under [`Algorithm::Lull`], relative to those of other backgrounds on the same
     /// path: 1 to 100; `None` for [`lull_cc::lull::Member::USUAL_WEIGHT`].
     pub weight: Option<u32>,
+    /// Which traffic yields.
+    pub direction: Direction,
     /// Mark IPv4 traffic of IPv6 sockets by system calls, as on kernels before 6.13; for tests.
     pub mapped_by_parent: bool,
 }
@@ -175,6 +178,7 @@ impl<'obj> Background<'obj> {
             choice.mapped_by_parent,
             shares,
             weights.as_ref().map(|(path, weight)| (path.as_path(), *weight)),
+            (choice.direction, choice.weight),
         )?;
         let (cgroup, why_outside) = make()?;
         let named = choice.name.as_deref();
@@ -190,7 +194,7 @@ impl<'obj> Background<'obj> {
 
     /// What the kernel does not do of what was asked for, one line each.
     pub(crate) fn shortfalls(&self) -> Vec<String> {
-        self.shortfalls.iter().cloned().chain(self.hooks.shortfall()).collect()
+        self.shortfalls.iter().cloned().chain(self.hooks.shortfalls()).collect()
     }
 
     /// Removes the cgroup unless processes are left in it, and what is not needed any more. Says whether

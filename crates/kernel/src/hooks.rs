@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::admission::{Admission, admit};
 use crate::error::{Error, Result};
+use crate::receive::{Direction, yield_received};
 use crate::skeletons::exec::{ExecSkel, ExecSkelBuilder};
 use crate::sys;
 
@@ -107,6 +108,11 @@ pub(crate) struct Hooks<'obj> {
     admits: bool,
     /// Why they are not.
     not_admitted: RefCell<Option<String>>,
+    /// Which traffic yields, and the weight of downloads.
+    direction: Direction,
+    weight: Option<u32>,
+    /// Why what is received does not.
+    not_received: RefCell<Option<String>>,
 }
 
 impl<'obj> Hooks<'obj> {
@@ -115,7 +121,8 @@ impl<'obj> Hooks<'obj> {
     /// `sockets` is the pinned map of a congestion control of this version of Lull. `mapped_by_parent` leaves
     /// the marking of IPv4 traffic of IPv6 sockets to system calls, as on old kernels. `admits`: connections
     /// that start together are admitted one after the other. `weights`: the pinned map with the weights of
-    /// sockets of `lull`, and the weight of those of this background.
+    /// sockets of `lull`, and the weight of those of this background. `received`: which traffic yields, and the
+    /// weight of what is received.
     pub(crate) fn load(
         storage: &'obj mut MaybeUninit<OpenObject>,
         congestion: &str,
@@ -124,6 +131,7 @@ impl<'obj> Hooks<'obj> {
         mapped_by_parent: bool,
         admits: bool,
         weights: Option<(&Path, u32)>,
+        received: (Direction, Option<u32>),
     ) -> Result<Self> {
         let mut open = ExecSkelBuilder::default()
             .open(storage)
@@ -133,6 +141,9 @@ impl<'obj> Hooks<'obj> {
         for (to, &from) in rodata.congestion.iter_mut().zip(congestion.as_bytes()) {
             *to = from as _;
         }
+        let (direction, weight) = received;
+        let dscp = if direction.sends() { dscp } else { Dscp::None };
+        rodata.is_sending = direction.sends();
         rodata.traffic_class = dscp.traffic_class().unwrap_or(0);
         rodata.mapped_by_parent = mapped_by_parent;
         if let Some((_, weight)) = weights {
@@ -155,7 +166,15 @@ impl<'obj> Hooks<'obj> {
         }
         let skeleton =
             open.load().map_err(Error::bpf("load the programs of a background cgroup"))?;
-        Ok(Hooks { skeleton, knows_yielding, admits, not_admitted: RefCell::default() })
+        Ok(Hooks {
+            skeleton,
+            knows_yielding,
+            admits,
+            not_admitted: RefCell::default(),
+            direction,
+            weight,
+            not_received: RefCell::default(),
+        })
     }
 
     /// Attaches the programs to a cgroup for as long as it exists.
@@ -175,13 +194,31 @@ impl<'obj> Hooks<'obj> {
         {
             *self.not_admitted.borrow_mut() = Some(error.to_string());
         }
+        // Kernels that cannot do it still have what is sent yield.
+        let released = self.skeleton.maps.lull_released.as_fd();
+        if self.direction.receives()
+            && let Err(error) = yield_received(cgroup, released, self.weight)
+        {
+            *self.not_received.borrow_mut() = Some(error.to_string());
+        }
         Ok(())
     }
 
-    /// What the kernel does not do of what was asked for.
-    pub(crate) fn shortfall(&self) -> Option<String> {
-        let why = self.not_admitted.borrow();
-        why.as_ref().map(|why| format!("connections that start together are not spread out: {why}"))
+    /// What the kernel does not do of what was asked for, one line each.
+    pub(crate) fn shortfalls(&self) -> Vec<String> {
+        let admitted = self.not_admitted.borrow();
+        let admitted = admitted
+            .as_ref()
+            .map(|why| format!("connections that start together are not spread out: {why}"));
+        let received = self.not_received.borrow();
+        let received =
+            received.as_ref().map(|why| format!("what is received does not yield: {why}"));
+        admitted.into_iter().chain(received).collect()
+    }
+
+    /// Whether what is received yields.
+    pub(crate) fn slows_received(&self) -> bool {
+        self.direction.receives() && self.not_received.borrow().is_none()
     }
 
     /// Reads the counters, the connections that are still open included.

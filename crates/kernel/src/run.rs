@@ -47,8 +47,10 @@ pub struct Traffic {
     pub refused: u64,
     /// Payload sent over TCP, retransmissions included.
     pub tcp_bytes: u64,
-    /// Payload received over TCP, which the other side sends and nothing here slows.
+    /// Payload received over TCP, retransmissions included.
     pub tcp_received: u64,
+    /// What was received over TCP has yielded.
+    pub slows_received: bool,
     /// Connections that were established only without the mark, since their SYN with it got no answer.
     pub unmarked: u64,
     /// Payload sent over UDP, which was not slowed.

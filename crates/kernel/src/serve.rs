@@ -37,6 +37,7 @@ use crate::elsewhere::Elsewhere;
 use crate::error::{Error, Result};
 use crate::hooks::Dscp;
 use crate::parameters::{Parameters, PathTable};
+use crate::receive::Direction;
 use crate::watch::Watch;
 use crate::{machine, reaper, run, snapshot, sys};
 use held::Stopped;
@@ -164,6 +165,7 @@ fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
         network_honours_le: false,
         name: None,
         weight: None,
+        direction: Direction::Both,
         mapped_by_parent: false,
     };
     // Its number stays its own for as long as this lives.
@@ -202,7 +204,8 @@ fn answer(
     let mut storage = [const { MaybeUninit::uninit() }; 2];
     let elsewhere = Elsewhere::watch(&mut storage, cgroup.as_fd(), cgroup.id());
     let mut watch = Watch::new(background, choice, elsewhere.as_ref(), BTreeSet::new())?;
-    let knows = u8::from(background.hooks.knows_yielding);
+    let hooks = &background.hooks;
+    let knows = u8::from(hooks.knows_yielding) | u8::from(hooks.slows_received()) << 1;
     writeln!(stream, "ok {knows} {}", cgroup.called().display()).map_err(answering())?;
     loop {
         let mut descriptors = vec![PollFd::new(stream.as_fd(), PollFlags::POLLIN)];

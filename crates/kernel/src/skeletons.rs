@@ -30,6 +30,10 @@ pub(crate) mod nice {
     include!(concat!(env!("OUT_DIR"), "/nice.skel.rs"));
 }
 
+pub(crate) mod receive {
+    include!(concat!(env!("OUT_DIR"), "/receive.skel.rs"));
+}
+
 pub(crate) mod status {
     include!(concat!(env!("OUT_DIR"), "/status.skel.rs"));
 }

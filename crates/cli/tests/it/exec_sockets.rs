@@ -316,7 +316,7 @@ print(found.count('ESTAB'), found.count('\\t reno '), found.count('tos:0x4'))";
 
 /// The other side sends, outside of the background.
 #[test]
-fn download_is_reported_as_not_slowed() {
+fn download_is_reported_by_its_direction() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let script = "import socket, subprocess, sys
 listener = socket.create_server(('127.0.0.1', 0))
@@ -335,7 +335,10 @@ sys.exit(child.wait())";
         finish(command.stdin(Stdio::null()))
     };
     let said = run(&[]);
-    let note = "lull: received 3.0 MB, which lull does not slow down: run lull at the sender";
+    let note = "lull: received 3.0 MB over TCP in the background";
+    assert_eq!(said.err.lines().nth(1), Some(note), "{said:?}");
+    let said = run(&["--direction", "send"]);
+    let note = "lull: received 3.0 MB over TCP in the foreground";
     assert_eq!(said.err.lines().nth(1), Some(note), "{said:?}");
     let summary: Value = serde_json::from_str(&run(&["--json"]).err).unwrap();
     assert!(summary["tcp_bytes_received"].as_u64().unwrap() >= 3_000_000, "{summary}");

@@ -4,6 +4,7 @@ mod controls;
 mod doctor;
 mod edits;
 mod emulate;
+mod exec_downloads;
 mod exec_elsewhere;
 mod exec_jobs;
 mod exec_lull;

@@ -88,11 +88,12 @@ impl<'run, 'obj> Ground<'run, 'obj> {
         match self {
             Ground::Own(background) => {
                 let hooks = &background.hooks;
-                Ok(traffic(hooks.counters()?, hooks.knows_yielding))
+                let slows_received = hooks.slows_received();
+                Ok(traffic(hooks.counters()?, hooks.knows_yielding, slows_received))
             }
             Ground::Served(served) => {
                 let (counters, knows_yielding) = served.counters()?;
-                Ok(traffic(counters, knows_yielding))
+                Ok(traffic(counters, knows_yielding, served.slows_received()))
             }
         }
     }
@@ -117,12 +118,13 @@ impl<'run, 'obj> Ground<'run, 'obj> {
     }
 }
 
-fn traffic(counters: Counters, knows_yielding: bool) -> Traffic {
+fn traffic(counters: Counters, knows_yielding: bool, slows_received: bool) -> Traffic {
     Traffic {
         connections: counters.connections,
         refused: counters.refused,
         tcp_bytes: counters.tcp_bytes,
         tcp_received: counters.tcp_received,
+        slows_received,
         unmarked: counters.unmarked,
         udp_bytes: counters.udp_bytes,
         lived: counters.lived,

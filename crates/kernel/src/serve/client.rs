@@ -13,6 +13,7 @@ use crate::background::Choice;
 use crate::cgroup::Hierarchy;
 use crate::error::{Error, Result};
 use crate::hooks::{Counters, Dscp};
+use crate::receive::Direction;
 use crate::snapshot::Snapshot;
 
 /// The background that a server has moved this process into. It lasts at least as long as this.
@@ -21,6 +22,7 @@ pub(crate) struct Served {
     socket: PathBuf,
     cgroup: PathBuf,
     knows_yielding: bool,
+    slows_received: bool,
 }
 
 impl Served {
@@ -48,6 +50,9 @@ impl Served {
         if choice.name.is_some() {
             return Err(refused("it gives no names to jobs: leave out --name"));
         }
+        if choice.direction != Direction::Both {
+            return Err(refused("what is sent and what is received yields: leave out --direction"));
+        }
         if choice.weight.is_some() {
             return Err(refused("it gives no weights to jobs: leave out --weight"));
         }
@@ -66,8 +71,10 @@ impl Served {
         else {
             return Err(refused(answer.strip_prefix("no ").unwrap_or("it gives no answer")));
         };
-        let (knows_yielding, cgroup) = (knows == "1", PathBuf::from(cgroup));
-        Ok(Served { stream, socket, cgroup, knows_yielding })
+        let knows: u8 = knows.parse().unwrap_or(0);
+        let (knows_yielding, slows_received) = (knows & 1 != 0, knows & 2 != 0);
+        let cgroup = PathBuf::from(cgroup);
+        Ok(Served { stream, socket, cgroup, knows_yielding, slows_received })
     }
 
     /// The cgroup, as `/proc/PID/cgroup` calls it.
@@ -96,6 +103,11 @@ impl Served {
             line = next_line(&mut self.stream.borrow_mut());
         }
         lines
+    }
+
+    /// Whether what is received yields.
+    pub(crate) fn slows_received(&self) -> bool {
+        self.slows_received
     }
 
     /// What the hooks have counted, and whether they know of yielding.

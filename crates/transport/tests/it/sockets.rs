@@ -214,6 +214,7 @@ fn overruled_congestion_control_is_detected() {
         network_honours_le: false,
         name: None,
         weight: None,
+        direction: lull_kernel::Direction::Send,
         mapped_by_parent: false,
     };
     let outcome = run(&words.map(OsString::from), &choice, None).unwrap();

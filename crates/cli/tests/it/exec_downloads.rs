@@ -1,0 +1,149 @@
+//! What a program under `lull exec` receives yields as well.
+
+use std::process::Stdio;
+
+use crate::support::{LULL, Variant, finish, lull, shell};
+use lull_testing::needs;
+use serde_json::Value;
+
+/// Downloads over loopback, and prints the window scale, the largest clamp of the window, and whether all bytes
+/// are right.
+const RECEIVES: &str = "import socket, threading
+listener = socket.create_server(('127.0.0.1', 0))
+data = bytes(range(256)) * 20_000
+def serve():
+    server, _ = listener.accept()
+    with server:
+        server.sendall(data)
+threading.Thread(target=serve, daemon=True).start()
+client = socket.create_connection(listener.getsockname())
+received, clamp = bytearray(), 0
+while part := client.recv(1 << 16):
+    received += part
+    clamp = max(clamp, client.getsockopt(6, 10))
+scale = client.getsockopt(6, 11, 8)[6] >> 4
+print(scale, clamp, received == data)";
+
+/// Runs the script with these options: window scale, clamp and whether all arrived; and the summary.
+fn download(options: &[&str]) -> (i64, i64, bool, Value) {
+    let control = Variant::unloaded();
+    let mut command = lull(&["exec", "--cc", &control.0, "--automatic", "--json"]);
+    command.args(options).args(["--", "python3", "-c", RECEIVES]).stdin(Stdio::null());
+    let said = finish(&mut command);
+    assert_eq!(said.code(), Some(0), "{said:?}");
+    let words: Vec<&str> = said.out.split_whitespace().collect();
+    let [scale, clamp, is_equal] = words[..] else { panic!("{said:?}") };
+    let summary = serde_json::from_str(&said.err).unwrap_or_else(|why| panic!("{why}: {said:?}"));
+    (scale.parse().unwrap(), clamp.parse().unwrap(), is_equal == "True", summary)
+}
+
+#[test]
+fn received_bytes_are_in_the_background_by_default() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let (scale, clamp, is_equal, summary) = download(&[]);
+    assert!(is_equal);
+    assert_eq!(summary["received_in_the_background"], true, "{summary}");
+    assert!(summary["tcp_bytes_received"].as_u64().unwrap() >= 5_120_000, "{summary}");
+    // A larger scale would make the smallest window more than a packet.
+    assert!(scale <= 7, "{scale}");
+    assert!(clamp < 8 << 20, "{clamp}");
+}
+
+#[test]
+fn downloads_are_left_alone_with_direction_send() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let (_, _, is_equal, summary) = download(&["--direction", "send"]);
+    assert!(is_equal);
+    assert_eq!(summary["received_in_the_background"], false, "{summary}");
+}
+
+#[test]
+fn uploads_are_left_alone_with_direction_receive() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let control = Variant::unloaded();
+    let script = "import socket
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+print(client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode())
+client.setsockopt(6, 13, b'reno')
+print(client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), client.getsockopt(0, 1))";
+    let mut command = lull(&["exec", "--cc", &control.0, "--automatic", "--quiet"]);
+    command.args(["--direction", "receive", "--", "python3", "-c", script]);
+    let said = finish(&mut command);
+    let out: Vec<&str> = said.out.lines().collect();
+    assert_ne!(out[0], control.0, "{said:?}");
+    assert_eq!(out[1], "reno 0", "neither congestion control nor mark is changed: {said:?}");
+}
+
+/// A background download of four connections, and a foreground one beside it for ten seconds, over 10 Mbit/s. The
+/// servers are ordinary.
+const BESIDE: &str = r#"
+serve='import socket, threading
+listener = socket.create_server(("", 5001))
+def send(sock):
+    try:
+        while True:
+            sock.sendall(bytes(65536))
+    except OSError:
+        pass
+while True:
+    threading.Thread(target=send, args=(listener.accept()[0],), daemon=True).start()'
+load='import socket, sys, time
+count, start, stop = int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
+begin = time.time()
+socks = [socket.create_connection((sys.argv[1], 5001)) for _ in range(count)]
+total = 0
+import selectors
+selector = selectors.DefaultSelector()
+for sock in socks:
+    sock.setblocking(False)
+    selector.register(sock, 1)
+while (now := time.time() - begin) < stop:
+    for key, _ in selector.select(0.1):
+        try:
+            received = len(key.fileobj.recv(1 << 18))
+        except BlockingIOError:
+            continue
+        total += received if now >= start else 0
+print(total)'
+ip netns exec right1 python3 -c "$serve" &
+ip netns exec right2 python3 -c "$serve" &
+sleep 1
+"$LULL" exec --cc "$NAME" --automatic --quiet $DIRECTION -- \
+    python3 -c "$load" "$LULL_RIGHT_1" 4 8 16 >"$OUT/background" &
+sleep 6
+python3 -c "$load" "$LULL_RIGHT_2" 1 2 10 >"$OUT/foreground"
+wait $! || exit 1
+"#;
+
+/// Bytes of background and foreground.
+fn beside(direction: &str) -> (u64, u64) {
+    let control = Variant::unloaded();
+    let out = tempfile::tempdir().unwrap();
+    let mut command = shell(
+        r#""$LULL" lab emulate --rate 10mbit --rtt 40ms --right 2 -- bash -c "$BESIDE""#,
+        &[],
+    );
+    command.env("LULL", LULL).env("BESIDE", BESIDE).env("NAME", &control.0);
+    command.env("OUT", out.path()).env("DIRECTION", direction);
+    let said = finish(&mut command);
+    assert_eq!(said.code(), Some(0), "{said:?}");
+    let bytes = |name| {
+        let text = std::fs::read_to_string(out.path().join(name)).unwrap();
+        text.trim().parse().unwrap_or_else(|why| panic!("{why}: {text:?} {said:?}"))
+    };
+    (bytes("background"), bytes("foreground"))
+}
+
+/// Without Lull, four connections beside one have four fifths of the link.
+#[test]
+fn background_download_yields_to_another_download() {
+    needs!(lull_testing::bpf(), lull_testing::root(), lull_testing::command("python3"));
+    let (background, foreground) = beside("");
+    println!("background {background}, foreground {foreground}");
+    assert!(background > 0, "it makes progress");
+    assert!(foreground > 3 * background, "{foreground} beside {background}");
+    let (background, foreground) = beside("--direction=send");
+    println!("--direction send: background {background}, foreground {foreground}");
+    assert!(foreground < background, "{foreground} beside {background}");
+}
