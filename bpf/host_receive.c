@@ -64,7 +64,7 @@ static void host_feed(struct receive_path *path, struct receive_download *member
 		.blocks = event->lost,
 	};
 	struct receive_news news;
-	struct lull_ack ack;
+	struct ack ack;
 
 	if (event->kind != EVENT_ACK)
 		return;

@@ -173,7 +173,6 @@ struct tcp_sock {
 	u64 bytes_acked;
 	u64 bytes_sent;
 	u64 bytes_received;
-	u32 rcv_wnd;
 } RELOCATED;
 
 struct rate_sample {

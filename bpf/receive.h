@@ -139,7 +139,7 @@ static LULL_INLINE void receive_take_turn(struct receive_path *p, struct receive
  * does not follow, or it takes each value of it through all that comes. */
 static LULL_INLINE void receive_on_arrival(struct receive_path *p, struct receive_download *d,
 					   const struct receive_arrival *a,
-					   const struct receive_news *news, struct lull_ack *ack)
+					   const struct receive_news *news, struct ack *ack)
 {
 	u32 recent = receive_recent(d);
 	u32 granted = lull_min(a->granted, RECEIVE_PACKETS_LIMIT);

@@ -24,7 +24,7 @@ struct receive_socket {
 	/* Of the event under way: on the stack, the verifier would follow each of their values. */
 	struct receive_arrival arrival;
 	struct receive_news news;
-	struct lull_ack ack;
+	struct ack ack;
 };
 
 #endif
