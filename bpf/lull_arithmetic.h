@@ -43,4 +43,15 @@ static LULL_INLINE u64 lull_choose(u64 is_first, u64 a, u64 b)
 	return (a & mask) | (b & ~mask);
 }
 
+/* The smaller and the larger one, likewise; both below 2^63. */
+static LULL_INLINE u64 lull_least_of(u64 a, u64 b)
+{
+	return lull_choose(lull_is_least(a, b), b, a);
+}
+
+static LULL_INLINE u64 lull_most_of(u64 a, u64 b)
+{
+	return lull_choose(lull_is_least(a, b), a, b);
+}
+
 #endif

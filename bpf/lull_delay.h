@@ -29,7 +29,7 @@ static LULL_INLINE void lull_lowest_record(struct lull_lowest *l, u64 now_us, u3
 
 static LULL_INLINE u32 lull_lowest_get(const struct lull_lowest *l)
 {
-	return l->before && l->before < l->now ? l->before : l->now;
+	return lull_choose(lull_is_nonzero(l->before), lull_least_of(l->before, l->now), l->now);
 }
 
 static LULL_INLINE u32 lull_delay_min_rtt(const struct lull_delay *d)
@@ -77,7 +77,7 @@ static LULL_INLINE bool lull_delay_is_shallow(const struct lull_delay *d)
 {
 	u32 full = lull_delay_full_queue(d);
 
-	return full && full < lull_delay_min_rtt(d) / 2;
+	return lull_is_nonzero(full) & (lull_is_least(full, lull_delay_min_rtt(d) / 2) ^ 1);
 }
 
 static LULL_INLINE u32 lull_delay_noise(const struct lull_delay *d)
@@ -105,11 +105,12 @@ static LULL_INLINE u32 lull_delay_queue_of_round(const struct lull_delay *d, u32
 	return lull_less(low, lull_delay_min_rtt(d) + noise / samples);
 }
 
-static LULL_INLINE u32 lull_delay_trigger(const struct lull_delay *d, u64 packet_us)
+static LULL_INLINE u32 lull_delay_trigger(const struct lull_delay *d, u64 packet_us,
+					  bool is_shallow)
 {
 	u64 trigger = 500 + lull_min(lull_delay_min_rtt(d) / 16, 2000) + packet_us * 3 / 2;
 	u64 full = lull_delay_full_queue(d);
-	u64 most = lull_delay_is_shallow(d) ? full / LULL_SHALLOW_TRIGGER : full / 2;
+	u64 most = is_shallow ? full / LULL_SHALLOW_TRIGGER : full / 2;
 
 	if (full)
 		trigger = lull_min(trigger, lull_max(most, packet_us + 200));

@@ -29,9 +29,14 @@ static LULL_INLINE void lull_jitter_on_sample(struct lull_jitter *j, u64 now_us,
 		j->quiet = lull_min(j->quiet + LULL_QUIET_STEP, LULL_MOST_QUIET);
 }
 
+static LULL_INLINE bool lull_jitter_is_steady(const struct lull_jitter *j)
+{
+	return j->quiet > LULL_QUIET_LIMIT;
+}
+
 static LULL_INLINE u32 lull_jitter_us(const struct lull_jitter *j)
 {
-	return j->quiet > LULL_QUIET_LIMIT || j->us < LULL_JITTER_LEAST_US ? 0 : j->us;
+	return lull_jitter_is_steady(j) || j->us < LULL_JITTER_LEAST_US ? 0 : j->us;
 }
 
 #endif

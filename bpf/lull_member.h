@@ -11,6 +11,7 @@
 #include "lull_types.h"
 
 #define LULL_PAIR 2
+#define LULL_TRAIN_RATE (1ULL << 33)
 #define LULL_QUARTER_SAMPLES 4
 #define LULL_IN_FLIGHT_LIMIT (1ULL << 32)
 #define LULL_RECEIVER_DELAY_US 35000
@@ -54,6 +55,7 @@ static LULL_INLINE void lull_clear_round(struct lull_member *m)
 	m->high_before = m->high;
 	m->high = 0;
 	m->low = 0;
+	m->highest = 0;
 	m->unlimited = 0;
 }
 
@@ -100,6 +102,7 @@ static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, 
 	is_large &= lull_is_least(now_us, m->next_pair);
 	is_using = (leads | is_large) & lull_is_nonzero(p->phase ^ LULL_FLOOR);
 	m->is_using = is_using;
+	m->is_train = leads & lull_is_nonzero(p->isolation.packets);
 	free = lull_choose(lull_is_least(free, LULL_TWO), free, LULL_TWO);
 	m->window = lull_choose(is_using, free, LULL_ONE);
 	allowed = m->window >> LULL_SHIFT;
@@ -155,6 +158,7 @@ static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 		lull_delay_on_sample(&p->delay, now_us, rtt);
 	else if (rtt > lull_path_min_rtt(p) + lull_path_calm(p))
 		return;
+	m->highest = lull_max(m->highest, rtt);
 	if (!m->low || rtt < m->low)
 		lull_set_low(p, m, rtt);
 	LULL_FORGET();
@@ -167,14 +171,14 @@ static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 }
 
 static LULL_INLINE void lull_end_round(struct lull_path *p, struct lull_member *m,
-				       const struct ack *a, u64 now_us,
+				       const struct ack *a, u64 now_us, u32 highest,
 				       bool leads)
 {
 	if (!a->acked || (s32)(a->prior_delivered - m->round_end) < 0)
 		return;
 	m->round_end = a->delivered;
 	if (leads && m->low && (!m->low_is_small || p->delay.is_of_small))
-		lull_path_end_round(p, now_us, m->low, m->unlimited);
+		lull_path_end_round(p, now_us, m->low, highest, m->unlimited);
 	lull_clear_round(m);
 }
 
@@ -184,6 +188,7 @@ static LULL_INLINE void lull_on_ack(struct lull_path *p, struct lull_member *m,
 	u32 left = lull_less(a->in_flight, (u64)a->acked + a->lost);
 	bool may_lead = p->members == 1 || p->phase == LULL_START;
 	u64 now_us = lull_path_advance(p, a->now_us);
+	u32 highest;
 	bool leads;
 
 	lull_set_in_flight(p, m, left);
@@ -198,6 +203,7 @@ static LULL_INLINE void lull_on_ack(struct lull_path *p, struct lull_member *m,
 		m->started = 1;
 	}
 	LULL_FORGET();
+	highest = m->highest;
 	if (a->rtt_us)
 		lull_on_rtt(p, m, a, now_us, lull_min(a->rtt_us, LULL_RTT_LIMIT));
 	LULL_FORGET();
@@ -209,7 +215,7 @@ static LULL_INLINE void lull_on_ack(struct lull_path *p, struct lull_member *m,
 		lull_restart_round(m, a->delivered);
 	}
 	LULL_FORGET();
-	lull_end_round(p, m, a, now_us, leads);
+	lull_end_round(p, m, a, now_us, highest, leads);
 	LULL_FORGET();
 
 	lull_update(p, m, now_us, left, !a->app_limited);
@@ -283,7 +289,8 @@ static LULL_INLINE u32 lull_cwnd(const struct lull_member *m, u32 in_flight)
 	return in_flight ? in_flight : LULL_PAIR;
 }
 
-/* Bytes per second: a pair in each pause, or a sixteenth more than the window needs; 0: unpaced. */
+/* Bytes per second: a pair in each pause, a sixteenth more than the window needs, or a train at once;
+ * 0: unpaced. */
 static LULL_INLINE u64 lull_pacing_rate(const struct lull_member *m, u32 srtt_us, u32 mss)
 {
 	u64 rate;
@@ -294,7 +301,8 @@ static LULL_INLINE u64 lull_pacing_rate(const struct lull_member *m, u32 srtt_us
 		return lull_max(1000000ULL * LULL_PAIR * mss / lull_max(m->pause, 1), 1);
 	rate = ((m->window * mss) >> LULL_SHIFT) * 1000000 /
 	       lull_min(srtt_us, lull_max(m->last_rtt, 1));
-	return lull_max(rate + rate / 16, mss * 1000000ULL / LULL_LARGEST_SPACING_US);
+	rate = lull_max(rate + rate / 16, mss * 1000000ULL / LULL_LARGEST_SPACING_US);
+	return lull_choose(m->is_train, LULL_TRAIN_RATE, rate);
 }
 
 /* Packets of a burst. Before the first pair, what is in flight has to arrive. */

@@ -11,6 +11,7 @@
 #include "lull_delay.h"
 #include "lull_growth.h"
 #include "lull_host.h"
+#include "lull_isolation.h"
 #include "lull_progress.h"
 #include "lull_types.h"
 
@@ -47,9 +48,16 @@ static LULL_INLINE bool lull_path_is_at_floor(const struct lull_path *p)
 	return p->phase == LULL_FLOOR;
 }
 
+/* The buffer holds little, and others share it. */
+static LULL_INLINE bool lull_path_is_shallow(const struct lull_path *p)
+{
+	return lull_delay_is_shallow(&p->delay) & (p->isolation.is_isolated ^ 1);
+}
+
 static LULL_INLINE u32 lull_path_trigger(const struct lull_path *p)
 {
-	return lull_delay_trigger(&p->delay, lull_capacity_packet_us(&p->capacity));
+	return lull_delay_trigger(&p->delay, lull_capacity_packet_us(&p->capacity),
+				  lull_path_is_shallow(p));
 }
 
 /* A queue below this is none: half of the trigger, and at least a packet. */
@@ -145,7 +153,7 @@ static LULL_INLINE bool lull_path_is_end_of_probe(const struct lull_path *p, u32
 	u64 queue = lull_delay_queue(&p->delay, low);
 	bool is_there = queue > lull_capacity_packet_us(&p->capacity) && queue * 2 >= least;
 
-	return lull_delay_is_shallow(&p->delay) && least && is_there;
+	return lull_path_is_shallow(p) && least && is_there;
 }
 
 static LULL_INLINE u64 lull_path_packets_in(const struct lull_path *p, u64 micros)
@@ -155,7 +163,7 @@ static LULL_INLINE u64 lull_path_packets_in(const struct lull_path *p, u64 micro
 
 static LULL_INLINE void lull_path_grow(struct lull_path *p, u64 now_us, u32 trigger)
 {
-	bool is_shallow = lull_delay_is_shallow(&p->delay);
+	bool is_shallow = lull_path_is_shallow(p);
 	u64 queue = lull_delay_full_queue(&p->delay) / 4;
 	u64 step = lull_path_packets_in(p, queue);
 	u64 gentle = lull_path_packets_in(p, lull_max(trigger, queue) / 2);
@@ -197,13 +205,25 @@ static LULL_INLINE void lull_path_compete(struct lull_path *p, u64 now_us, bool 
 	p->alone = 0;
 }
 
+static LULL_INLINE u64 lull_path_train_pause(const struct lull_path *p)
+{
+	u64 pause = lull_train_pause(lull_path_full_window(p) >> LULL_SHIFT,
+				     lull_capacity_packet_us(&p->capacity), lull_path_min_rtt(p));
+
+	return lull_least_of(pause, LULL_LONGEST_PATIENCE_US);
+}
+
 static LULL_INLINE void lull_path_enter_floor(struct lull_path *p, u64 now_us, u32 rounds,
 					      u64 patience)
 {
 	u64 rtt = lull_path_min_rtt(p);
 	u64 longer = lull_min(lull_max(2 * p->patience, rtt), LULL_LONGEST_PATIENCE_US);
 
-	if (lull_delay_is_shallow(&p->delay) && p->window < lull_path_full_window(p) / 4 * 3) {
+	if (p->isolation.is_isolated) {
+		p->patience = lull_choose(lull_is_least(rounds, LULL_SETTLED_ROUNDS), 0, longer);
+		patience = lull_path_train_pause(p);
+	} else if (lull_delay_is_shallow(&p->delay) &&
+		   p->window < lull_path_full_window(p) / 4 * 3) {
 		p->patience = lull_min(longer, LULL_LONGEST_SHALLOW_PATIENCE * rtt);
 	} else if (rounds < LULL_SETTLED_ROUNDS) {
 		p->patience = longer;
@@ -212,6 +232,7 @@ static LULL_INLINE void lull_path_enter_floor(struct lull_path *p, u64 now_us, u
 	} else {
 		p->patience = 0;
 	}
+	lull_isolation_on_competition(&p->isolation);
 	p->patience = lull_max(p->patience, patience);
 	p->alone = 0;
 	p->drained = 0;
@@ -225,11 +246,13 @@ static LULL_INLINE void lull_path_yield_to_others(struct lull_path *p, u64 now_u
 	bool was_alone = p->alone >= LULL_ALONE_ROUNDS;
 	u64 share = lull_path_current_window(p);
 	u64 full = lull_path_full_window(p);
-	bool is_harmful = lull_delay_is_shallow(&p->delay);
+	bool is_harmful = lull_path_is_shallow(p);
 	u64 patience = 0;
 
 	lull_path_compete(p, now_us, is_harmful);
-	if (is_harmful) {
+	if (p->isolation.is_isolated) {
+		patience = 0;
+	} else if (is_harmful) {
 		patience = LULL_SHALLOW_PATIENCE * lull_path_min_rtt(p);
 	} else if (p->window >= full / 4 * 3) {
 		if (was_alone)
@@ -261,7 +284,7 @@ static LULL_INLINE bool lull_path_on_quarter(struct lull_path *p, u64 now_us, u3
 {
 	u32 trigger = lull_path_trigger(p);
 
-	if (p->phase != LULL_USE || !lull_delay_is_shallow(&p->delay) ||
+	if (p->phase != LULL_USE || !lull_path_is_shallow(p) ||
 	    p->lead.rounds <= LULL_IGNORED_ROUNDS || lull_delay_queue(&p->delay, low) <= trigger ||
 	    !lull_path_is_foreign(p, low, trigger))
 		return false;
@@ -287,7 +310,45 @@ static LULL_INLINE void lull_path_end_queued_round(struct lull_path *p, u64 now_
 	}
 }
 
-static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32 low, bool unlimited)
+/* The window that a return begins with. */
+static LULL_INLINE u64 lull_path_start_window(const struct lull_path *p)
+{
+	u64 start = ((p->growth.mark * p->idle_share) >> LULL_SHIFT) / 4;
+	u64 shallow = lull_path_full_window(p) / LULL_SHALLOW_RETURN;
+
+	start = lull_choose(lull_path_is_shallow(p), shallow, start);
+	return lull_most_of(start, LULL_LEAST_RETURN);
+}
+
+/* Without branches, which the verifier would follow one by one. */
+static LULL_INLINE void lull_path_end_train(struct lull_path *p, u64 now_us, u32 low, u32 high)
+{
+	u64 pause = lull_most_of(p->patience, lull_path_train_pause(p));
+	u32 found = lull_isolation_end_train(&p->isolation, lull_delay_queue(&p->delay, low),
+					     lull_delay_queue(&p->delay, high),
+					     lull_capacity_packet_us(&p->capacity));
+	u64 is_shared = lull_is_nonzero(found ^ LULL_FOUND_SHARED) ^ 1;
+	u64 are_others = lull_is_nonzero(found ^ LULL_FOUND_OTHERS) ^ 1;
+	u64 is_maybe_free = lull_is_nonzero(found ^ LULL_FOUND_MAYBE_FREE) ^ 1;
+	u64 is_free = lull_is_nonzero(found ^ LULL_FOUND_FREE) ^ 1;
+	u64 full = lull_path_full_window(p);
+	u64 quarter = lull_most_of(full / 4, LULL_LEAST_RETURN);
+
+	p->window = lull_choose(is_shared, lull_path_start_window(p), p->window);
+	p->window = lull_choose(is_free, quarter, p->window);
+	p->window = lull_choose(are_others, LULL_ONE, p->window);
+	p->growth.mark = lull_choose(is_free, lull_most_of(full, LULL_TWO), p->growth.mark);
+	p->idle_share = lull_choose(is_free, LULL_ONE, p->idle_share);
+	p->lead.rounds = lull_choose(is_maybe_free, 0, p->lead.rounds);
+	p->patience = lull_choose(are_others, pause, p->patience);
+	p->alone = lull_choose(are_others, 0, p->alone);
+	p->drained = lull_choose(are_others, 0, p->drained);
+	p->phase = lull_choose(are_others, LULL_FLOOR, p->phase);
+	p->floor_since = lull_choose(are_others, now_us, p->floor_since);
+}
+
+static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32 low, u32 high,
+					    bool unlimited)
 {
 	u64 window_before = p->window;
 	struct lull_count round = lull_capacity_round(&p->capacity, now_us);
@@ -314,6 +375,9 @@ static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32
 		lull_path_end_queued_round(p, now_us, low, trigger);
 	else if (is_heard)
 		lull_path_end_free_round(p, now_us, low, trigger, unlimited);
+	else if (p->phase == LULL_USE && p->isolation.packets &&
+		 p->lead.rounds == LULL_IGNORED_ROUNDS)
+		lull_path_end_train(p, now_us, low, high);
 	LULL_FORGET();
 	p->window = lull_min(p->window, LULL_WINDOW_LIMIT);
 	p->window_before = window_before;
@@ -322,7 +386,7 @@ static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32
 /* In a deep buffer the queue of others stays until they have gone. */
 static LULL_INLINE void lull_path_outlast(struct lull_path *p, u64 now_us)
 {
-	if (now_us < p->floor_since + LULL_LONG_FLOOR_US || lull_delay_is_shallow(&p->delay))
+	if (now_us < p->floor_since + LULL_LONG_FLOOR_US || lull_path_is_shallow(p))
 		return;
 	lull_growth_set_mark(&p->growth, lull_path_full_window(p));
 	p->idle_share = LULL_ONE;
@@ -353,22 +417,28 @@ static LULL_INLINE void lull_path_on_foreground(struct lull_path *p, u64 now_us,
 
 static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32 rtt)
 {
-	u64 memory, start;
+	u64 memory, packets, most, is_shared;
 
 	if (rtt < lull_path_min_rtt(p))
 		lull_delay_record(&p->delay, now_us, rtt);
-	if (!lull_path_is_at_floor(p) ||
-	    lull_delay_queue(&p->delay, rtt) > lull_path_calm(p) ||
+	if (!lull_path_is_at_floor(p))
+		return false;
+	/* More than the packets that others have between a pair's where flows are kept apart. */
+	most = lull_path_trigger(p) + 2 * lull_capacity_packet_us(&p->capacity);
+	is_shared = lull_is_least(most, lull_delay_queue(&p->delay, rtt)) ^ 1;
+	is_shared &= lull_is_least(now_us, p->floor_since + 4 * lull_path_min_rtt(p));
+	p->isolation.is_isolated &= is_shared ^ 1;
+	if (lull_delay_queue(&p->delay, rtt) > lull_path_calm(p) ||
 	    now_us < p->floor_since + p->patience)
 		return false;
 	lull_path_outlast(p, now_us);
 	memory = lull_min(lull_path_full_window(p), p->growth.mark);
 	lull_growth_set_mark(&p->growth, lull_max(memory, LULL_LEAST_RETURN));
-	if (lull_delay_is_shallow(&p->delay))
-		start = lull_path_full_window(p) / LULL_SHALLOW_RETURN;
-	else
-		start = ((memory * p->idle_share) >> LULL_SHIFT) / 4;
-	p->window = lull_max(start, LULL_LEAST_RETURN);
+	packets = lull_isolation_begin_return(&p->isolation,
+					      lull_path_full_window(p) >> LULL_SHIFT,
+					      lull_jitter_is_steady(&p->delay.jitter));
+	p->window = lull_choose(lull_is_nonzero(packets), packets << LULL_SHIFT,
+				lull_path_start_window(p));
 	lull_path_enter_use(p, 0);
 	return true;
 }
@@ -387,8 +457,9 @@ static LULL_INLINE void lull_path_shrink_after_own_loss(struct lull_path *p)
 
 static LULL_INLINE void lull_path_on_loss_in_use(struct lull_path *p, u64 now_us)
 {
-	bool is_competing = !lull_capacity_is_reached(&p->capacity) ||
-			    p->use_rounds < LULL_SETTLED_ROUNDS;
+	u64 is_return = (lull_is_least(p->use_rounds, LULL_SETTLED_ROUNDS) ^ 1) &
+			(p->isolation.is_isolated ^ 1);
+	bool is_competing = !lull_capacity_is_reached(&p->capacity) | is_return;
 
 	if (is_competing || p->window <= LULL_LEAST_RETURN) {
 		lull_path_compete(p, now_us, true);

@@ -89,6 +89,14 @@ struct lull_lead {
 	u32 wants_all; /* the leader uses all of the window that it gets */
 };
 
+/* Whether the path keeps flows apart. */
+struct lull_isolation {
+	u32 is_isolated; /* the last train was served in turns with others */
+	u32 is_due;	 /* the next return is to begin with a train */
+	u32 packets;	 /* of the train under way; 0: none */
+	u32 free;	 /* trains that have met no others, one after the other */
+};
+
 /* When the host's foreground begins and ends. */
 struct lull_host {
 	struct lull_foreground last;
@@ -116,6 +124,7 @@ struct lull_path {
 	u64 floor_since;
 	struct lull_growth growth;
 	struct lull_restraint restraint;
+	struct lull_isolation isolation;
 	struct lull_host host;
 	u64 now;	/* the latest time that any connection has named */
 	u64 patience;	/* how long the floor lasts at the least, in microseconds */
@@ -152,6 +161,8 @@ struct lull_member {
 	u32 unlimited;	/* some packet of the round was limited by the window */
 	u32 quarter_low; /* the lowest round-trip time of the quarter */
 	u32 quarter_samples; /* its samples so far */
+	u32 highest;	/* the highest of the round that no receiver has held back */
+	u32 is_train;	/* its window is a train, to be sent at once */
 	u32 reserved;
 };
 

@@ -115,6 +115,11 @@ impl Delay {
         self.jitter.micros().min(most)
     }
 
+    /// The path is known to have no jitter.
+    pub(super) fn is_steady(&self) -> bool {
+        self.jitter.is_steady()
+    }
+
     /// The queue that a packet with the round-trip time `rtt` has met, in microseconds.
     pub(super) fn queue(&self, rtt: u32) -> u32 {
         rtt.saturating_sub(self.min_rtt() + self.noise())
@@ -135,11 +140,11 @@ impl Delay {
     }
 
     /// The queue above which the background yields, in microseconds. A packet takes
-    /// `packet_micros` on the path.
-    pub(super) fn trigger(&self, packet_micros: u64) -> u32 {
+    /// `packet_micros` on the path. `is_shallow`: what others add until it has left must still fit.
+    pub(super) fn trigger(&self, packet_micros: u64, is_shallow: bool) -> u32 {
         let mut trigger = 500 + u64::from(self.min_rtt() / 16).min(2_000) + packet_micros * 3 / 2;
         if self.full_queue() > 0 {
-            let part = if self.is_shallow() { SHALLOW_TRIGGER } else { 2 };
+            let part = if is_shallow { SHALLOW_TRIGGER } else { 2 };
             let most = u64::from(self.full_queue() / part);
             trigger = trigger.min(most.max(packet_micros + 200));
         }
@@ -174,16 +179,16 @@ mod tests {
     fn trigger_is_a_part_of_a_full_queue() {
         let mut delay = Delay::default();
         delay.record(0, 50_000);
-        assert_eq!(delay.trigger(1_200), 500 + 2_000 + 1_800);
+        assert_eq!(delay.trigger(1_200, false), 500 + 2_000 + 1_800);
         let mut deep = delay;
         deep.record_full(0, 78_000);
-        assert_eq!(deep.trigger(1_200), 4_300);
+        assert_eq!(deep.trigger(1_200, false), 4_300);
         delay.record_full(0, 56_000);
-        assert_eq!(delay.trigger(1_200), 2_000);
+        assert_eq!(delay.trigger(1_200, true), 2_000);
         assert!(delay.is_shallow());
         for _ in 0..3 {
             delay.record_full(0, 51_000);
         }
-        assert_eq!(delay.trigger(1_200), 1_400, "a packet is no queue");
+        assert_eq!(delay.trigger(1_200, true), 1_400, "a packet is no queue");
     }
 }

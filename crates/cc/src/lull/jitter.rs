@@ -35,9 +35,14 @@ impl Jitter {
         };
     }
 
+    /// Measurements have shown no jitter, and not only none so far.
+    pub(super) fn is_steady(&self) -> bool {
+        self.quiet > QUIET_LIMIT
+    }
+
     /// How far jitter raises round-trip times, in microseconds; 0 on a steady path.
     pub(super) fn micros(&self) -> u32 {
-        match self.quiet > QUIET_LIMIT || self.micros < LEAST_MICROS {
+        match self.is_steady() || self.micros < LEAST_MICROS {
             true => 0,
             false => self.micros,
         }

@@ -13,6 +13,8 @@ const TWO: u64 = Window::TWO.raw();
 const IN_FLIGHT_LIMIT: u64 = 1 << 32;
 /// Packets of a pair.
 const PAIR: u32 = 2;
+/// Packets of a train leave at this rate in bytes per second: faster than any path of today.
+const TRAIN_RATE: u64 = 1 << 33;
 /// A quarter of a round has so many round-trip times at least.
 const QUARTER_SAMPLES: u32 = 4;
 /// Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more.
@@ -46,6 +48,10 @@ pub struct Member {
     rounds: Rounds,
     /// The lowest round-trip time of the round; 0 without one.
     low: u32,
+    /// The highest that no receiver has held back.
+    highest: u32,
+    /// Its window is a train, to be sent at once.
+    is_train: bool,
     /// It is a small packet's.
     low_is_small: bool,
     /// When the quarter of a round began, its lowest round-trip time, and its samples so far.
@@ -86,6 +92,8 @@ impl Member {
             high_before: 0,
             rounds: Rounds::default(),
             low: 0,
+            highest: 0,
+            is_train: false,
             low_is_small: false,
             quarter_start: 0,
             quarter_low: 0,
@@ -124,6 +132,7 @@ impl Member {
         self.high_before = self.high;
         self.high = 0;
         self.low = 0;
+        self.highest = 0;
         self.unlimited = false;
     }
 
@@ -158,6 +167,7 @@ impl Member {
             // What the receiver may have added can only hide the absence of a queue.
             return;
         }
+        self.highest = self.highest.max(rtt);
         if self.low == 0 || rtt < self.low {
             self.low = rtt;
             self.low_is_small = path.delay.is_of_small();
@@ -203,6 +213,8 @@ impl Member {
             path.lead.seen = now;
         }
         self.rounds.start(ack.delivered, ack.acked);
+        // The acknowledgement that ends a round is of a packet of the next one.
+        let highest = self.highest;
         if let Some(rtt) = ack.rtt_micros {
             self.handle_rtt(path, ack, now, rtt.get().min(RTT_LIMIT));
         }
@@ -215,7 +227,7 @@ impl Member {
         if ack.acked > 0 && self.rounds.pass(ack.delivered, ack.prior_delivered) {
             let is_valid = !self.low_is_small || path.delay.is_of_small();
             if leads && self.low > 0 && is_valid {
-                path.end_round(now, self.low, self.unlimited);
+                path.end_round(now, (self.low, highest), self.unlimited);
             }
             self.clear_round();
         }
@@ -304,6 +316,7 @@ impl Member {
         let may_share = !path.lead.wants_all || is_shared;
         let is_left = now >= self.next_pair && may_share && free >= window / 4 && free >= 2 * TWO;
         self.is_using = !path.is_at_floor() && (leads || is_left);
+        self.is_train = leads && path.isolation.is_train();
         self.window = if self.is_using { free.max(TWO) } else { ONE };
         let allowed = (self.window >> SHIFT) as u32;
         let counted = if self.is_using && wants_all { in_flight.max(allowed) } else { in_flight };
@@ -345,7 +358,7 @@ impl Member {
         let rtt = u64::from(smoothed_rtt_micros.min(self.last_rtt.max(1)));
         let rate = ((self.window * bytes) >> SHIFT) * 1_000_000 / rtt;
         let least = bytes * 1_000_000 / u64::from(LARGEST_SPACING_MICROS);
-        let rate = (rate + rate / 16).max(least);
+        let rate = if self.is_train { TRAIN_RATE } else { (rate + rate / 16).max(least) };
         Some(Pacing { rate: Rate::from_bytes_per_second(rate), burst: 1, spacing_micros: 0 })
     }
 }

@@ -18,6 +18,8 @@
 //! - At the floor the host sends one pair in 200 packet times, whatever the number of connections.
 //! - Connections of the same host that are not in the background are seen before any queue. When one
 //!   begins, W ← W/4 and does not grow for four round-trip times; when they have ended, the floor ends.
+//! - Where routers keep flows apart (RFC 8290), no queue shows others. A return begins with packets sent at
+//!   once, which take twice as long there if others send.
 //! - The way back starts from what the path had room for before, so that it takes a few rounds.
 //!
 //! Times of a path never go back: an earlier time than the latest one counts as the latest one.
@@ -30,6 +32,7 @@ mod delay;
 mod flow;
 mod growth;
 mod host;
+mod isolation;
 mod jitter;
 mod member;
 mod path;

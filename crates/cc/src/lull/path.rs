@@ -4,6 +4,7 @@ use super::capacity::Capacity;
 use super::delay::Delay;
 use super::growth::{Growth, Restraint, grow_in_shallow};
 use super::host::{Host, HostTraffic, News};
+use super::isolation::{self, Finding, Isolation};
 use super::progress;
 use crate::{Timestamp, Window};
 
@@ -78,6 +79,7 @@ pub struct Path {
     window_before: u64,
     growth: Growth,
     restraint: Restraint,
+    pub(super) isolation: Isolation,
     host: Host,
     /// The latest time that any connection has named, in microseconds.
     now: u64,
@@ -108,6 +110,7 @@ impl Default for Path {
             window_before: TWO,
             growth: Growth::default(),
             restraint: Restraint::default(),
+            isolation: Isolation::default(),
             host: Host::default(),
             now: 0,
             alone: 0,
@@ -156,7 +159,7 @@ impl Path {
 
     /// The queue above which the background yields, in microseconds.
     pub(super) fn trigger(&self) -> u32 {
-        self.delay.trigger(self.capacity.packet_micros())
+        self.delay.trigger(self.capacity.packet_micros(), self.is_shallow())
     }
 
     /// A queue below this is none: half of the trigger, and at least a packet.
@@ -195,10 +198,15 @@ impl Path {
     /// In a deep buffer the queue of others stays until they have gone, and what failed returns have
     /// taught is about them.
     fn outlast(&mut self, now: u64, since: u64) {
-        if now >= since + LONG_FLOOR_MICROS && !self.delay.is_shallow() {
+        if now >= since + LONG_FLOOR_MICROS && !self.is_shallow() {
             self.growth.set_mark(self.full_window());
             self.idle_share = ONE;
         }
+    }
+
+    /// The buffer holds little, and others share it.
+    fn is_shallow(&self) -> bool {
+        self.delay.is_shallow() && !self.isolation.is_isolated()
     }
 
     fn full_window(&self) -> u64 {
@@ -267,7 +275,7 @@ impl Path {
         let Phase::Use { rounds } = self.phase else { return false };
         let trigger = self.trigger();
         let is_queue = self.delay.queue(low) > trigger && self.is_foreign(low, trigger);
-        if !self.delay.is_shallow() || self.lead.rounds <= IGNORED_ROUNDS || !is_queue {
+        if !self.is_shallow() || self.lead.rounds <= IGNORED_ROUNDS || !is_queue {
             return false;
         }
         self.window_before = self.window;
@@ -275,9 +283,9 @@ impl Path {
         true
     }
 
-    /// A round of the leader has ended. `low` is its lowest round-trip time in microseconds,
-    /// `unlimited`: the window limited it, not the application.
-    pub(super) fn end_round(&mut self, now: u64, low: u32, unlimited: bool) {
+    /// A round of the leader has ended. `low` and `high` are its lowest and highest round-trip time in
+    /// microseconds, `unlimited`: the window limited it, not the application.
+    pub(super) fn end_round(&mut self, now: u64, (low, high): (u32, u32), unlimited: bool) {
         self.delay.record(now, low);
         let round = self.capacity.round(now);
         let shortest = 2 * u64::from(self.delay.noise());
@@ -300,6 +308,11 @@ impl Path {
                 } else {
                     self.end_free_round(now, (rounds, low), trigger, unlimited && may_grow);
                 }
+            }
+            Phase::Use { .. }
+                if self.isolation.is_train() && self.lead.rounds == IGNORED_ROUNDS =>
+            {
+                self.end_train(now, low, high);
             }
             Phase::Use { .. } | Phase::Floor { .. } => {}
         }
@@ -358,7 +371,37 @@ impl Path {
         let least = self.queue_of(self.window.min(self.window_before));
         let queue = u64::from(self.delay.queue(low));
         let is_there = queue > self.capacity.packet_micros() && queue * 2 >= least;
-        self.delay.is_shallow() && least > 0 && is_there
+        self.is_shallow() && least > 0 && is_there
+    }
+
+    /// All packets of a train have arrived, with round-trip times from `low` to `high`.
+    fn end_train(&mut self, now: u64, low: u32, high: u32) {
+        let (low, high) = (self.delay.queue(low), self.delay.queue(high));
+        match self.isolation.end_train(low, high, self.capacity.packet_micros()) {
+            Finding::Shared => self.window = self.start_window(),
+            Finding::Others => self.start_floor(now, self.patience.max(self.train_pause())),
+            Finding::MaybeFree => self.lead.rounds = 0,
+            Finding::Free => {
+                self.growth.set_mark(self.full_window());
+                self.idle_share = ONE;
+                self.window = (self.full_window() / 4).max(LEAST_RETURN);
+            }
+        }
+    }
+
+    fn train_pause(&self) -> u64 {
+        let full = self.full_window() >> SHIFT;
+        let pause = isolation::pause(full, self.capacity.packet_micros(), self.delay.min_rtt());
+        pause.min(LONGEST_PATIENCE_MICROS)
+    }
+
+    /// The window that a return begins with.
+    fn start_window(&self) -> u64 {
+        let start = match self.is_shallow() {
+            true => self.full_window() / SHALLOW_RETURN,
+            false => ((self.growth.mark() * self.idle_share) >> SHIFT) / 4,
+        };
+        start.max(LEAST_RETURN)
     }
 
     /// The packets that the path carries in `micros`, with [`SHIFT`] fractional bits.
@@ -369,7 +412,7 @@ impl Path {
     fn grow(&mut self, now: u64, trigger: u32) {
         let full = self.full_window();
         let step = self.packets_in(self.delay.full_queue() / 4);
-        if self.delay.is_shallow() && self.window < full {
+        if self.is_shallow() && self.window < full {
             self.window = grow_in_shallow(self.window, step, full);
             self.growth.set_mark(self.window);
             if self.window == full {
@@ -382,18 +425,20 @@ impl Path {
         let gentle = gentle.max(ONE / 4).min(self.window / 4);
         let grown = self.growth.grow(self.window, gentle, self.restraint.is_over(now), full);
         // Larger steps would fill a shallow buffer before the first one shows in a queue.
-        let most = if self.delay.is_shallow() { self.window + gentle } else { grown };
+        let most = if self.is_shallow() { self.window + gentle } else { grown };
         self.window = grown.min(most);
     }
 
     /// Others fill the queue.
     fn yield_to_others(&mut self, now: u64, rounds: u32) {
         let was_alone = self.alone >= ALONE_ROUNDS;
-        let is_harmful = self.delay.is_shallow();
+        let is_harmful = self.is_shallow();
         self.compete(now, is_harmful);
         let share = self.current_window();
         let full = self.full_window();
-        if is_harmful {
+        if self.isolation.is_isolated() {
+            self.enter_floor(now, rounds, 0);
+        } else if is_harmful {
             let patience = SHALLOW_PATIENCE * u64::from(self.delay.min_rtt());
             self.enter_floor(now, rounds, patience);
         } else if self.window >= full / 4 * 3 {
@@ -425,7 +470,12 @@ impl Path {
     fn enter_floor(&mut self, now: u64, rounds: u32, patience: u64) {
         let rtt = u64::from(self.delay.min_rtt());
         let longer = (2 * self.patience).max(rtt).min(LONGEST_PATIENCE_MICROS);
-        if self.delay.is_shallow() && self.window < self.full_window() / 4 * 3 {
+        let mut patience = patience;
+        if self.isolation.is_isolated() {
+            // What others leave shows by trains.
+            self.patience = if rounds < SETTLED_ROUNDS { longer } else { 0 };
+            patience = self.train_pause();
+        } else if self.delay.is_shallow() && self.window < self.full_window() / 4 * 3 {
             self.patience = longer.min(LONGEST_SHALLOW_PATIENCE * rtt);
         } else if rounds < SETTLED_ROUNDS {
             self.patience = longer;
@@ -434,7 +484,12 @@ impl Path {
         } else {
             self.patience = 0;
         }
-        self.patience = self.patience.max(patience);
+        self.isolation.handle_competition();
+        self.start_floor(now, self.patience.max(patience));
+    }
+
+    fn start_floor(&mut self, now: u64, patience: u64) {
+        self.patience = patience;
         self.alone = 0;
         self.drained = 0;
         self.window = ONE;
@@ -448,19 +503,28 @@ impl Path {
             self.delay.record(now, rtt);
         }
         let Phase::Floor { since } = self.phase else { return false };
+        if now >= since + 4 * u64::from(self.delay.min_rtt()) && self.is_shared_queue(rtt) {
+            self.isolation.handle_shared_queue();
+        }
         if self.delay.queue(rtt) > self.calm() || now < since + self.patience {
             return false;
         }
         self.outlast(now, since);
         let memory = self.full_window().min(self.growth.mark());
         self.growth.set_mark(memory.max(LEAST_RETURN));
-        let start = match self.delay.is_shallow() {
-            true => self.full_window() / SHALLOW_RETURN,
-            false => ((memory * self.idle_share) >> SHIFT) / 4,
+        let is_steady = self.delay.is_steady();
+        self.window = match self.isolation.begin_return(self.full_window() >> SHIFT, is_steady) {
+            0 => self.start_window(),
+            packets => packets << SHIFT,
         };
-        self.window = start.max(LEAST_RETURN);
         self.phase = Phase::Use { rounds: 0 };
         true
+    }
+
+    /// A pair met more than the packets that others have between its own where flows are kept apart.
+    fn is_shared_queue(&self, rtt: u32) -> bool {
+        let most = u64::from(self.trigger()) + 2 * self.capacity.packet_micros();
+        u64::from(self.delay.queue(rtt)) > most
     }
 
     /// A packet was lost or marked; `rtt` is the round-trip time around it.
@@ -477,7 +541,8 @@ impl Path {
                 self.phase = Phase::Use { rounds: SETTLED_ROUNDS + 1 };
             }
             Phase::Use { rounds } => {
-                let is_competing = !self.capacity.is_reached() || rounds < SETTLED_ROUNDS;
+                let is_return = rounds < SETTLED_ROUNDS && !self.isolation.is_isolated();
+                let is_competing = !self.capacity.is_reached() || is_return;
                 if is_competing || self.window <= LEAST_RETURN {
                     self.compete(now, true);
                     self.growth.limit_mark(self.current_window() / 2);
@@ -513,70 +578,4 @@ impl Path {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RTT: u32 = 50_000;
-    const FULL: u64 = 50 * ONE;
-
-    /// A path of 1000 packets a second and 50 ms whose buffer holds 12 ms, used by one leader.
-    fn shallow_path(window: u64) -> (Path, u64) {
-        let mut path = Path::default();
-        let mut now = 1_000_000;
-        path.set_leader(now, Some(0), 10);
-        for _ in 0..9 {
-            now += u64::from(RTT);
-            path.capacity.deliver(50);
-            path.end_round(now, RTT, false);
-        }
-        path.handle_loss(now, RTT + 12_000);
-        path.phase = Phase::Use { rounds: 100 };
-        path.window = window;
-        path.window_before = window;
-        assert!(path.delay.is_shallow() && path.full_window() == FULL && path.trigger() == 4_000);
-        (path, now)
-    }
-
-    #[test]
-    fn loss_at_the_floor_tells_nothing_of_the_buffer() {
-        let (mut path, now) = shallow_path(FULL);
-        path.enter_floor(now, 100, 0);
-        path.handle_loss(now, RTT + 300);
-        assert_eq!(path.delay.full_queue(), 12_000);
-    }
-
-    #[test]
-    fn own_loss_takes_what_is_beyond_the_capacity() {
-        let (mut path, now) = shallow_path(70 * ONE);
-        path.handle_loss(now, RTT + 12_000);
-        assert_eq!(path.window, FULL / 8 * 7);
-        let (mut path, now) = shallow_path(FULL);
-        path.handle_loss(now, RTT + 12_000);
-        assert_eq!(path.window, FULL / 2);
-    }
-
-    #[test]
-    fn queue_that_the_window_does_not_explain_is_yielded_to() {
-        let (mut path, now) = shallow_path(56 * ONE);
-        assert!(!path.handle_quarter(now, RTT + 9_000), "six of nine are its own");
-        let (mut path, now) = shallow_path(FULL);
-        assert!(!path.handle_quarter(now, RTT + 3_000));
-        assert!(path.handle_quarter(now, RTT + 5_000));
-        assert!(path.is_at_floor());
-    }
-
-    #[test]
-    fn return_in_a_shallow_buffer_adds_a_quarter_of_it_a_round() {
-        let (mut path, now) = shallow_path(FULL);
-        path.enter_floor(now, 100, 0);
-        assert!(path.handle_sample(now, RTT));
-        let mut windows = vec![path.window];
-        for round in 1..40 {
-            path.capacity.deliver(4);
-            path.end_round(now + round * u64::from(RTT), RTT, true);
-            windows.push(path.window);
-        }
-        assert!(windows.windows(2).all(|pair| pair[1] <= pair[0] + 3 * ONE), "{windows:?}");
-        assert!(windows.contains(&FULL), "{windows:?}");
-    }
-}
+mod tests;

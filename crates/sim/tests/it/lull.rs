@@ -1,8 +1,10 @@
 //! Background connections that share the window of their path.
 
-use crate::common::{MS, Path, bottleneck, mbit, seconds, seed};
+use crate::common::{MS, Path, bottleneck, mbit, path, seconds, seed};
 use lull_cc::lull::{HostTraffic, SharedPath};
 use lull_cc::{Cubic, Timestamp};
+use lull_sim::link::LinkParameters;
+use lull_sim::queue::{Discipline, Limit};
 use lull_sim::tcp::Parameters;
 use lull_sim::traffic::{ControllerFactory, Demand, Flow, Tcp};
 use lull_sim::{SourceId, Trace};
@@ -28,7 +30,11 @@ impl Test {
 
     /// The same on another path, of so many Mbit/s and ms.
     fn on((megabits, rtt_millis): (u64, u32), count: usize, buffer: u64) -> Self {
-        let path = bottleneck(mbit(megabits), rtt_millis / 2 * MS, buffer, seed());
+        Test::over(bottleneck(mbit(megabits), rtt_millis / 2 * MS, buffer, seed()), count)
+    }
+
+    /// The same over this path.
+    fn over(path: Path, count: usize) -> Self {
         let mut test = Test { path, background: vec![], foreground: vec![] };
         test.add_background(count, seconds(0), Demand::Backlogged, &SharedPath::default());
         test
@@ -102,6 +108,30 @@ fn foreground_is_kept_beside_any_number_of_connections() {
             println!("{count}, {buffer} packets: {foreground:.3} beside {background:.3}");
             assert!(foreground > 0.95, "{foreground} beside {count} with {buffer}");
         }
+    }
+}
+
+/// Each flow has a queue of its own there (RFC 8290), so that a pair never meets the foreground's.
+#[test]
+fn download_behind_fair_queueing_keeps_its_goodput() {
+    let goodput = |count| {
+        let (rate, delay) = (mbit(20), 15 * MS);
+        let link = LinkParameters {
+            discipline: Discipline::FqCodel(Default::default()),
+            ..LinkParameters::drop_tail(rate, delay, Limit::Packets(200))
+        };
+        let mut test = Test::over(path(link, LinkParameters::delay(delay), seed()), count);
+        test.add_foreground(20, 50);
+        test.add_foreground(65, 80);
+        let downloads = test.shares(20, 50).1 + test.shares(65, 80).1;
+        (downloads, test.shares(82, 90).0 / 2.0)
+    };
+    let alone = goodput(0).0;
+    for count in [1, 8] {
+        let (beside, used) = goodput(count);
+        println!("{count}: {:.3}, then {used:.3}", beside / alone);
+        assert!(beside > 0.88 * alone, "{beside} of {alone} beside {count}");
+        assert!(used > 0.8, "{used} by {count}");
     }
 }
 

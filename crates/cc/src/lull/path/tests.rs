@@ -1,0 +1,67 @@
+//! Tests of a path without its members.
+
+use super::*;
+
+const RTT: u32 = 50_000;
+const FULL: u64 = 50 * ONE;
+
+/// A path of 1000 packets a second and 50 ms whose buffer holds 12 ms, used by one leader.
+fn shallow_path(window: u64) -> (Path, u64) {
+    let mut path = Path::default();
+    let mut now = 1_000_000;
+    path.set_leader(now, Some(0), 10);
+    for _ in 0..9 {
+        now += u64::from(RTT);
+        path.capacity.deliver(50);
+        path.end_round(now, (RTT, RTT), false);
+    }
+    path.handle_loss(now, RTT + 12_000);
+    path.phase = Phase::Use { rounds: 100 };
+    path.window = window;
+    path.window_before = window;
+    assert!(path.delay.is_shallow() && path.full_window() == FULL && path.trigger() == 4_000);
+    (path, now)
+}
+
+#[test]
+fn loss_at_the_floor_tells_nothing_of_the_buffer() {
+    let (mut path, now) = shallow_path(FULL);
+    path.enter_floor(now, 100, 0);
+    path.handle_loss(now, RTT + 300);
+    assert_eq!(path.delay.full_queue(), 12_000);
+}
+
+#[test]
+fn own_loss_takes_what_is_beyond_the_capacity() {
+    let (mut path, now) = shallow_path(70 * ONE);
+    path.handle_loss(now, RTT + 12_000);
+    assert_eq!(path.window, FULL / 8 * 7);
+    let (mut path, now) = shallow_path(FULL);
+    path.handle_loss(now, RTT + 12_000);
+    assert_eq!(path.window, FULL / 2);
+}
+
+#[test]
+fn queue_that_the_window_does_not_explain_is_yielded_to() {
+    let (mut path, now) = shallow_path(56 * ONE);
+    assert!(!path.handle_quarter(now, RTT + 9_000), "six of nine are its own");
+    let (mut path, now) = shallow_path(FULL);
+    assert!(!path.handle_quarter(now, RTT + 3_000));
+    assert!(path.handle_quarter(now, RTT + 5_000));
+    assert!(path.is_at_floor());
+}
+
+#[test]
+fn return_in_a_shallow_buffer_adds_a_quarter_of_it_a_round() {
+    let (mut path, now) = shallow_path(FULL);
+    path.enter_floor(now, 100, 0);
+    assert!(path.handle_sample(now, RTT));
+    let mut windows = vec![path.window];
+    for round in 1..40 {
+        path.capacity.deliver(4);
+        path.end_round(now + round * u64::from(RTT), (RTT, RTT), true);
+        windows.push(path.window);
+    }
+    assert!(windows.windows(2).all(|pair| pair[1] <= pair[0] + 3 * ONE), "{windows:?}");
+    assert!(windows.contains(&FULL), "{windows:?}");
+}
