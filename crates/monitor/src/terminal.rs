@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use lull_kernel::Snapshot;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::draw::{Palette, draw, fitting};
 use crate::model::Model;
@@ -27,7 +27,8 @@ pub fn watch<E: From<io::Error>>(
     mut observe: impl FnMut() -> Result<Snapshot, E>,
 ) -> Result<(), E> {
     let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGHUP, SIGINT] {
+    // SIGHUP kills: crossterm reads the end of a closed terminal again and again, and there is nothing to restore.
+    for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
     let mut model = Model::default();

@@ -124,7 +124,12 @@ fn top_in_a_terminal_follows_keys_and_restores_it() {
         wait_for 'q quit'
         kill -TERM $(cat $TMUX_TMPDIR/pid)
         wait_for 'right-0'
-        run kill-server; rm -r $TMUX_TMPDIR";
+        run send-keys \"clear; sh -c 'echo \\$\\$ >$TMUX_TMPDIR/pid; exec $LULL top'\" Enter
+        wait_for 'q quit'
+        run kill-server
+        for _ in $(seq 100); do kill -0 $(cat $TMUX_TMPDIR/pid) 2>&- || break; sleep 0.1; done
+        kill -KILL $(cat $TMUX_TMPDIR/pid) 2>&- && echo 'it outlives its terminal' && exit 1
+         rm -r $TMUX_TMPDIR";
     let said = finish(&mut shell(script, &[&name])).ok();
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].starts_with("lull top: "), "{said}");
