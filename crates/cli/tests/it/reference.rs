@@ -22,6 +22,11 @@ until "$LULL" replica join - replica <ticket; do sleep 0.1; done
 "$LULL" exec --quiet --name job --cc lull -- python3 -c "$TRANSFERS" <input &
 exec 3>input
 "$LULL" exporter --listen 127.0.0.1:7074 &
+# Series of jobs and paths are there once the job has sent.
+for _ in $(seq 200); do
+    curl --silent http://127.0.0.1:7074/metrics | grep --quiet "lull_job_queueing_delay_seconds{" && break
+    sleep 0.1
+done
 for port in 7071 7072 7073 7074/metrics; do
     path=${port#*/}; [ $path != $port ] || path=.lull/metrics
     port=${port%/*}
