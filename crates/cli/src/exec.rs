@@ -10,7 +10,7 @@ use anyhow::Context;
 use lull_cc::Bytes;
 use lull_kernel::{
     Adopted, Algorithm, Choice, Direction, Dscp, Ending, Error, Outcome, Parameters, PathTable,
-    Summary, Traffic, User,
+    Summary, TimeWindow, Traffic, User,
 };
 use serde_json::{Value, json};
 
@@ -35,6 +35,8 @@ Examples:
       run a backup as yourself, with your environment: RESTIC_PASSWORD, SSH_AUTH_SOCK, http_proxy
   sudo lull exec --name backup -- restic backup /data
       give the job a name, so that 'sudo lull jobs pause backup' can pause it
+  sudo lull exec --at-most 02:00-06:00 -- rclone sync /data remote:data
+      run it at night only; at 06:00 it is paused until 02:00
   sudo lull exec --user root -- nginx -g 'daemon off;'
       run a server that starts as root and drops root by itself
   sudo lull exec --pid \"$(systemctl show -P MainPID backup.service)\" --children
@@ -93,6 +95,10 @@ pub(crate) struct Args {
     /// 1 to 100; only with lull [default: 10]
     #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..=100))]
     weight: Option<u32>,
+    /// Run the program only within a time of day (local time), such as 02:00-06:00: it starts within it, and is paused
+    /// outside. Its connections stay open, but the other side may close them
+    #[arg(long, value_name = "START-END", conflicts_with = "pid")]
+    at_most: Option<TimeWindow>,
     /// Move a running process into the background instead of starting one
     #[arg(long, value_name = "PID", conflicts_with = "program")]
     pid: Option<i32>,
@@ -149,7 +155,7 @@ impl Automatic {
     }
 }
 
-fn parse_dscp(text: &str) -> Result<Dscp, &'static str> {
+pub(crate) fn parse_dscp(text: &str) -> Result<Dscp, &'static str> {
     match text.to_ascii_lowercase().as_str() {
         "le" => Ok(Dscp::Le),
         "none" => Ok(Dscp::None),
@@ -230,6 +236,10 @@ fn user(args: &Args) -> Result<Option<User>, Error> {
 
 fn start(args: &Args) -> anyhow::Result<ExitCode> {
     let user = user(args)?;
+    if let Some(window) = args.at_most {
+        lull_kernel::keep_to_window(window)?;
+        lull_kernel::wait_for_window(window);
+    }
     let outcome = lull_kernel::run(&args.program, &choice(args), user.as_ref())?;
     if !args.quiet {
         let text = match &args.json {

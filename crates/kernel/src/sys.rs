@@ -285,6 +285,19 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
+/// The minute of the day in local time.
+pub(crate) fn minute_of_day() -> u32 {
+    let mut local = std::mem::MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: `time` takes a null pointer, and `localtime_r` gets two valid ones; zeros are a valid `tm`, should it
+    // fail.
+    let local = unsafe {
+        let now = libc::time(std::ptr::null_mut());
+        libc::localtime_r(&now, local.as_mut_ptr());
+        local.assume_init()
+    };
+    (60 * local.tm_hour + local.tm_min).unsigned_abs()
+}
+
 /// What a signal does before and after we start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Disposition(libc::sighandler_t);

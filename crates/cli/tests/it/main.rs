@@ -18,6 +18,7 @@ mod exec_signals;
 mod exec_sockets;
 mod exec_together;
 mod exec_user;
+mod exec_window;
 mod exporter;
 mod kernel;
 mod lab;
