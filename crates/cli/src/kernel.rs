@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::Context;
 use lull_cc::Bytes;
 use lull_kernel::{
-    Algorithm, Error, Loaded, MinWindow, Parameters, PathTable, SharedPath, Socket, Status,
+    Algorithm, Choice, Dscp, Error, Loaded, MinWindow, Parameters, PathTable, Prepared, SharedPath,
+    Socket, Status,
 };
 use serde_json::{Value, json};
 
@@ -36,6 +37,7 @@ enum Command {
     /// Unload a congestion control
     Unload(Unload),
     Serve(Serve),
+    Slice(Slice),
     /// Show the loaded congestion controls and their sockets in all network namespaces
     #[command(after_help = STATUS_EXAMPLES)]
     Status {
@@ -201,6 +203,32 @@ struct Serve {
     group: String,
 }
 
+const SLICE_EXAMPLES: &str = "\
+Examples:
+  sudo lull kernel slice /lull.slice/lull-background.slice
+      what lull-slice.service runs: units with 'Slice=lull-background.slice' are in the background
+  sudo lull kernel slice /background
+      then 'docker run --cgroup-parent /background IMAGE' runs a container in the background";
+
+/// Put a cgroup and all cgroups inside it into the background
+///
+/// Makes the cgroup if it is missing. Connections that its processes open or accept from then on are background ones,
+/// for as long as the cgroup exists; the command ends at once. Use it for a slice of systemd, or for the parent cgroup
+/// of containers. The congestion control stays loaded until 'lull kernel unload'.
+#[derive(Debug, clap::Args)]
+#[command(after_help = SLICE_EXAMPLES)]
+struct Slice {
+    /// The cgroup, below where cgroup v2 is mounted, as in /proc/PID/cgroup
+    cgroup: PathBuf,
+    /// Congestion control: lull (one window for all background connections of this host to a destination), nice, or
+    /// one that the kernel has. Lull loads the first two if needed
+    #[arg(long, value_name = "NAME", default_value = "lull")]
+    cc: String,
+    /// DSCP of the packets: le (lower effort, RFC 8622), or none (programs set it)
+    #[arg(long, value_name = "DSCP", default_value = "le", value_parser = crate::exec::parse_dscp)]
+    dscp: Dscp,
+}
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = UNLOAD_EXAMPLES)]
 struct Unload {
@@ -220,6 +248,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Load(args) => load(&args),
         Command::Unload(args) => unload(&args),
         Command::Serve(args) => lull_kernel::serve(&args.socket, &args.group).map_err(Into::into),
+        Command::Slice(args) => slice(&args),
         Command::Status { json } => status(json),
     };
     match result {
@@ -252,6 +281,28 @@ fn load(args: &Load) -> anyhow::Result<()> {
     match loaded {
         Loaded::New => say(&format!("loaded '{name}' ({parameters})")),
         Loaded::Kept => say(&format!("'{name}' was loaded by lull exec and stays now")),
+    }
+}
+
+fn slice(args: &Slice) -> anyhow::Result<()> {
+    let parameters = match args.cc.as_str() {
+        "lull" => Some(Parameters::lull(PathTable::default(), false)),
+        "nice" => Some(Parameters::default()),
+        _ => None,
+    };
+    let choice = Choice {
+        congestion: args.cc.clone(),
+        dscp: args.dscp,
+        automatic: parameters,
+        network_honours_le: false,
+        name: None,
+        weight: None,
+        mapped_by_parent: false,
+    };
+    let cgroup = args.cgroup.display();
+    match lull_kernel::prepare_slice(&args.cgroup, &choice)? {
+        Prepared::Now => say(&format!("processes of {cgroup} are in the background from now on")),
+        Prepared::Before => say(&format!("processes of {cgroup} were in the background before")),
     }
 }
 

@@ -151,7 +151,8 @@ impl<'obj> Background<'obj> {
         Ok(Background { cgroup, why_outside, hooks, hierarchy, shortfalls, bpffs })
     }
 
-    fn attach(
+    /// Attaches the hooks to the cgroup that `make` returns.
+    pub(crate) fn attach(
         choice: &Choice,
         storage: &'obj mut MaybeUninit<OpenObject>,
         make: impl FnOnce() -> Result<(Cgroup, Option<String>)>,

@@ -132,6 +132,13 @@ impl Hierarchy {
         self.path().join(cgroup.strip_prefix(&self.top).unwrap_or(cgroup))
     }
 
+    /// A cgroup that others made, called as in `/proc/PID/cgroup`.
+    pub(crate) fn existing(&self, called: &Path) -> io::Result<Cgroup> {
+        let path = self.path_of(called);
+        let directory = lock_existing(&path)?.ok_or(io::ErrorKind::NotFound)?;
+        Ok(Cgroup { path, called: called.to_owned(), directory })
+    }
+
     /// All backgrounds in sight.
     pub(crate) fn backgrounds(&self) -> Vec<Background> {
         let mut found = Vec::new();

@@ -6,6 +6,7 @@
 //! - [`hold`]: a variant of it with any constants, for as long as the process lives.
 //! - [`run`]: a program whose TCP connections, its children's included, are background ones.
 //! - [`serve`](fn@serve): makes that possible for users without the rights of root.
+//! - [`prepare_slice`]: the same for all processes that come into a cgroup.
 //! - [`observe`](fn@observe): the background at one moment, for monitors.
 //! - [`adopt`]: the same for a process that runs already; [`foreground`](fn@foreground) takes it back.
 
@@ -39,6 +40,7 @@ mod serve;
 mod service;
 mod signals;
 mod skeletons;
+mod slice;
 mod snapshot;
 mod state;
 mod status;
@@ -67,6 +69,7 @@ pub use run::{Ending, Outcome, Summary, Traffic, run};
 pub use schedule::{BadTimeWindow, TimeWindow, keep_to_window, wait_for_window};
 pub use serve::{SOCKET, serve};
 pub use signals::die_by;
+pub use slice::{Prepared, prepare_slice};
 pub use snapshot::{ConnectionSample, JobSample, PathSample, Scope, Snapshot};
 pub use status::{Owner, Socket, Status, Yielding, status};
 pub use user::User;

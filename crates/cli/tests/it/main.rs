@@ -15,6 +15,7 @@ mod exec_running;
 mod exec_serve;
 mod exec_service;
 mod exec_signals;
+mod exec_slice;
 mod exec_sockets;
 mod exec_together;
 mod exec_user;
