@@ -22,10 +22,31 @@ pub(crate) struct Args {
     pub(crate) arguments: Vec<OsString>,
 }
 
-/// The arguments after `lull lab`; none if this is another command. They are taken as they are, so that lull-lab sees
-/// each `--`.
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  sudo lull demo
+      watch a download beside a backup on an emulated link of 10 Mbit/s, with a plot at the end
+  sudo lull demo --link 50mbit --rtt 20
+      the same on a link like yours";
+
+/// Show the effect of 'lull exec' on an emulated link, in 80 seconds
+///
+/// Runs 'lull-lab demo', which must be in the same folder as lull: it makes a link between network namespaces, so
+/// nothing leaves this machine. 'lull demo --help' lists its options. Needs root and rsync.
+#[derive(Debug, clap::Args)]
+#[command(after_help = DEMO_EXAMPLES, disable_help_flag = true)]
+pub(crate) struct DemoArgs {
+    /// Options of lull-lab demo
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    pub(crate) arguments: Vec<OsString>,
+}
+
+/// The arguments of lull-lab for `lull lab` and `lull demo`; none if this is another command. They are taken as they
+/// are, so that lull-lab sees each `--`.
 pub(crate) fn forwarded(mut arguments: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
-    (arguments.nth(1)? == "lab").then(|| arguments.collect())
+    let command = arguments.nth(1)?;
+    let own = (command == "demo").then(|| command.clone());
+    (command == "lab" || own.is_some()).then(|| own.into_iter().chain(arguments).collect())
 }
 
 /// Becomes the program lull-lab. Returns only if it cannot be run.
@@ -59,6 +80,7 @@ mod tests {
         assert_eq!(forwarded_words("lull exec -- lab"), None);
         assert_eq!(forwarded_words("lull"), None);
         assert_eq!(forwarded_words("lull lab").unwrap(), [""; 0]);
+        assert_eq!(forwarded_words("lull demo --link 5mbit").unwrap(), ["demo", "--link", "5mbit"]);
         let all = forwarded_words("lull lab emulate --rate 5mbit -- sh -- -c").unwrap();
         assert_eq!(all, ["emulate", "--rate", "5mbit", "--", "sh", "--", "-c"]);
         assert_eq!(forwarded_words("lull lab --help").unwrap(), ["--help"]);

@@ -3,6 +3,7 @@
 mod doctor;
 mod exec;
 mod exporter;
+mod generate;
 mod jobs;
 mod kernel;
 mod lab;
@@ -32,7 +33,7 @@ Examples:
       put the prefetching proxy in front of a web server
   lull publish public --origin /var/lib/lull/origin
       publish a folder to all replicas
-  sudo lull lab demo
+  sudo lull demo
       watch a download beside a background rsync, in 80 seconds";
 
 /// Background traffic that does not slow other traffic
@@ -45,12 +46,16 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Completions(generate::Completions),
+    Demo(lab::DemoArgs),
     Doctor(doctor::Args),
     Exec(exec::Args),
     Exporter(exporter::Args),
     Jobs(jobs::Args),
     Kernel(kernel::Args),
     Lab(lab::Args),
+    #[command(hide = true)]
+    ManualPages(generate::ManualPages),
     /// Run an origin server: the single place where replicated files are written
     #[command(subcommand, after_help = origin::EXAMPLES)]
     Origin(origin::Command),
@@ -86,12 +91,17 @@ fn main() -> ExitCode {
         }
     };
     let result = match cli.command {
+        Command::Completions(args) => generate::completions(&args, Cli::command()),
+        Command::Demo(args) => {
+            return lab::forward(["demo".into()].into_iter().chain(args.arguments).collect());
+        }
         Command::Doctor(args) => doctor::run(&args),
         Command::Exec(args) => exec::run(args),
         Command::Exporter(args) => exporter::run(&args),
         Command::Jobs(args) => jobs::run(args),
         Command::Kernel(args) => kernel::run(args),
         Command::Lab(args) => return lab::forward(args.arguments),
+        Command::ManualPages(args) => generate::manual_pages(&args, Cli::command()),
         Command::Origin(command) => origin::run(command),
         Command::Predict(command) => predict::run(command),
         Command::Publish(args) => publish::publish(args),

@@ -4,12 +4,14 @@
 //!   pure.
 //! - [`Table`] selects, sorts and pages the rows of a view, and follows keys. It is pure, too.
 //! - [`draw`](fn@draw) draws both with ratatui; [`render`] does so as plain text.
+//! - [`plot`](fn@plot): rates over time as text.
 //! - [`watch`] is the interactive program; [`export`] serves snapshots as metrics.
 
 mod draw;
 mod exporter;
 mod metrics;
 mod model;
+mod plot;
 mod terminal;
 mod text;
 
@@ -20,4 +22,5 @@ pub use model::Model;
 pub use model::activity::{Activity, Direction};
 pub use model::table::{Grouping, Sort, Table};
 pub use model::view::{Row, Totals, View};
+pub use plot::{Curve, plot};
 pub use terminal::{watch, width};

@@ -6,16 +6,20 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use lull_cc::Rate;
 use lull_lab::judge::judge;
 use lull_lab::plan::{Library, Network, Plan, Scenario, Selection};
 use lull_lab::record::{CellRecord, Line, RecordFile, Recorder};
 use lull_lab::run::{self, Order, Outcome, Surroundings, Tick, Watch};
+use lull_monitor::{Curve, plot};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
   sudo lull lab demo
       show a live table; then write the plot out/demo.svg and the record out/demo.jsonl
+  sudo lull lab demo --link 50mbit --rtt 20
+      the same on a link like yours
   sudo lull lab demo --json --out /tmp/demo
       show no table; print the results as 'lull lab run --json' does";
 
@@ -26,6 +30,12 @@ pub(crate) struct DemoArgs {
     /// Folder for the plot and the record
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
+    /// Rate of the emulated link
+    #[arg(long, value_name = "RATE", default_value = "10mbit")]
+    link: Rate,
+    /// Round-trip time of the emulated link, in milliseconds
+    #[arg(long, value_name = "MILLISECONDS", default_value = "50", value_parser = clap::value_parser!(u16).range(1..=500))]
+    rtt: u16,
     /// Print the results as JSON instead of the table
     #[arg(long)]
     json: bool,
@@ -40,14 +50,7 @@ pub(crate) fn demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn try_demo(args: &DemoArgs) -> anyhow::Result<ExitCode> {
-    let library = match &args.folder {
-        Some(folder) => Library::open(Some(folder))?,
-        None => Library::built_in(),
-    };
-    let plan = library
-        .find(&["demo".to_owned()], false)?
-        .pop()
-        .context("this lull was built without the plan 'demo'")?;
+    let plan = plan(args)?;
     lull_kernel::check_privilege("the demo, which loads a congestion control,")?;
     lull_kernel::check_kernel()?;
     let is_there = Command::new("rsync").arg("--version").stdout(Stdio::null()).status();
@@ -66,6 +69,23 @@ fn try_demo(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     }
     Ok(ExitCode::from(code))
 }
+
+/// The plan with the link that was asked for.
+fn plan(args: &DemoArgs) -> anyhow::Result<Plan> {
+    if let Some(folder) = &args.folder {
+        let found = Library::open(Some(folder))?.find(&["demo".to_owned()], false)?.pop();
+        return found.context("the folder has no plan 'demo'");
+    }
+    let text = BUILT_IN.replace(
+        LINK,
+        &format!("rate = \"{}bit\"\nrtt = \"{}ms\"", args.link.bits_per_second(), args.rtt),
+    );
+    Ok(Plan::parse("demo.toml", &text, false)?)
+}
+
+/// The plan that is built in, and its link.
+const BUILT_IN: &str = include_str!("../../../../../plans/demo.toml");
+const LINK: &str = "rate = \"10mbit\"\nrtt = \"50ms\"";
 
 fn show(plan: &Plan, args: &DemoArgs, surroundings: &Surroundings<'_>) -> anyhow::Result<()> {
     let out = &args.out;
@@ -117,6 +137,7 @@ fn show(plan: &Plan, args: &DemoArgs, surroundings: &Surroundings<'_>) -> anyhow
              `lull lab run demo --fresh --check` says so with its exit code."
         );
     }
+    println!("\n{}", table.plot());
     println!("plot: {}, record: {}", svg.display(), path.display());
     Ok(())
 }
@@ -137,6 +158,8 @@ struct Table {
     drawn: usize,
     is_terminal: bool,
     ticks: u32,
+    /// Seconds, and Mbit/s of each group.
+    curves: Vec<Vec<(f64, f64)>>,
 }
 
 struct Row {
@@ -166,7 +189,8 @@ impl Table {
             note: String::new(),
         });
         let is_terminal = io::stdout().is_terminal();
-        Table { rows: rows.collect(), groups, drawn: 0, is_terminal, ticks: 0 }
+        let curves = vec![Vec::new(); groups.len()];
+        Table { rows: rows.collect(), groups, drawn: 0, is_terminal, ticks: 0, curves }
     }
 
     /// The whole table; elsewhere than on a terminal nothing, until the end.
@@ -205,6 +229,16 @@ impl Table {
         text
     }
 
+    /// The rates of all groups over time, each as the first letter of its title.
+    fn plot(&self) -> String {
+        let curves = self.groups.iter().zip(&self.curves).map(|((_, title), points)| Curve {
+            letter: title.chars().next().unwrap_or('*'),
+            name: title.clone(),
+            points: points.clone(),
+        });
+        plot(&curves.collect::<Vec<_>>(), "Mbit/s", 78, 16)
+    }
+
     fn row(&mut self, phase: &str) -> Option<&mut Row> {
         self.rows.iter_mut().find(|row| row.phase == phase)
     }
@@ -225,6 +259,9 @@ impl Table {
     }
 }
 
+/// How often a cell reports.
+const TICK: Duration = Duration::from_millis(500);
+
 impl Watch for Table {
     fn tick(&mut self, tick: &Tick<'_>) {
         let groups = self.groups.clone();
@@ -232,6 +269,10 @@ impl Watch for Table {
         let left = tick.phase.duration().saturating_sub(tick.since).as_secs();
         let doing = if tick.is_measured { "measuring" } else { "settling" };
         self.ticks += 1;
+        let seconds = f64::from(self.ticks) * TICK.as_secs_f64();
+        for ((name, _), points) in groups.iter().zip(&mut self.curves) {
+            points.extend(rate(name).map(|(_, now, _)| (seconds, *now)));
+        }
         let is_shown = self.ticks.is_multiple_of(4);
         if let Some(row) = self.row(&tick.phase.name) {
             row.rates = groups.iter().map(|(name, _)| rate(name).map(|(_, now, _)| *now)).collect();
