@@ -1,23 +1,20 @@
 //! `lull web`: a proxy in front of a site.
 
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
-use http::HeaderValue;
-use lull_cli::arguments::{background, dscp, seconds};
-use lull_transport::Dscp;
-use lull_web::proxy::{
-    AccessLog, CertificateFiles, Config, Event, Inherited, Limits, Listen, Listener, Server,
-    Signals, Site, Timeouts, Upstream,
-};
+use lull_web::proxy::{Config, Event, Inherited, Listener, Server, Signals, Site};
 use serde_json::json;
+use server_args::ServerArgs;
+use site_args::SiteArgs;
 use telling::Teller;
 
+mod config_file;
 mod prefetch;
+mod server_args;
+mod site_args;
 mod telling;
 
 const EXAMPLES: &str = "\
@@ -33,7 +30,14 @@ Examples:
       --cert /etc/ssl/site.pem --key /etc/ssl/site.key
       also prefetch in Firefox, by a service worker that fetches from port 8443
   lull web --upstream http://127.0.0.1:8080 --listen 127.0.0.1:0 --json
-      listen on a free port, and log it as JSON";
+      listen on a free port, and log it as JSON
+  lull web --check /etc/lull/web.toml && lull web --config /etc/lull/web.toml
+      serve several sites as a file describes them, after a check of the file";
+
+const USAGE: &str = "\
+lull web --upstream <URL> --listen <ADDR>... [OPTIONS]
+       lull web --config <FILE> [--json]
+       lull web --check <FILE>";
 
 /// Run a reverse proxy in front of a web site that prefetches pages before the click
 ///
@@ -48,177 +52,71 @@ Examples:
 ///
 /// The exit code is 0 after a signal, 1 if the proxy cannot start, and 2 if the arguments are wrong.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, override_usage = USAGE)]
 pub(crate) struct Args {
-    /// The server of the site: http://HOST:PORT, https://HOST:PORT or unix:/PATH
-    #[arg(long, value_name = "URL")]
-    upstream: Upstream,
-    /// Address for clients: HOST:PORT, http://HOST:PORT or https://HOST:PORT. Without a scheme it is https if
-    /// there is a certificate. May be repeated
-    #[arg(long, value_name = "ADDR", required = true)]
-    listen: Vec<Listen>,
-    /// Certificate chain for https, in PEM
-    #[arg(long, value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
-    /// Private key of the certificate, in PEM
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
-    /// Host header for the upstream, instead of the client's
-    #[arg(long, value_name = "HOST")]
-    upstream_host: Option<HeaderValue>,
-    /// CA certificates for an https upstream, in PEM, instead of the system's
-    #[arg(long, value_name = "FILE")]
-    upstream_ca: Option<PathBuf>,
-    /// Trust X-Forwarded-* headers of clients. Use it only if every client comes through another proxy. N
-    /// such proxies are in a row [default: 1], each of which appends an address. Also removes the limit per
-    /// address
-    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
-        default_missing_value = "1")]
-    trust_forwarded: Option<NonZeroUsize>,
-    /// Add this name to Via. If nginx is the upstream, it then stops compressing
-    #[arg(long, value_name = "NAME")]
-    via: Option<HeaderValue>,
-    /// Write an access log in Combined format; - is standard output
-    #[arg(long, value_name = "FILE")]
-    access_log: Option<PathBuf>,
-    /// Threads for traffic [default: one per core]
-    #[arg(long, value_name = "N")]
-    threads: Option<NonZeroUsize>,
+    /// Read sites and all other options from this file, in TOML
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["upstream", "listen", "check"])]
+    config: Option<PathBuf>,
+    /// Check a configuration file, print what is wrong with it, and exit
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["upstream", "listen"])]
+    check: Option<PathBuf>,
     /// Log events as JSON, one object per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    limits: LimitArgs,
+    server: ServerArgs,
     #[command(flatten)]
-    timeouts: TimeoutArgs,
-    #[command(flatten)]
-    background: BackgroundArgs,
-    #[command(flatten)]
-    prefetching: prefetch::PrefetchArgs,
+    site: SiteArgs,
 }
 
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Limits")]
-struct LimitArgs {
-    /// Open client connections [default: half of the limit of open files]
-    #[arg(long, value_name = "N")]
-    max_connections: Option<NonZeroUsize>,
-    /// Open client connections per IPv4 address or IPv6 /64 [default: an eighth of --max-connections]
-    #[arg(long, value_name = "N")]
-    max_connections_per_address: Option<NonZeroUsize>,
-    /// Concurrent requests to the upstream [default: a quarter of the limit of open files]
-    #[arg(long, value_name = "N")]
-    max_upstream_requests: Option<NonZeroUsize>,
-    /// Idle connections to the upstream
-    #[arg(long, value_name = "N", default_value_t = Limits::default().upstream_idle)]
-    keepalive: usize,
-    /// Bytes of the headers of a request or response, at least 8192
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().header_bytes,
-        value_parser = header_bytes)]
-    max_header: usize,
-    /// Bytes of a request target
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().uri_bytes)]
-    max_uri: usize,
-    /// Concurrent requests on one HTTP/2 connection
-    #[arg(long, value_name = "N", default_value_t = Limits::default().h2_streams)]
-    max_streams: u32,
-    /// Least bytes per second of a request body, averaged over --client-timeout
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body_rate)]
-    min_body_rate: u64,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Timeouts, in seconds")]
-struct TimeoutArgs {
-    /// Connection to the upstream
-    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
-    connect_timeout: Duration,
-    /// Start of the upstream's response, and each next part of it
-    #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
-    upstream_timeout: Duration,
-    /// Idle connection to the upstream; use less than the upstream's own timeout
-    #[arg(long, value_name = "S", default_value = "4", value_parser = seconds)]
-    keepalive_timeout: Duration,
-    /// TLS handshake, and a request head from its first byte
-    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
-    header_timeout: Duration,
-    /// Client that neither sends its announced body nor reads its response
-    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
-    client_timeout: Duration,
-    /// Idle connection of a client
-    #[arg(long, value_name = "S", default_value = "75", value_parser = seconds)]
-    idle_timeout: Duration,
-    /// Current requests after a signal to end
-    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
-    drain_timeout: Duration,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "How prefetches are sent")]
-struct BackgroundArgs {
-    /// Congestion control of prefetches. If the kernel does not have it, Lull paces them itself [default: lull;
-    /// or nice, if only that is loaded]
-    #[arg(long, value_name = "NAME")]
-    cc: Option<String>,
-    /// DSCP of prefetches: le or none
-    #[arg(long, value_name = "DSCP", default_value = "le", value_parser = dscp)]
-    dscp: Dscp,
-}
-
-fn header_bytes(text: &str) -> Result<usize, &'static str> {
-    let bytes = text.parse().ok().filter(|bytes| (8192..=1 << 20).contains(bytes));
-    bytes.ok_or("write a number of bytes from 8192 to 1048576")
+/// A proxy, ready to start.
+struct Setup {
+    config: Config,
+    hooks: Vec<Option<Arc<dyn Site>>>,
 }
 
 impl Args {
-    fn config(self) -> Config {
-        let mut config = Config::new(self.upstream);
-        config.listen = self.listen;
-        config.listen_background = self.prefetching.service_worker();
-        config.certificate = self
-            .cert
-            .zip(self.key)
-            .map(|(certificates, key)| CertificateFiles { certificates, key });
-        config.upstream_host = self.upstream_host;
-        config.upstream_roots = self.upstream_ca;
-        config.trust_forwarded = self.trust_forwarded.is_some();
-        config.via = self.via;
-        config.access_log = self.access_log.map(|path| {
-            if path.as_os_str() == "-" { AccessLog::Stdout } else { AccessLog::File(path) }
-        });
-        config.threads = self.threads;
-        let limits = self.limits;
-        config.limits = Limits {
-            connections: limits.max_connections,
-            // The proxy in front is one address.
-            connections_per_address: limits
-                .max_connections_per_address
-                .or(self.trust_forwarded.map(|_| NonZeroUsize::MAX)),
-            upstream_requests: limits.max_upstream_requests,
-            upstream_idle: limits.keepalive,
-            header_bytes: limits.max_header,
-            uri_bytes: limits.max_uri,
-            h2_streams: limits.max_streams,
-            body_rate: limits.min_body_rate,
-            ..Limits::default()
+    /// What the options or the file describe.
+    fn setup(self) -> anyhow::Result<Setup> {
+        let Some(path) = &self.config else { return self.of_options() };
+        let setup = config_file::Setup::read(path).map_err(|why| crate::Misuse(why.to_string()))?;
+        Setup::of_file(setup)
+    }
+
+    fn of_options(self) -> anyhow::Result<Setup> {
+        let Args { server, site, .. } = self;
+        let Some(upstream) = site.upstream.clone() else {
+            let text = "which site? give --upstream URL and --listen ADDR, or --config FILE";
+            return Err(crate::Misuse(text.into()).into());
         };
-        let timeouts = self.timeouts;
-        config.timeouts = Timeouts {
-            connect: timeouts.connect_timeout,
-            head: timeouts.upstream_timeout,
-            body: timeouts.upstream_timeout,
-            upstream_idle: timeouts.keepalive_timeout,
-            client_head: timeouts.header_timeout,
-            client_stalled: timeouts.client_timeout,
-            client_idle: timeouts.idle_timeout,
-            drain: timeouts.drain_timeout,
-        };
-        config.background = background(self.background.cc, self.background.dscp);
-        config
+        if server.listen.is_empty() {
+            let text = "nothing to listen on: give --listen ADDR";
+            return Err(crate::Misuse(text.into()).into());
+        }
+        let hook = site.prefetching.nps(server.trust_forwarded)?;
+        let mut config = server.config(vec![site.config(upstream)]);
+        config.listen_background = site.prefetching.service_worker();
+        Ok(Setup { config, hooks: vec![hook.map(|nps| Arc::new(nps) as _)] })
+    }
+}
+
+impl Setup {
+    fn of_file(setup: config_file::Setup) -> anyhow::Result<Self> {
+        let trusts = setup.server.trust_forwarded;
+        let (config, sites) = setup.into_config();
+        let mut hooks = Vec::new();
+        for (prefetching, hosts) in sites {
+            let nps = prefetching.nps_of(hosts, trusts)?;
+            hooks.push(nps.map(|nps| Arc::new(nps) as _));
+        }
+        Ok(Setup { config, hooks })
     }
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.check {
+        return check(path);
+    }
     let (json, teller) = (args.json, Teller::start().context("cannot start a thread")?);
     let tell = teller.lines();
     let listener = Listener::new(move |event| {
@@ -229,19 +127,22 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     ended
 }
 
+/// Checks a file, and says what it describes.
+fn check(path: &Path) -> anyhow::Result<ExitCode> {
+    let setup = config_file::Setup::read(path).map_err(|why| crate::Misuse(why.to_string()))?;
+    let sites = setup.sites.len();
+    for site in &setup.sites {
+        site.prefetching.check().with_context(|| path.display().to_string())?;
+    }
+    println!("{}: good, {sites} {}", path.display(), if sites == 1 { "site" } else { "sites" });
+    Ok(ExitCode::SUCCESS)
+}
+
 fn serve(args: Args, listener: Listener) -> anyhow::Result<ExitCode> {
     let signals = Signals::take().context("cannot run as a daemon")?;
     let inherited = Inherited::take()?;
-    let nps = match args.prefetching.nps(args.trust_forwarded) {
-        Ok(nps) => nps.map(Arc::new),
-        Err(error) if error.is::<crate::Misuse>() => {
-            crate::complain(&error);
-            return Ok(ExitCode::from(crate::USAGE));
-        }
-        Err(error) => return Err(error),
-    };
-    let site = nps.map(|nps| nps as Arc<dyn Site>);
-    let server = Server::start_on(inherited, args.config(), site, listener)?;
+    let Setup { config, hooks } = args.setup()?;
+    let server = Server::start_on(inherited, config, hooks, listener)?;
     signals.run(server);
     Ok(ExitCode::SUCCESS)
 }
@@ -273,6 +174,11 @@ fn as_json(event: &Event) -> String {
             object["unread"] = json!(unread);
         }
         Event::NoneOfSite { host } => object["host"] = json!(host),
+        Event::ServerUnhealthy { server, why } => {
+            object["server"] = json!(server);
+            object["why"] = json!(why);
+        }
+        Event::ServerHealthy { server } => object["server"] = json!(server),
         Event::ForwardedUnread { value } => object["value"] = json!(value),
         Event::SiteHasWorker { path } => object["path"] = json!(path),
         Event::ProbesFail { path, why } => {
@@ -296,7 +202,10 @@ fn as_json(event: &Event) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
     use clap::Parser;
+    use lull_web::proxy::{Limits, Timeouts};
 
     use super::*;
 
@@ -307,7 +216,7 @@ mod tests {
     }
 
     fn parse(arguments: &[&str]) -> Result<Config, clap::Error> {
-        Ok(parsed(arguments)?.config())
+        Ok(parsed(arguments)?.server.config(Vec::new()))
     }
 
     pub(super) fn parsed(arguments: &[&str]) -> Result<Args, clap::Error> {

@@ -76,7 +76,7 @@ fn serve(kind: usize) -> Result<(), Failure> {
     let model = Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
     let nps = Arc::new(Nps::new(Settings::default(), model, None));
     let change = |config: &mut lull_web::proxy::Config| {
-        config.certificate = Some(certificate);
+        config.sites[0].certificate = Some(certificate);
         let scheme = if secure { "https" } else { "http" };
         config.listen = vec![format!("{scheme}://127.0.0.1:0").parse().expect("an address")];
         config.limits.connections_per_address = Some(NonZeroUsize::MAX);

@@ -1,19 +1,21 @@
 //! Certificates: the proxy's own, loaded anew when their files change, and those that an `https`
 //! upstream is judged by.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use rustls::client::verify_server_name;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
 
-use crate::proxy::{CertificateFiles, Error, Result};
+use crate::proxy::{CertificateFiles, Error, Result, SiteConfig};
 
 /// What clients may speak, the best first.
 const PROTOCOLS: [&[u8]; 3] = [b"h2", b"http/1.1", b"http/1.0"];
@@ -25,12 +27,20 @@ fn provider() -> Arc<CryptoProvider> {
 /// What a pair of files held.
 type Fingerprint = [u8; 32];
 
-/// A certificate with its key, and the files that it comes from.
+/// The certificates of all sites. A client gets the one of the site that it names (SNI, RFC 6066 §3), and the first
+/// one if it names none.
 #[derive(Debug)]
 pub(crate) struct Certificates {
+    pairs: Vec<ReloadedPair>,
+    by_name: Arc<ByName>,
+}
+
+/// A certificate with its key, and the files that it comes from.
+#[derive(Debug)]
+struct ReloadedPair {
     files: CertificateFiles,
     current: Arc<Current>,
-    /// What was looked at last, good or bad: a bad pair is told of once.
+    /// What was looked at last, good or bad: a bad pair is reported once.
     seen: Mutex<Fingerprint>,
 }
 
@@ -38,33 +48,57 @@ pub(crate) struct Certificates {
 #[derive(Debug)]
 struct Current(RwLock<Arc<CertifiedKey>>);
 
-impl ResolvesServerCert for Current {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+impl Current {
+    fn key(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Certificates {
+/// The same by the names of sites.
+#[derive(Debug)]
+struct ByName {
+    names: BTreeMap<String, Arc<Current>>,
+    first: Arc<Current>,
+}
+
+impl ByName {
+    fn find(&self, name: Option<&str>) -> &Arc<Current> {
+        let named = || {
+            let name = name?.to_ascii_lowercase();
+            let wildcard = || self.names.get(&format!("*.{}", name.split_once('.')?.1));
+            self.names.get(&name).or_else(wildcard)
+        };
+        named().unwrap_or(&self.first)
+    }
+}
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.find(hello.server_name()).key())
+    }
+}
+
+impl ReloadedPair {
     /// # Errors
     /// [`Error::Read`], [`Error::Pem`] and [`Error::Pair`].
-    pub(crate) fn load(files: CertificateFiles) -> Result<Self> {
+    fn load(files: CertificateFiles) -> Result<Self> {
         let (certificates, key) = read_both(&files)?;
         let pair = pair_of(&files, &certificates, &key)?;
-        Ok(Certificates {
+        Ok(ReloadedPair {
             files,
             current: Arc::new(Current(RwLock::new(Arc::new(pair)))),
             seen: Mutex::new(fingerprint(&certificates, &key)),
         })
     }
 
-    /// Uses what the files hold now, if that has changed and is a pair; says whether it did.
+    /// Uses what the files hold now, if that has changed and is a pair; whether it did.
     ///
     /// # Errors
     /// Those of [`load`](Self::load), once for each change; what is in use stays in use.
-    pub(crate) fn reload(&self) -> Result<bool> {
+    fn reload(&self) -> Result<bool> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let read = read_both(&self.files);
-        // Files that are not there have a fingerprint, too, so that it is told once.
+        // Files that are not there have a fingerprint, too, so that it is reported once.
         let (certificates, key) = read.as_ref().map_or((&[][..], &[][..]), |(a, b)| (a, b));
         let print = fingerprint(certificates, key);
         if std::mem::replace(&mut *seen, print) == print {
@@ -75,13 +109,46 @@ impl Certificates {
         *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = pair;
         Ok(true)
     }
+}
+
+impl Certificates {
+    /// Those of all sites that have one; `None` if no site has.
+    ///
+    /// # Errors
+    /// [`Error::Read`], [`Error::Pem`] and [`Error::Pair`].
+    pub(crate) fn of_sites(sites: &[SiteConfig]) -> Result<Option<Self>> {
+        let (mut pairs, mut names) = (Vec::<ReloadedPair>::new(), BTreeMap::new());
+        for site in sites {
+            let Some(files) = &site.certificate else { continue };
+            let known = pairs.iter().find(|pair| pair.files == *files);
+            let current = match known {
+                Some(pair) => Arc::clone(&pair.current),
+                None => {
+                    let pair = ReloadedPair::load(files.clone())?;
+                    let current = Arc::clone(&pair.current);
+                    pairs.push(pair);
+                    current
+                }
+            };
+            names.extend(site.names.iter().map(|name| (name.clone(), Arc::clone(&current))));
+        }
+        let Some(first) = pairs.first().map(|pair| Arc::clone(&pair.current)) else {
+            return Ok(None);
+        };
+        Ok(Some(Certificates { pairs, by_name: Arc::new(ByName { names, first }) }))
+    }
+
+    /// Uses what the files hold now, where that has changed and is a pair: one result for each pair.
+    pub(crate) fn reload(&self) -> impl Iterator<Item = Result<bool>> {
+        self.pairs.iter().map(ReloadedPair::reload)
+    }
 
     /// TLS 1.2 and 1.3, with tickets so that a visitor who comes back saves a round trip.
     ///
     /// # Errors
     /// [`Error::Tls`] if this build cannot.
     pub(crate) fn server_config(&self) -> Result<ServerConfig> {
-        let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&self.current) as _;
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&self.by_name) as _;
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
@@ -130,6 +197,28 @@ fn pair_of(files: &CertificateFiles, certificates: &[u8], key: &[u8]) -> Result<
     })
 }
 
+/// Whether a pair of files is a certificate with its key, and names each of these hosts.
+///
+/// # Errors
+/// [`Error::Read`], [`Error::Pem`], [`Error::Pair`] and [`Error::OtherName`].
+pub fn check_certificate(files: &CertificateFiles, names: &[String]) -> Result<()> {
+    let (certificates, key) = read_both(files)?;
+    let pair = pair_of(files, &certificates, &key)?;
+    let Some(own) = pair.cert.first() else { return Ok(()) };
+    let own = ParsedCertificate::try_from(own)?;
+    for name in names {
+        // A name with a star has to be there for any label.
+        let host = name.replacen('*', "any", 1);
+        let is_named = ServerName::try_from(host.as_str())
+            .is_ok_and(|host| verify_server_name(&own, &host).is_ok());
+        if !is_named {
+            let (path, name) = (files.certificates.clone(), name.clone());
+            return Err(Error::OtherName { path, name });
+        }
+    }
+    Ok(())
+}
+
 /// The certificates in a file, to judge others by.
 ///
 /// # Errors
@@ -176,15 +265,15 @@ mod tests {
         files
     }
 
-    fn in_use(certificates: &Certificates) -> Vec<CertificateDer<'static>> {
-        certificates.current.0.read().unwrap().cert.clone()
+    fn in_use(pair: &ReloadedPair) -> Vec<CertificateDer<'static>> {
+        pair.current.key().cert.clone()
     }
 
     #[test]
     fn a_new_pair_is_used_and_a_broken_one_told_once() {
         let folder = tempfile::tempdir().unwrap();
         let files = files_in(folder.path());
-        let certificates = Certificates::load(files.clone()).unwrap();
+        let certificates = ReloadedPair::load(files.clone()).unwrap();
         let first = in_use(&certificates);
         assert!(!certificates.reload().unwrap(), "nothing has changed");
 
@@ -215,7 +304,7 @@ mod tests {
         let certificates = fs::read(&files.certificates).unwrap();
         write_pair(&files, "other.example");
         fs::write(&files.certificates, certificates).unwrap();
-        assert!(matches!(Certificates::load(files), Err(Error::Pair { .. })));
+        assert!(matches!(ReloadedPair::load(files), Err(Error::Pair { .. })));
     }
 
     #[test]
@@ -223,9 +312,44 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let files = files_in(folder.path());
         fs::write(&files.key, "").unwrap();
-        let error = Certificates::load(files.clone()).unwrap_err().to_string();
+        let error = ReloadedPair::load(files.clone()).unwrap_err().to_string();
         assert!(error.contains("key.pem holds no private key"), "{error}");
         fs::remove_file(&files.key).unwrap();
-        assert!(matches!(Certificates::load(files), Err(Error::Read { .. })));
+        assert!(matches!(ReloadedPair::load(files), Err(Error::Read { .. })));
+    }
+
+    #[test]
+    fn certificate_is_that_of_the_name_that_the_client_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let site = |name: &str, names: &[&str]| {
+            let files = CertificateFiles {
+                certificates: folder.path().join(format!("{name}.pem")),
+                key: folder.path().join(format!("{name}.key")),
+            };
+            write_pair(&files, name);
+            let mut site = SiteConfig::new("http://127.0.0.1:1".parse().unwrap());
+            site.names = names.iter().map(|name| (*name).to_owned()).collect();
+            site.certificate = Some(files);
+            site
+        };
+        let sites =
+            [site("a", &["a.example", "*.a.example"]), site("b", &["b.example", "c.a.example"])];
+        let certificates = Certificates::of_sites(&sites).unwrap().unwrap();
+        let keys: Vec<_> = certificates.pairs.iter().map(|pair| pair.current.key()).collect();
+        for (name, expected) in [
+            (Some("a.example"), 0),
+            (Some("b.example"), 1),
+            (Some("B.Example"), 1),
+            (Some("www.a.example"), 0),
+            (Some("c.a.example"), 1),
+            (Some("x.www.a.example"), 0),
+            (Some("other.example"), 0),
+            (None, 0),
+        ] {
+            let found = certificates.by_name.find(name).key();
+            assert!(Arc::ptr_eq(&found, &keys[expected]), "{name:?}");
+        }
+        let without = SiteConfig::new("http://127.0.0.1:1".parse().unwrap());
+        assert!(Certificates::of_sites(&[without]).unwrap().is_none());
     }
 }

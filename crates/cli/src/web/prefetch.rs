@@ -185,21 +185,54 @@ impl PrefetchArgs {
     /// # Errors
     /// If a log, the model or the key cannot be opened, or the token cannot be used.
     pub(super) fn nps(&self, trust_forwarded: Option<NonZeroUsize>) -> anyhow::Result<Option<Nps>> {
+        self.make(self.settings(trust_forwarded)?)
+    }
+
+    /// The same for a site that gets requests for its hosts only.
+    ///
+    /// # Errors
+    /// As for [`nps`](Self::nps).
+    pub(super) fn nps_of(
+        &self,
+        hosts: Vec<HeaderValue>,
+        trust_forwarded: Option<NonZeroUsize>,
+    ) -> anyhow::Result<Option<Nps>> {
+        self.make(Settings { hosts, is_routed: true, ..self.settings(trust_forwarded)? })
+    }
+
+    /// Checks what can be checked without starting.
+    ///
+    /// # Errors
+    /// As for [`nps`](Self::nps).
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        self.check_options()?;
+        self.settings(None).map(|_| ())
+    }
+
+    fn check_options(&self) -> anyhow::Result<()> {
         if self.how.are_given() && self.log.is_empty() {
             let text = "--format, --client-field and --trusted-proxy say how to read a log: name it with --log LOG";
             return Err(crate::Misuse(text.into()).into());
-        }
-        if self.plain {
-            return Ok(None);
         }
         if let Some(path) = self.probe.iter().find(|path| !path.starts_with('/')) {
             let text = format!("'{path}' is no path to probe: it begins with /");
             return Err(crate::Misuse(text).into());
         }
-        let settings = self.settings(trust_forwarded)?;
+        Ok(())
+    }
+
+    fn make(&self, settings: Settings) -> anyhow::Result<Option<Nps>> {
+        self.check_options()?;
+        if self.plain {
+            return Ok(None);
+        }
         let names = settings.rules.urls.clone();
-        let sites: Vec<String> =
-            self.site.iter().filter_map(|name| name.to_str().ok()).map(str::to_owned).collect();
+        let sites: Vec<String> = settings
+            .hosts
+            .iter()
+            .filter_map(|name| name.to_str().ok())
+            .map(str::to_owned)
+            .collect();
         let learn = predict::of_a_site(
             self.model.as_deref(),
             self.model_key.as_deref(),
@@ -232,6 +265,7 @@ impl PrefetchArgs {
         Ok(Settings {
             rules: policy::Settings { harmless, urls },
             hosts: self.site.clone(),
+            is_routed: false,
             trust_forwarded: trust_forwarded.is_some(),
             forwarded_before: trust_forwarded.map_or(0, |count| count.get() - 1),
             monitor: MonitorSettings {
@@ -297,7 +331,7 @@ mod tests {
 
     fn settings(arguments: &[&str]) -> Settings {
         let args = crate::web::tests::parsed(arguments).unwrap();
-        args.prefetching.settings(None).unwrap()
+        args.site.prefetching.settings(None).unwrap()
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Settings {
     /// asks by the first one. Requests for other hosts pass as they are. None: whatever name clients
     /// say, it is the same site.
     pub hosts: Vec<HeaderValue>,
+    /// Whether the proxy gives the site requests for its own hosts only, so that names need no look.
+    pub is_routed: bool,
     /// Whether `X-Forwarded-For` and `X-Forwarded-Proto` are believed, as by the proxy.
     pub trust_forwarded: bool,
     /// How many proxies stand before the one that comes to this one. Each adds an address to

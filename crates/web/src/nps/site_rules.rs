@@ -72,7 +72,7 @@ impl SiteRules {
     pub(super) fn is_of_the_site(&self, head: &request::Parts) -> bool {
         let names = &self.settings.hosts;
         let is_same = |host| names.iter().any(|name| site_names::is_same(name.as_bytes(), host));
-        names.is_empty() || asked_host(head).is_some_and(is_same)
+        self.settings.is_routed || names.is_empty() || asked_host(head).is_some_and(is_same)
     }
 
     /// Takes over URLs that an earlier process barred, as it saved them.

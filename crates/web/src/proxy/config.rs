@@ -225,60 +225,6 @@ pub enum AccessLog {
     File(PathBuf),
 }
 
-/// All of it.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The server behind.
-    pub upstream: Upstream,
-    /// Where clients come in.
-    pub listen: Vec<Listen>,
-    /// Where they come in, if anywhere, whose connections are in the background, whatever they ask
-    /// for.
-    pub listen_background: Option<Listen>,
-    /// The certificate for them.
-    pub certificate: Option<CertificateFiles>,
-    /// What the upstream gets as `Host`, instead of the client's.
-    pub upstream_host: Option<HeaderValue>,
-    /// Certificates, in PEM, that an `https` upstream is judged by, instead of the system's.
-    pub upstream_roots: Option<PathBuf>,
-    /// Whether `X-Forwarded-*` of clients is believed: there is another proxy in front.
-    pub trust_forwarded: bool,
-    /// The name that this proxy adds to `Via`; none is added by default, because nginx as an
-    /// upstream stops compressing when it sees one.
-    pub via: Option<HeaderValue>,
-    /// Threads that carry the traffic. `None`: one for each core.
-    pub threads: Option<NonZeroUsize>,
-    /// How much is borne.
-    pub limits: Limits,
-    /// How long is waited.
-    pub timeouts: Timeouts,
-    /// Where the access log goes, if anywhere.
-    pub access_log: Option<AccessLog>,
-    /// What a marked connection is put in the background by.
-    pub background: lull_transport::Options,
-}
-
-impl Config {
-    /// In front of `upstream`, with the defaults of everything else and nothing to listen on.
-    pub fn new(upstream: Upstream) -> Self {
-        Config {
-            upstream,
-            listen: Vec::new(),
-            listen_background: None,
-            certificate: None,
-            upstream_host: None,
-            upstream_roots: None,
-            trust_forwarded: false,
-            via: None,
-            threads: None,
-            limits: Limits::default(),
-            timeouts: Timeouts::default(),
-            access_log: None,
-            background: lull_transport::Options::new(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -83,6 +83,16 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// A certificate that does not name a host of its site.
+    #[error(
+        "the certificate in {path} is not for {name}: take one that names it, or leave the name out"
+    )]
+    OtherName {
+        /// The file.
+        path: PathBuf,
+        /// The host.
+        name: String,
+    },
     /// A system call failed.
     #[error("cannot {what} ({source})")]
     System {

@@ -29,6 +29,18 @@ pub enum Event {
     },
     /// It can be reached again.
     UpstreamUp,
+    /// A server fails its health checks, so the others of its group get its requests.
+    ServerUnhealthy {
+        /// The server.
+        server: String,
+        /// What came of the last check.
+        why: String,
+    },
+    /// It passes them again.
+    ServerHealthy {
+        /// The server.
+        server: String,
+    },
     /// A connection could not be put in the background, or not be taken back. Told once.
     NotSwitched {
         /// What the transport said.
@@ -149,6 +161,8 @@ impl Event {
             Event::CertificateKept { .. } => "certificate-kept",
             Event::UpstreamDown { .. } => "upstream-down",
             Event::UpstreamUp => "upstream-up",
+            Event::ServerUnhealthy { .. } => "server-unhealthy",
+            Event::ServerHealthy { .. } => "server-healthy",
             Event::NotSwitched { .. } => "not-switched",
             Event::LogLost { .. } => "log-lost",
             Event::CannotAccept { .. } => "cannot-accept",
@@ -178,6 +192,7 @@ impl Event {
             self,
             Event::CertificateKept { .. }
                 | Event::UpstreamDown { .. }
+                | Event::ServerUnhealthy { .. }
                 | Event::NotSwitched { .. }
                 | Event::LogLost { .. }
                 | Event::CannotAccept { .. }
@@ -212,6 +227,10 @@ impl fmt::Display for Event {
             }
             Event::UpstreamDown { why } => write!(f, "the upstream is down: {why}"),
             Event::UpstreamUp => f.write_str("the upstream is up again"),
+            Event::ServerUnhealthy { server, why } => {
+                write!(f, "{server} fails its health check ({why}): other servers get its requests")
+            }
+            Event::ServerHealthy { server } => write!(f, "{server} passes its health check again"),
             Event::NotSwitched { why } => {
                 write!(f, "a connection keeps its congestion control: {why}")
             }

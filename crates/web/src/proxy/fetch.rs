@@ -13,13 +13,13 @@ use http_body::Body as _;
 use hyper::client::conn::http1::SendRequest;
 use tokio::time::timeout;
 
-use super::config::Config;
 use super::error::Failure;
 use super::headers::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use super::link::failure_of;
 use super::metrics::Counters;
 use super::pool::Connector;
 use super::request_body::RequestBody;
+use super::upstream_group::UpstreamServer;
 
 /// Asks the upstream on nobody's behalf, over a connection of its own that it keeps. A clone has
 /// another one.
@@ -39,6 +39,9 @@ pub struct Fetcher {
     patience: Duration,
     kept: Option<SendRequest<RequestBody>>,
 }
+
+/// For each answer, if nothing else is said.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Which codings an answer may come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,19 +68,30 @@ pub struct Fetched {
 }
 
 impl Fetcher {
-    pub(crate) fn new(connector: Arc<Connector>, config: &Config, is_secure: bool) -> Self {
-        let host = config.upstream_host.as_ref().unwrap_or(&config.upstream.authority);
+    pub(crate) fn new(
+        server: &UpstreamServer,
+        host: Option<&HeaderValue>,
+        is_secure: bool,
+    ) -> Self {
+        let fixed = host;
+        let host = fixed.unwrap_or(&server.config.authority);
         Fetcher {
-            connector,
+            connector: Arc::clone(&server.connector),
             // Not among those of the threads: nobody's request is counted there.
             counters: Arc::default(),
             host: host.clone(),
-            is_host_fixed: config.upstream_host.is_some(),
+            is_host_fixed: fixed.is_some(),
             site: host.clone(),
             is_secure: Arc::new(AtomicBool::new(is_secure)),
-            patience: config.timeouts.head,
+            patience: PATIENCE,
             kept: None,
         }
+    }
+
+    /// The same with this time for each answer.
+    #[must_use]
+    pub(crate) fn within(self, patience: Duration) -> Self {
+        Fetcher { patience, ..self }
     }
 
     /// The `Host` by which it asks.
@@ -97,7 +111,7 @@ impl Fetcher {
     }
 
     /// The same for a site of this name. That is what it says in `Host`, too, where visitors' requests
-    /// do: without [`Config::upstream_host`].
+    /// do: without [`UpstreamConfig::host`](super::UpstreamConfig::host).
     #[must_use]
     pub fn of_site(mut self, site: HeaderValue) -> Self {
         if !self.is_host_fixed {

@@ -64,23 +64,24 @@ pub struct Metrics {
     /// Requests that may still go to the upstream, of so many at a time.
     pub(crate) upstream_room: Arc<Semaphore>,
     upstream_requests: usize,
-    pub(crate) scheduler: Option<Arc<UpstreamScheduler>>,
+    scheduler: Option<Arc<UpstreamScheduler>>,
 }
 
 impl Metrics {
-    pub(crate) fn new(
-        threads: usize,
-        upstream_requests: usize,
-        scheduler: Option<Arc<UpstreamScheduler>>,
-    ) -> Self {
+    pub(crate) fn new(threads: usize, upstream_requests: usize) -> Self {
         let upstream_requests = upstream_requests.min(Semaphore::MAX_PERMITS);
         Metrics {
             threads: (0..threads).map(|_| Arc::default()).collect(),
             refused_connections: Arc::default(),
             upstream_room: Arc::new(Semaphore::new(upstream_requests)),
             upstream_requests,
-            scheduler,
+            scheduler: None,
         }
+    }
+
+    /// The same counters, with the scheduler of one site's upstream.
+    pub(crate) fn of_site(&self, scheduler: Option<Arc<UpstreamScheduler>>) -> Self {
+        Metrics { scheduler, ..self.clone() }
     }
 
     /// Where prefetches wait for room at the upstream, if they do.
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_threads_are_summed() {
-        let metrics = Metrics::new(2, 1, None);
+        let metrics = Metrics::new(2, 1);
         metrics.threads[0].requests.increment();
         metrics.threads[1].requests.add(2);
         metrics.threads[1].count_response(404);
@@ -167,7 +168,7 @@ mod tests {
     #[test]
     fn half_of_the_upstream_is_for_visitors() {
         for (all, ahead) in [(1, 1), (2, 1), (3, 2), (20, 10)] {
-            let metrics = Metrics::new(1, all, None);
+            let metrics = Metrics::new(1, all);
             let mut permits = Vec::new();
             while metrics.has_room_ahead() {
                 permits.push(Arc::clone(&metrics.upstream_room).try_acquire_owned().unwrap());

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,13 +14,14 @@ use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use super::config::{Config, Target};
+use super::config::{Target, Upstream};
 use super::error::{Error, Failure, Result};
 use super::event::{Event, Listener};
 use super::io::{UpstreamIo, UpstreamStream};
 use super::keep_alive::KeepAlive;
 use super::link::Link;
 use super::metrics::Counters;
+use super::proxy_config::Config;
 use super::request_body::RequestBody;
 use crate::tls;
 
@@ -121,15 +123,20 @@ pub(crate) struct Connector {
 impl Connector {
     /// # Errors
     /// [`Error::Tls`], [`Error::Read`] and [`Error::Pem`] if an `https` upstream cannot be judged.
-    pub(crate) fn new(config: &Config, listener: Listener) -> Result<Self> {
-        let tls = match (&config.upstream.target, config.upstream.secure) {
+    pub(crate) fn new(
+        upstream: &Upstream,
+        roots: Option<&Path>,
+        config: &Config,
+        listener: Listener,
+    ) -> Result<Self> {
+        let tls = match (&upstream.target, upstream.secure) {
             (Target::Tcp { host, .. }, true) => {
-                let roots = match &config.upstream_roots {
+                let roots = match roots {
                     Some(path) => tls::roots_of(path)?,
                     None => system_roots(),
                 };
                 let name = ServerName::try_from(host.clone()).map_err(|_| Error::Upstream {
-                    given: config.upstream.to_string(),
+                    given: upstream.to_string(),
                     why: "no certificate can name its host",
                 })?;
                 Some((TlsConnector::from(Arc::new(tls::client(roots)?)), name))
@@ -140,8 +147,8 @@ impl Connector {
         let header_bytes = config.limits.header_bytes.max(LEAST_HEADER_BYTES);
         http.max_header_size(header_bytes).max_buf_size(header_bytes.max(BUFFER_BYTES));
         Ok(Connector {
-            target: config.upstream.target.clone(),
-            shown: config.upstream.to_string(),
+            target: upstream.target.clone(),
+            shown: upstream.to_string(),
             tls,
             patience: config.timeouts.connect,
             http,

@@ -18,10 +18,12 @@ use super::scheduler::{Place, PrefetchPriority, UpstreamScheduler};
 use super::spool;
 use super::traffic_thread::TrafficThread;
 use super::upstream::{self, Answer, UpstreamBody};
+use super::upstream_access::UpstreamAccess;
 
 /// Who sends a prefetch, and by what.
 pub(crate) struct Sending<'a> {
-    pub(crate) worker: &'a Arc<TrafficThread>,
+    pub(crate) thread: &'a TrafficThread,
+    pub(crate) upstream: &'a Arc<UpstreamAccess>,
     pub(crate) connection: &'a Arc<Connection>,
     pub(crate) scheduler: &'a Arc<UpstreamScheduler>,
     pub(crate) priority: PrefetchPriority,
@@ -63,11 +65,11 @@ impl Sending<'_> {
         mut place: Place,
         account: &mut Account,
     ) -> Result<(response::Parts, Body), Failure> {
-        let Ok(permit) = Arc::clone(&self.worker.upstream_room).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&self.thread.upstream_room).try_acquire_owned() else {
             return Err(Failure::Busy);
         };
-        let patience = self.worker.config.timeouts.head;
-        let mut answer = pin!(upstream::send(self.worker, request, None, patience));
+        let patience = self.thread.config.timeouts.head;
+        let mut answer = pin!(upstream::send(self.upstream, request, None, patience));
         let answer = loop {
             tokio::select! {
                 biased;
@@ -78,7 +80,7 @@ impl Sending<'_> {
                 answer = &mut answer => break answer,
             }
         };
-        let Answer { response, link, sent } = match answer {
+        let Answer { response, link, service, sent } = match answer {
             Ok(answer) => answer,
             Err(failure) => {
                 place.fail();
@@ -98,12 +100,11 @@ impl Sending<'_> {
         headers::to_client(&mut head, false).map_err(|_| Failure::Garbage)?;
         let body = UpstreamBody::new(
             incoming,
-            link,
-            self.worker,
+            (link, service),
             self.connection,
             permit,
             Some(Box::new(place)),
         );
-        Ok((head, spool::held(body, &self.worker.spools).await?))
+        Ok((head, spool::held(body, &self.thread.spools).await?))
     }
 }

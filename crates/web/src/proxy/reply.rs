@@ -15,6 +15,7 @@ use super::access_log::Line;
 use super::body::{Body, BoxError};
 use super::connection::{Connection, Counted, Turn};
 use super::error::Failure;
+use super::hosted_site::HostedSite;
 use super::site::{Exchange, Outcome};
 use super::streams::{Piece, Stream};
 use super::traffic_thread::TrafficThread;
@@ -26,6 +27,10 @@ const GONE: u16 = 499;
 pub(crate) struct Account {
     worker: Arc<TrafficThread>,
     connection: Arc<Connection>,
+    /// The site, once it is known.
+    pub(crate) site: Option<Arc<HostedSite>>,
+    /// Whether the client came by HTTPS, as far as is known.
+    pub(crate) is_secure: bool,
     version: Version,
     is_head: bool,
     started: Instant,
@@ -56,6 +61,8 @@ impl Account {
         Account {
             worker: Arc::clone(worker),
             connection: Arc::clone(connection),
+            site: None,
+            is_secure: connection.is_secure(),
             version: head.version,
             is_head: head.method == Method::HEAD,
             started: Instant::now(),
@@ -92,8 +99,11 @@ impl Account {
     }
 
     /// Sends this.
-    pub(crate) fn reply(mut self, response: Response<Body>) -> Response<Reply> {
+    pub(crate) fn reply(mut self, mut response: Response<Body>) -> Response<Reply> {
         self.status = response.status().as_u16();
+        if let Some(site) = &self.site {
+            site.add_hsts(response.headers_mut(), self.is_secure);
+        }
         let (is_head, is_close_delimited) = (self.is_head, self.version == Version::HTTP_10);
         let stream = self.stream.take();
         response.map(|body| Reply {
@@ -117,18 +127,34 @@ impl Account {
         if let Some(response) = others {
             return self.reply(response);
         }
-        let reason = status.canonical_reason().unwrap_or_default();
-        let text = format!("{} {reason}: {why}\n", status.as_u16());
-        let mut response = Response::new(Body::full(text));
+        let mut response = self.error_page(status, why);
         *response.status_mut() = status;
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(site) = &self.site {
+            site.config.response_headers.apply(headers);
+        }
         if failure == Failure::Refused && self.version != Version::HTTP_2 {
             // Where the next request would begin is in doubt.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         self.reply(response)
+    }
+
+    /// The site's page for an error, or the proxy's own words.
+    fn error_page(&self, status: StatusCode, why: &str) -> Response<Body> {
+        let page = self.site.as_ref().and_then(|site| site.config.error_page(status));
+        let (kind, body) = match page {
+            Some(page) => (page.kind.clone(), page.body.clone()),
+            None => {
+                let reason = status.canonical_reason().unwrap_or_default();
+                let text = format!("{} {reason}: {why}\n", status.as_u16());
+                (HeaderValue::from_static("text/plain; charset=utf-8"), text.into())
+            }
+        };
+        let mut response = Response::new(Body::full(body));
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        response
     }
 
     fn close(mut self, failure: Option<Failure>) {

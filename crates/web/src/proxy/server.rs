@@ -14,19 +14,23 @@ use tokio_rustls::TlsAcceptor;
 
 use super::access_log::Log;
 use super::address::Address;
-use super::config::Config;
 use super::counter::Counter;
 use super::error::{Error, Result};
 use super::event::{Event, Listener};
 use super::fetch::Fetcher;
+use super::health;
+use super::hosted_site::{HostedSite, HostedSites};
 use super::io::Switch;
 use super::limits::{Bounds, Gate, raise_descriptors};
 use super::metrics::{Counters, Metrics, Opened};
 use super::pool::Connector;
+use super::proxy_config::Config;
 use super::scheduler::UpstreamScheduler;
 use super::site::Site;
+use super::site_config::SiteConfig;
 use super::sockets::{self, Inherited};
 use super::traffic_thread::{Common, Phase, TrafficThread};
+use super::upstream_group::{UpstreamGroup, UpstreamServer};
 use super::worker::Arrival;
 use crate::tls::Certificates;
 
@@ -47,85 +51,55 @@ pub struct Server {
     certificates: Option<Arc<Certificates>>,
     log: Option<Log>,
     listener: Listener,
-    site: Option<Arc<dyn Site>>,
+    sites: Arc<HostedSites>,
     pub(super) patience: Duration,
 }
 
 impl Server {
-    /// Starts it: when this returns, clients may come.
+    /// Starts a proxy whose first site has this hook: when this returns, clients may connect.
     ///
     /// # Errors
     /// What is wrong with the configuration or the machine, in one line.
     pub fn start(
         config: Config,
-        site: Option<Arc<dyn Site>>,
+        hook: Option<Arc<dyn Site>>,
         listener: Listener,
     ) -> Result<Server> {
-        Server::start_on(Inherited::default(), config, site, listener)
+        Server::start_on(Inherited::default(), config, vec![hook], listener)
     }
 
-    /// The same with sockets that the process was started with, each in the place of one that it would bind.
+    /// Starts a proxy with a hook for each of its sites, in their order, and with sockets that the process was started
+    /// with, each in the place of one that it would bind.
     ///
     /// # Errors
-    /// As for [`start`](Server::start); also if one is for no address that it is to listen on.
+    /// As for [`start`](Server::start); also if a socket is for no address that it is to listen on.
     pub fn start_on(
-        mut inherited: Inherited,
+        inherited: Inherited,
         config: Config,
-        site: Option<Arc<dyn Site>>,
+        hooks: Vec<Option<Arc<dyn Site>>>,
         listener: Listener,
     ) -> Result<Server> {
-        let certificates = match &config.certificate {
-            Some(files) => Some(Arc::new(Certificates::load(files.clone())?)),
-            None => None,
-        };
+        let certificates = Certificates::of_sites(&config.sites)?.map(Arc::new);
         let acceptor = match &certificates {
             Some(certificates) => Some(TlsAcceptor::from(Arc::new(certificates.server_config()?))),
             None => None,
         };
         let descriptors = raise_descriptors();
         let bounds = Bounds::new(&config.limits, descriptors);
-        let mut doors = Vec::new();
-        if config.listen.is_empty() {
-            return Err(Error::NoListener);
-        }
-        let background = config.listen_background.iter().map(|listen| (listen, true));
-        for (listen, background) in config.listen.iter().map(|one| (one, false)).chain(background) {
-            let secure = listen.secure.unwrap_or(acceptor.is_some());
-            if secure && acceptor.is_none() {
-                return Err(Error::NoCertificate { address: listen.address });
-            }
-            let socket = match inherited.at(listen.address) {
-                Some(socket) => socket,
-                None => sockets::bind(listen, &config.listen)?,
-            };
-            let address = socket.local_addr().map_err(Error::system("ask for an address"))?;
-            let upstream = if config.upstream.secure == secure {
-                config.upstream.addresses_of(address.port())
-            } else {
-                Vec::new()
-            };
-            if upstream.iter().any(|upstream| sockets::leads_to(*upstream, address)) {
-                return Err(Error::Loop { address });
-            }
-            let tls = if secure { acceptor.clone() } else { None };
-            doors.push((socket, Address { address, secure, background }, tls));
-        }
-        inherited.are_all_taken()?;
+        let doors = open_doors(inherited, &config, acceptor.as_ref())?;
         let threads = config.threads.map_or_else(
             || thread::available_parallelism().map_or(1, |count| count.get()),
             |given| given.get(),
         );
-        let scheduler = site.as_ref().and_then(|site| site.schedules()).map(UpstreamScheduler::new);
-        let metrics = Metrics::new(threads, bounds.upstream_requests, scheduler);
+        let metrics = Metrics::new(threads, bounds.upstream_requests);
         let log = match &config.access_log {
             Some(to) => Some(Log::start(to, listener.clone())?),
             None => None,
         };
+        let (sites, upstreams) = host(&config, hooks, &listener)?;
         let patience = config.timeouts.drain;
         let common = Common {
-            connector: Arc::new(Connector::new(&config, listener.clone())?),
             upstream_room: Arc::clone(&metrics.upstream_room),
-            scheduler: metrics.scheduler.clone(),
             log: log.as_ref().map(Log::sender),
             switch: Arc::new(Switch {
                 options: config.background.clone(),
@@ -134,31 +108,21 @@ impl Server {
             }),
             idle_per_thread: config.limits.upstream_idle.div_ceil(threads),
             config: Arc::new(config),
-            site,
+            sites: Arc::new(sites),
+            upstreams,
         };
-        if let Some(site) = &common.site {
-            let config = &common.config;
-            let connector = Arc::clone(&common.connector);
-            let is_secure = doors.iter().any(|(_, door, _)| door.secure && !door.background);
-            let fetcher = Fetcher::new(connector, config, is_secure);
-            for (_, door, _) in &doors {
-                site.listens(*door);
-            }
-            if let Some(log) = &log {
-                site.logs_to(log.visits());
-            }
-            site.started(&metrics, fetcher, &listener);
-        }
+        let addresses: Vec<_> = doors.iter().map(|(_, address, _)| *address).collect();
+        start_hooks(&common, &addresses, &metrics, log.as_ref(), &listener);
         let (phase, phases) = watch::channel(Phase::Running);
         let mut server = Server {
-            addresses: doors.iter().map(|(_, address, _)| *address).collect(),
+            addresses,
             phase,
             threads: Some(Vec::new()),
             metrics,
             certificates,
             log,
             listener,
-            site: common.site.clone(),
+            sites: Arc::clone(&common.sites),
             patience,
         };
         server.spawn(doors, &common, &bounds, &phases)?;
@@ -196,9 +160,14 @@ impl Server {
         });
         let certificates = self.certificates.clone();
         let (listener, mut phases) = (self.listener.clone(), phases.clone());
+        let is_secure = self.addresses.iter().any(|door| door.secure && !door.background);
+        let checks = health_checks(common, is_secure, &listener);
         threads.push(run_in_thread("lull-web-accept".to_owned(), async move {
             for door in doors {
                 tokio::spawn(Arc::clone(&desk).accept(door));
+            }
+            for check in checks {
+                tokio::spawn(check);
             }
             let reload = async {
                 loop {
@@ -215,6 +184,10 @@ impl Server {
             }
         })?);
         Ok(())
+    }
+
+    fn hooks(&self) -> impl Iterator<Item = &Arc<dyn Site>> {
+        self.sites.all().iter().filter_map(|site| site.hook.as_ref())
     }
 
     /// Where clients come in.
@@ -236,16 +209,12 @@ impl Server {
         if let Some(log) = &self.log {
             log.reopen();
         }
-        if let Some(site) = &self.site {
-            site.reloaded();
-        }
+        self.hooks().for_each(|hook| hook.reloaded());
     }
 
     /// Tells the site that the upstream is another one by now, such as a new release that takes longer.
     pub fn upstream_changed(&self) {
-        if let Some(site) = &self.site {
-            site.upstream_changed();
-        }
+        self.hooks().for_each(|hook| hook.upstream_changed());
     }
 
     /// Begins the end: nothing more is accepted, idle connections are closed, others after what is
@@ -275,9 +244,7 @@ impl Server {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
-        if let Some(site) = &self.site {
-            site.ended();
-        }
+        self.hooks().for_each(|hook| hook.ended());
         if let Some(log) = self.log.take() {
             log.finish();
         }
@@ -297,11 +264,121 @@ impl std::fmt::Debug for Server {
     }
 }
 
+/// Listens on all addresses.
+fn open_doors(
+    mut inherited: Inherited,
+    config: &Config,
+    acceptor: Option<&TlsAcceptor>,
+) -> Result<Vec<Door>> {
+    if config.listen.is_empty() {
+        return Err(Error::NoListener);
+    }
+    let mut doors = Vec::new();
+    let background = config.listen_background.iter().map(|listen| (listen, true));
+    for (listen, background) in config.listen.iter().map(|one| (one, false)).chain(background) {
+        let secure = listen.secure.unwrap_or(acceptor.is_some());
+        if secure && acceptor.is_none() {
+            return Err(Error::NoCertificate { address: listen.address });
+        }
+        let socket = match inherited.at(listen.address) {
+            Some(socket) => socket,
+            None => sockets::bind(listen, &config.listen)?,
+        };
+        let address = socket.local_addr().map_err(Error::system("ask for an address"))?;
+        let servers = config.sites.iter().flat_map(SiteConfig::upstreams);
+        let mut upstream = servers
+            .flat_map(|upstream| &upstream.servers)
+            .filter(|server| server.secure == secure)
+            .flat_map(|server| server.addresses_of(address.port()));
+        if upstream.any(|upstream| sockets::leads_to(upstream, address)) {
+            return Err(Error::Loop { address });
+        }
+        let tls = if secure { acceptor.cloned() } else { None };
+        doors.push((socket, Address { address, secure, background }, tls));
+    }
+    inherited.are_all_taken()?;
+    Ok(doors)
+}
+
+/// Makes the sites and the upstreams of all of them.
+fn host(
+    config: &Config,
+    hooks: Vec<Option<Arc<dyn Site>>>,
+    listener: &Listener,
+) -> Result<(HostedSites, Vec<Arc<UpstreamGroup>>)> {
+    let mut upstreams = Vec::new();
+    let mut sites = Vec::new();
+    let hooks = hooks.into_iter().chain(std::iter::repeat_with(|| None));
+    for (site, hook) in config.sites.iter().zip(hooks) {
+        let first_upstream = upstreams.len();
+        for upstream in site.upstreams() {
+            let mut servers = Vec::new();
+            for server in &upstream.servers {
+                let roots = upstream.roots.as_deref();
+                let connector = Connector::new(server, roots, config, listener.clone())?;
+                servers.push(UpstreamServer::new(server.clone(), Arc::new(connector)));
+            }
+            let parameters = hook.as_ref().and_then(|hook| hook.schedules());
+            let scheduler = parameters.map(UpstreamScheduler::new);
+            let group = UpstreamGroup::new(servers, upstream.host.clone(), scheduler);
+            upstreams.push(Arc::new(group));
+        }
+        sites.push(Arc::new(HostedSite { config: site.clone(), hook, first_upstream }));
+    }
+    Ok((HostedSites::new(sites), upstreams))
+}
+
+/// Tells the hooks what they work with.
+fn start_hooks(
+    common: &Common,
+    addresses: &[Address],
+    metrics: &Metrics,
+    log: Option<&Log>,
+    listener: &Listener,
+) {
+    let is_secure = addresses.iter().any(|door| door.secure && !door.background);
+    for site in common.sites.all() {
+        let Some(hook) = &site.hook else { continue };
+        for address in addresses {
+            hook.listens(*address);
+        }
+        if let Some(log) = log {
+            hook.logs_to(log.visits());
+        }
+        let group = &common.upstreams[site.first_upstream];
+        let fetcher = Fetcher::new(&group.servers[0], group.host.as_ref(), is_secure);
+        let fetcher = fetcher.within(common.config.timeouts.head);
+        hook.started(&metrics.of_site(group.scheduler.clone()), fetcher, listener);
+    }
+}
+
+/// The health checks of all servers that have some.
+fn health_checks(
+    common: &Common,
+    is_secure: bool,
+    listener: &Listener,
+) -> Vec<impl Future<Output = ()> + Send + use<>> {
+    let configs = common.config.sites.iter().flat_map(SiteConfig::upstreams);
+    let mut checks = Vec::new();
+    for (group, config) in common.upstreams.iter().zip(configs) {
+        let Some(check) = &config.health else { continue };
+        for (at, server) in group.servers.iter().enumerate() {
+            let fetcher = Fetcher::new(server, group.host.as_ref(), is_secure);
+            let fetcher = fetcher.within(check.timeout);
+            let (group, listener) = (Arc::clone(group), listener.clone());
+            checks.push(health::watch(group, at, check.clone(), fetcher, listener));
+        }
+    }
+    checks
+}
+
 fn tell_reload(certificates: &Certificates, listener: &Listener) {
-    match certificates.reload() {
-        Ok(true) => listener.tell(&Event::CertificateLoaded),
-        Ok(false) => {}
-        Err(error) => listener.tell(&Event::CertificateKept { why: error.to_string() }),
+    for reloaded in certificates.reload() {
+        match reloaded {
+            Ok(true) => listener.tell(&Event::CertificateLoaded),
+            Ok(false) => {}
+            Err(error) => listener.tell(&Event::CertificateKept { why: error.to_string() }),
+        }
     }
 }
 

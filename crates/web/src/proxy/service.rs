@@ -5,69 +5,80 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use http::header::{HOST, UPGRADE};
-use http::{Request, Response, StatusCode, Version, request};
+use http::{HeaderValue, Request, Response, StatusCode, Version, request, response};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use lull_speculate::scheduler::End;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::access_log::Line;
 use super::body::Body;
 use super::connection::{Connection, Counted, Turn};
 use super::error::Failure;
 use super::headers::{self, Checked, Forwarding, Framing};
+use super::hosted_site::HostedSite;
 use super::location::PublicOrigin;
 use super::prefetch::Sending;
 use super::reply::{Account, Reply};
 use super::request_body::{RequestBody, Upload};
+use super::scheduler::PrefetchPriority;
 use super::site::Decision;
 use super::spool;
 use super::traffic_thread::TrafficThread;
 use super::tunnel;
 use super::upstream::{self, Answer, UpstreamBody};
+use super::upstream_access::UpstreamAccess;
 
 /// Answers one request.
 pub(crate) async fn handle(
-    worker: Arc<TrafficThread>,
+    thread: Arc<TrafficThread>,
     connection: Arc<Connection>,
     mut request: Request<Incoming>,
 ) -> Result<Response<Reply>, Infallible> {
     let on_upgrade =
         request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
     let (mut head, incoming) = request.into_parts();
-    let line = worker.log.as_ref().map(|_| Line::new(connection.peer().ip(), &head));
-    let mut account = Account::open(&worker, &connection, &head, line);
-    let has_body = !incoming.is_end_stream();
-    if has_body {
-        connection.has_had_body.store(true, Ordering::Relaxed);
-    } else {
-        connection.bodiless.fetch_add(1, Ordering::Relaxed);
-    }
-    let mut checked = match headers::check(&head, has_body, worker.config.limits.uri_bytes) {
+    let line = thread.log.as_ref().map(|_| Line::new(connection.peer().ip(), &head));
+    let mut account = Account::open(&thread, &connection, &head, line);
+    let has_body = note_body(&connection, &incoming);
+    let is_left = has_body && head.version != Version::HTTP_2;
+    let checked = headers::check(&head, has_body, thread.config.limits.uri_bytes);
+    let mut checked = match checked {
         Ok(checked) => checked,
         Err(refusal) => {
-            let is_left = has_body && head.version != Version::HTTP_2;
             connection.left_unread.store(is_left, Ordering::Relaxed);
             return Ok(account.fail(Failure::Refused, refusal.status, refusal.why));
         }
     };
+    let Some(site) = thread.sites.of(checked.host.as_ref()) else {
+        connection.left_unread.store(is_left, Ordering::Relaxed);
+        let why = "no site of this server has the host of the request";
+        return Ok(account.fail(Failure::Refused, StatusCode::MISDIRECTED_REQUEST, why));
+    };
+    account.site = Some(Arc::clone(site));
+    account.is_secure = came_by_https(&head, &connection, thread.config.trust_forwarded);
+    if let Some(redirect) = site.redirect(&head, account.is_secure) {
+        connection.left_unread.store(is_left, Ordering::Relaxed);
+        return Ok(account.reply(redirect));
+    }
     connection.left_unread.store(false, Ordering::Relaxed);
     let is_among_others = head.version == Version::HTTP_2;
     account.turn = Some(Turn::new(&connection, checked.is_marked, is_among_others));
     if checked.is_marked {
-        worker.counters.marked.increment();
+        thread.counters.marked.increment();
     }
     headers::join_cookies(&mut head.headers);
-    if let (Some(site), Some(_)) = (&worker.site, &worker.log) {
-        account.log_as(site.logged_as(&head, &connection));
+    if let (Some(hook), Some(_)) = (&site.hook, &thread.log) {
+        account.log_as(hook.logged_as(&head, &connection));
     }
-    let decision = match &worker.site {
-        Some(site) => site.request(&mut head, &connection),
+    let decision = match &site.hook {
+        Some(hook) => hook.request(&mut head, &connection),
         None => Decision::Forward,
     };
     if connection.is_always_background()
         && let Some(host) = head.headers.get(HOST)
     {
-        // The port by which the client came is nothing to the upstream.
+        // The upstream must not see the port by which the client came.
         checked.host = Some(host.clone());
     }
     let framing = match (has_body, incoming.size_hint().exact()) {
@@ -77,29 +88,31 @@ pub(crate) async fn handle(
     };
     let (body, upload) = if has_body {
         let upload = Upload::new(!checked.expects_continue);
-        let (counters, stream) = (&worker.counters, account.stream.clone());
+        let (counters, stream) = (&thread.counters, account.stream.clone());
         let body = RequestBody::new(incoming, Arc::clone(&upload), &connection, counters, stream);
         (body, Some(upload))
     } else {
         (RequestBody::empty(), None)
     };
-    match decision {
-        Decision::Forward => {}
-        Decision::Watch(exchange) => account.exchange = Some(exchange),
-        Decision::Answer(response) => return Ok(account.reply(response)),
-        Decision::AnswerLater(answerer) => {
-            if let Some(upload) = &upload {
-                upload.open();
-            }
-            let response = answerer(Request::from_parts(head, body)).await;
-            return Ok(account.reply(response));
-        }
-    }
     let outgoing = Outgoing { head, body, upload, checked, framing, on_upgrade };
-    Ok(match forward(&worker, &connection, outgoing, &mut account).await {
-        Ok(response) => account.reply(response),
-        Err(failure) => account.fail(failure, failure.status(), &failure.to_string()),
-    })
+    Ok(answer(&thread, &connection, site, decision, outgoing, account).await)
+}
+
+/// Whether a request has a body, which its connection is told.
+fn note_body(connection: &Connection, incoming: &Incoming) -> bool {
+    let has_body = !incoming.is_end_stream();
+    if has_body {
+        connection.has_had_body.store(true, Ordering::Relaxed);
+    } else {
+        connection.bodiless.fetch_add(1, Ordering::Relaxed);
+    }
+    has_body
+}
+
+/// Whether a client came by HTTPS: as the proxy in front says it, if that is believed.
+fn came_by_https(head: &request::Parts, connection: &Connection, trusts: bool) -> bool {
+    let said = head.headers.get(headers::X_FORWARDED_PROTO).filter(|_| trusts);
+    said.map_or_else(|| connection.is_secure(), |said| said == "https")
 }
 
 /// A request that goes upstream.
@@ -112,14 +125,51 @@ struct Outgoing {
     on_upgrade: Option<OnUpgrade>,
 }
 
-async fn forward(
-    worker: &Arc<TrafficThread>,
+async fn answer(
+    thread: &TrafficThread,
     connection: &Arc<Connection>,
+    site: &HostedSite,
+    decision: Decision,
+    outgoing: Outgoing,
+    mut account: Account,
+) -> Response<Reply> {
+    match decision {
+        Decision::Forward => {}
+        Decision::Watch(exchange) => account.exchange = Some(exchange),
+        Decision::Answer(response) => return account.reply(response),
+        Decision::AnswerLater(answerer) => {
+            if let Some(upload) = &outgoing.upload {
+                upload.open();
+            }
+            let response = answerer(Request::from_parts(outgoing.head, outgoing.body)).await;
+            return account.reply(response);
+        }
+    }
+    match forward(thread, connection, site, outgoing, &mut account).await {
+        Ok(response) => account.reply(response),
+        Err(failure) => account.fail(failure, failure.status(), &failure.to_string()),
+    }
+}
+
+/// The way of one request to its upstream and back.
+struct Way<'a> {
+    thread: &'a TrafficThread,
+    connection: &'a Arc<Connection>,
+    site: &'a HostedSite,
+    upstream: &'a Arc<UpstreamAccess>,
+    /// How visitors call the site: as the proxy in front says it, if that is believed.
+    public: Option<PublicOrigin>,
+}
+
+async fn forward(
+    thread: &TrafficThread,
+    connection: &Arc<Connection>,
+    site: &HostedSite,
     outgoing: Outgoing,
     account: &mut Account,
 ) -> Result<Response<Body>, Failure> {
     let Outgoing { mut head, body, upload, checked, framing, on_upgrade } = outgoing;
-    let config = &worker.config;
+    let upstream = &thread.upstreams[site.upstream_for(head.uri.path())];
     let upgrade = headers::to_upstream(
         &mut head,
         &checked,
@@ -127,86 +177,118 @@ async fn forward(
         &Forwarding {
             peer: &connection.shown_peer,
             is_secure: connection.is_secure(),
-            trusts: config.trust_forwarded,
-            upstream_host: config.upstream_host.as_ref(),
-            upstream_authority: &config.upstream.authority,
-            via: config.via.as_ref(),
+            trusts: thread.config.trust_forwarded,
+            upstream_host: upstream.group.host.as_ref(),
+            upstream_authority: &upstream.group.servers[0].config.authority,
+            via: thread.config.via.as_ref(),
         },
     );
-    // As a proxy in front says it, if that is believed.
+    site.config.request_headers.apply(&mut head.headers);
     let said = |name| head.headers.get(name);
     let public =
         PublicOrigin::new(said(headers::X_FORWARDED_PROTO), said(headers::X_FORWARDED_HOST));
-    let waiting = Counted::waiting_for_upstream(connection);
+    let way = Way { thread, connection, site, upstream, public };
+    let _waiting = Counted::waiting_for_upstream(connection);
+    let request = Request::from_parts(head, body);
     let priority = account.exchange.as_ref().and_then(|exchange| exchange.prefetch());
-    let is_ahead = priority.is_some();
-    if let (Some(priority), Some(scheduler)) = (priority, &worker.scheduler) {
-        let sending = Sending { worker, connection, scheduler, priority };
-        let request = Request::from_parts(head, body);
+    if let (Some(priority), Some(scheduler)) = (priority, &upstream.group.scheduler) {
+        let sending = Sending { thread, upstream, connection, scheduler, priority };
         let (mut head, body) = sending.send(request, account).await?;
-        if let Some(public) = &public {
-            public.rewrite(&mut head.headers, &config.upstream);
-        }
+        way.finish(&mut head);
         let body = match &mut account.exchange {
             Some(exchange) => exchange.response(&mut head, body),
             None => body,
         };
         return Ok(Response::from_parts(head, body));
     }
-    let permit = match Arc::clone(&worker.upstream_room).try_acquire_owned() {
-        Ok(permit) => permit,
+    let permit = way.permit(priority).await?;
+    let upgrade = on_upgrade.zip(upgrade);
+    way.send(request, upload, upgrade, permit, account).await
+}
+
+impl Way<'_> {
+    /// What the site adds to each answer, before anything else sees it.
+    fn finish(&self, head: &mut response::Parts) {
+        if let Some(public) = &self.public {
+            for server in &self.upstream.group.servers {
+                public.rewrite(&mut head.headers, &server.config);
+            }
+        }
+        self.site.config.response_headers.apply(&mut head.headers);
+    }
+
+    /// Leave to send a request upstream.
+    async fn permit(
+        &self,
+        priority: Option<PrefetchPriority>,
+    ) -> Result<OwnedSemaphorePermit, Failure> {
+        let room = Arc::clone(&self.thread.upstream_room);
+        if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
+            return Ok(permit);
+        }
         // Its place in the queue is a visitor's.
-        Err(_) if is_ahead => return Err(Failure::Busy),
-        Err(_) => {
-            let room = Arc::clone(&worker.upstream_room).acquire_owned();
-            match tokio::time::timeout(config.timeouts.connect, room).await {
-                Ok(Ok(permit)) => permit,
-                _ => return Err(Failure::Busy),
+        if priority.is_some() {
+            return Err(Failure::Busy);
+        }
+        let patience = self.thread.config.timeouts.connect;
+        match tokio::time::timeout(patience, room.acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(Failure::Busy),
+        }
+    }
+
+    async fn send(
+        &self,
+        mut request: Request<RequestBody>,
+        upload: Option<Arc<Upload>>,
+        upgrade: Option<(OnUpgrade, HeaderValue)>,
+        permit: OwnedSemaphorePermit,
+        account: &mut Account,
+    ) -> Result<Response<Body>, Failure> {
+        let Way { thread, connection, upstream, .. } = self;
+        let scheduler = upstream.group.scheduler.as_ref();
+        let mut place = scheduler.map(|scheduler| scheduler.demand(request.uri().path()));
+        if let Some(upload) = upload.as_ref().filter(|upload| !upload.is_open()) {
+            let upload = Arc::clone(upload);
+            hyper::ext::on_informational(&mut request, move |response| {
+                if response.status() == StatusCode::CONTINUE {
+                    upload.open();
+                }
+            });
+        }
+        let patience = thread.config.timeouts.head;
+        let answer = upstream::send(upstream, request, upload.as_ref(), patience).await?;
+        let Answer { response, link, service, sent } = answer;
+        // Of an upload more may have come later.
+        account.note_first_byte(upload.is_none().then_some(sent));
+        let is_upgrade = upstream::is_upgrade(&response);
+        if let Some(place) = &mut place {
+            let says_nothing = upload.is_some() || response.status().is_server_error();
+            place.head(if says_nothing { End::Cancelled } else { End::Served });
+        }
+        let (mut head, incoming) = response.into_parts();
+        headers::to_client(&mut head, upgrade.is_some()).map_err(|_| Failure::Garbage)?;
+        self.finish(&mut head);
+        if let Some((on_upgrade, _)) = upgrade.filter(|_| is_upgrade) {
+            // Browsers take the cookies that come with it like any others.
+            if let Some(exchange) = &mut account.exchange {
+                exchange.response(&mut head, Body::empty());
             }
-        }
-    };
-    let mut request = Request::from_parts(head, body);
-    let mut place =
-        worker.scheduler.as_ref().map(|scheduler| scheduler.demand(request.uri().path()));
-    if let Some(upload) = upload.as_ref().filter(|upload| !upload.is_open()) {
-        let upload = Arc::clone(upload);
-        hyper::ext::on_informational(&mut request, move |response| {
-            if response.status() == StatusCode::CONTINUE {
-                upload.open();
+            if head.status == StatusCode::SWITCHING_PROTOCOLS {
+                connection.is_tunnel.store(true, Ordering::Relaxed);
+                tokio::spawn(tunnel::run(on_upgrade, link, permit));
             }
-        });
-    }
-    let answer = upstream::send(worker, request, upload.as_ref(), config.timeouts.head).await?;
-    drop(waiting);
-    let Answer { response, link, sent } = answer;
-    // Of an upload more may have come later.
-    account.note_first_byte(upload.is_none().then_some(sent));
-    let is_upgrade = upstream::is_upgrade(&response);
-    if let Some(place) = &mut place {
-        let says_nothing = upload.is_some() || response.status().is_server_error();
-        place.head(if says_nothing { End::Cancelled } else { End::Served });
-    }
-    let (mut head, incoming) = response.into_parts();
-    headers::to_client(&mut head, upgrade.is_some()).map_err(|_| Failure::Garbage)?;
-    if let Some(public) = &public {
-        public.rewrite(&mut head.headers, &config.upstream);
-    }
-    if let Some(on_upgrade) = on_upgrade.filter(|_| is_upgrade) {
-        // Browsers take the cookies that come with it like any others.
-        if let Some(exchange) = &mut account.exchange {
-            exchange.response(&mut head, Body::empty());
+            return Ok(Response::from_parts(head, Body::empty()));
         }
-        if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            connection.is_tunnel.store(true, Ordering::Relaxed);
-            tokio::spawn(tunnel::run(on_upgrade, link, permit));
-        }
-        return Ok(Response::from_parts(head, Body::empty()));
+        let place = place.map(Box::new);
+        let body = UpstreamBody::new(incoming, (link, service), connection, permit, place);
+        let Some(exchange) = &mut account.exchange else {
+            return Ok(Response::from_parts(head, Body::upstream(body)));
+        };
+        let is_ahead = exchange.prefetch().is_some();
+        let body =
+            if is_ahead { spool::spooled(body, &thread.spools) } else { Body::upstream(body) };
+        let body = exchange.response(&mut head, body);
+        Ok(Response::from_parts(head, body))
     }
-    let body = UpstreamBody::new(incoming, link, worker, connection, permit, place.map(Box::new));
-    let Some(exchange) = &mut account.exchange else {
-        return Ok(Response::from_parts(head, Body::upstream(body)));
-    };
-    let body = if is_ahead { spool::spooled(body, &worker.spools) } else { Body::upstream(body) };
-    let body = exchange.response(&mut head, body);
-    Ok(Response::from_parts(head, body))
 }

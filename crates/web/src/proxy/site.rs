@@ -76,6 +76,10 @@ pub trait Site: Send + Sync + 'static {
 }
 
 /// What becomes of a request.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is taken apart at once; a box costs an allocation"
+)]
 pub enum Decision {
     /// It goes upstream, and nobody hears of its response.
     Forward,

@@ -8,14 +8,15 @@ use hyper::server::conn::{http1, http2};
 use tokio::sync::{Notify, Semaphore};
 
 use super::access_log::LogSender;
-use super::config::Config;
+use super::hosted_site::HostedSites;
 use super::io::Switch;
 use super::metrics::Counters;
-use super::pool::{BUFFER_BYTES, Connector, LEAST_HEADER_BYTES, Pool};
-use super::scheduler::UpstreamScheduler;
-use super::site::Site;
+use super::pool::{BUFFER_BYTES, LEAST_HEADER_BYTES};
+use super::proxy_config::Config;
 use super::spool;
 use super::streams::{H2_CONNECTION_WINDOW, H2_STREAM_WINDOW, Tasks};
+use super::upstream_access::UpstreamAccess;
+use super::upstream_group::UpstreamGroup;
 
 /// What the threads are doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,14 +30,12 @@ pub(crate) enum Phase {
 /// What a thread needs for each request.
 pub(crate) struct TrafficThread {
     pub(crate) config: Arc<Config>,
-    pub(crate) connector: Arc<Connector>,
-    pub(crate) pool: Pool,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) site: Option<Arc<dyn Site>>,
+    pub(crate) sites: Arc<HostedSites>,
+    /// The upstreams of all sites, by their numbers.
+    pub(crate) upstreams: Vec<Arc<UpstreamAccess>>,
     /// Requests that may still go to the upstream, over all threads.
     pub(crate) upstream_room: Arc<Semaphore>,
-    /// Where prefetches wait for room there.
-    pub(crate) scheduler: Option<Arc<UpstreamScheduler>>,
     /// Places for answers that are taken before their clients take them.
     pub(crate) spools: Arc<Semaphore>,
     pub(crate) log: Option<LogSender>,
@@ -53,11 +52,9 @@ const H2_LOCAL_ERROR_RESETS: usize = 128;
 /// What all threads share.
 pub(crate) struct Common {
     pub(crate) config: Arc<Config>,
-    pub(crate) connector: Arc<Connector>,
-    pub(crate) site: Option<Arc<dyn Site>>,
+    pub(crate) sites: Arc<HostedSites>,
+    pub(crate) upstreams: Vec<Arc<UpstreamGroup>>,
     pub(crate) upstream_room: Arc<Semaphore>,
-    /// Where prefetches wait for room there.
-    pub(crate) scheduler: Option<Arc<UpstreamScheduler>>,
     pub(crate) log: Option<LogSender>,
     pub(crate) switch: Arc<Switch>,
     pub(crate) idle_per_thread: usize,
@@ -84,14 +81,16 @@ impl TrafficThread {
             // No pings: behind what waits in the kernel of a connection that yields, or of a slow one, their answer
             // takes longer than anybody would wait for a sign of life. Dead peers are TCP's and the watch's to find.
             .max_send_buf_size(BUFFER_BYTES);
+        let timeouts = &common.config.timeouts;
+        let idle = (common.idle_per_thread, timeouts.upstream_idle);
+        let access = |group| UpstreamAccess::new(group, &counters, timeouts.body, idle);
+        let upstreams = common.upstreams.iter().map(|group| Arc::new(access(group))).collect();
         Arc::new(TrafficThread {
             config: Arc::clone(&common.config),
-            connector: Arc::clone(&common.connector),
-            pool: Pool::new(common.idle_per_thread, common.config.timeouts.upstream_idle),
             counters,
-            site: common.site.clone(),
+            sites: Arc::clone(&common.sites),
+            upstreams,
             upstream_room: Arc::clone(&common.upstream_room),
-            scheduler: common.scheduler.clone(),
             spools: Arc::new(Semaphore::new(spool::MOST_ANSWERS)),
             log: common.log.clone(),
             switch: Arc::clone(&common.switch),

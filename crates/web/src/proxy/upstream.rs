@@ -16,13 +16,16 @@ use super::error::Failure;
 use super::link::{Link, failure_of, goes_on};
 use super::request_body::{RequestBody, Upload};
 use super::scheduler::Place;
-use super::traffic_thread::TrafficThread;
+use super::upstream_access::{InService, UpstreamAccess};
+use super::upstream_group::Tried;
 use crate::authentication;
 
 /// A response whose body is still to come, and the connection that it comes over.
 pub(crate) struct Answer {
     pub(crate) response: Response<Incoming>,
     pub(crate) link: Box<Link>,
+    /// The server that answers.
+    pub(crate) service: InService,
     /// When its request went over that connection.
     pub(crate) sent: Instant,
 }
@@ -30,44 +33,67 @@ pub(crate) struct Answer {
 /// Sends a request over a connection that is kept, or a new one. A request that an idle connection
 /// was closed under is sent once more over a new one: if nothing of it had left, or if it may be
 /// repeated (RFC 9110 §9.2.2), has no body, and not a byte of an answer had come (RFC 9112 §9.3.1). One that may not be
-/// repeated takes a connection that is kept only where the upstream is known not to close it just then.
+/// repeated takes a connection that is kept only where the upstream is known not to close it just then. If a server
+/// cannot be reached, the next one of its group is tried.
 pub(crate) async fn send(
-    worker: &TrafficThread,
+    upstream: &Arc<UpstreamAccess>,
     mut request: Request<RequestBody>,
     upload: Option<&Arc<Upload>>,
     patience: Duration,
 ) -> Result<Answer, Failure> {
     let may_be_repeated = may_be_repeated(&request);
-    let mut kept = if may_be_repeated { worker.pool.take() } else { worker.pool.take_safe() };
+    let mut tried = Tried::default();
+    let mut service = next_server(upstream, tried).ok_or(Failure::Unreachable)?;
+    let take = |server| {
+        let pool = upstream.pool(server);
+        if may_be_repeated { pool.take() } else { pool.take_safe() }
+    };
+    let mut kept = take(service.server());
     loop {
+        let server = service.server();
         let was_kept = kept.is_some();
         let idle = kept.as_ref().map(|link| link.idle_since.elapsed());
+        let connector = &upstream.group.servers[server].connector;
         let mut link = match kept.take() {
             Some(link) => link,
-            None => worker.connector.connect(&worker.counters).await?,
+            None => match connector.connect(&upstream.counters).await {
+                Ok(link) => link,
+                Err(failure) => {
+                    upstream.group.avoid(server);
+                    tried.add(server);
+                    service = next_server(upstream, tried).ok_or(failure)?;
+                    kept = take(service.server());
+                    continue;
+                }
+            },
         };
         let spare = if was_kept { copy(&request) } else { None };
         link.is_somebodys |= authentication::is_of_the_connection(request.headers());
         let sent = Instant::now();
         let broken = match link.exchange(request, upload, patience).await {
             Ok(response) => {
-                idle.into_iter().for_each(|idle| worker.pool.learn(idle, false));
+                idle.into_iter().for_each(|idle| upstream.pool(server).learn(idle, false));
                 link.is_somebodys |= authentication::is_of_the_connection(response.headers());
                 link.is_old = response.version() == Version::HTTP_10;
-                return Ok(Answer { response, link, sent });
+                return Ok(Answer { response, link, service, sent });
             }
             Err(broken) => broken,
         };
         if broken.unsent.is_some() || broken.is_untouched {
-            idle.into_iter().for_each(|idle| worker.pool.learn(idle, true));
+            idle.into_iter().for_each(|idle| upstream.pool(server).learn(idle, true));
         }
         request = match (broken.unsent, spare) {
             (Some(unsent), _) if was_kept => *unsent,
             (_, Some(spare)) if broken.is_untouched => spare,
             _ => return Err(broken.failure),
         };
-        worker.counters.retries.increment();
+        upstream.counters.retries.increment();
     }
+}
+
+fn next_server(upstream: &Arc<UpstreamAccess>, tried: Tried) -> Option<InService> {
+    let server = upstream.group.choose(tried)?;
+    Some(InService::begin(upstream, server))
 }
 
 /// The same request, if it may be sent twice.
@@ -94,7 +120,7 @@ pub(crate) fn is_upgrade(response: &Response<Incoming>) -> bool {
 pub(crate) struct UpstreamBody {
     incoming: Incoming,
     link: Option<Box<Link>>,
-    worker: Arc<TrafficThread>,
+    service: InService,
     connection: Arc<Connection>,
     /// While the upstream is waited for.
     waiting: Option<Counted>,
@@ -107,8 +133,7 @@ pub(crate) struct UpstreamBody {
 impl UpstreamBody {
     pub(crate) fn new(
         incoming: Incoming,
-        link: Box<Link>,
-        worker: &Arc<TrafficThread>,
+        (link, service): (Box<Link>, InService),
         connection: &Arc<Connection>,
         permit: OwnedSemaphorePermit,
         place: Option<Box<Place>>,
@@ -116,7 +141,7 @@ impl UpstreamBody {
         let mut body = UpstreamBody {
             incoming,
             link: Some(link),
-            worker: Arc::clone(worker),
+            service,
             connection: Arc::clone(connection),
             waiting: None,
             permit: Some(permit),
@@ -135,12 +160,13 @@ impl UpstreamBody {
             place.finish();
         }
         if link.is_reusable() {
-            self.worker.pool.put(link);
+            self.service.put(link);
         } else if link.is_uploading()
             && let Some(upload) = link.upload.clone()
         {
-            let (worker, permit) = (Arc::clone(&self.worker), self.permit.take());
-            let task = tokio::spawn(upload_the_rest(link, worker, permit));
+            let permit = self.permit.take();
+            let service = InService::begin(self.service.upstream(), self.service.server());
+            let task = tokio::spawn(upload_the_rest(link, service, permit));
             upload.goes_on_in(task.abort_handle());
         }
         self.permit = None;
@@ -150,7 +176,7 @@ impl UpstreamBody {
         let Some(link) = &mut self.link else { return Poll::Pending };
         if self.waiting.is_none() {
             self.waiting = Some(Counted::waiting_for_upstream(&self.connection));
-            link.wait_until(Instant::now() + self.worker.config.timeouts.body);
+            link.wait_until(Instant::now() + self.service.upstream().body_patience);
         }
         link.timer.as_mut().poll(cx).map(|()| Failure::BodyTimeout)
     }
@@ -160,7 +186,7 @@ impl UpstreamBody {
 /// connection meanwhile, and so the place of one.
 async fn upload_the_rest(
     mut link: Box<Link>,
-    worker: Arc<TrafficThread>,
+    service: InService,
     _permit: Option<OwnedSemaphorePermit>,
 ) {
     let Some(upload) = link.upload.clone() else { return };
@@ -170,13 +196,13 @@ async fn upload_the_rest(
         let is_over = link.driver.is_none() || link.sender.is_ready();
         if is_over { Poll::Ready(()) } else { Poll::Pending }
     });
-    while tokio::time::timeout(worker.config.timeouts.body, &mut step).await.is_err() {
+    while tokio::time::timeout(service.upstream().body_patience, &mut step).await.is_err() {
         if !goes_on(&upload, &mut sent) {
             return;
         }
     }
     if link.is_reusable() {
-        worker.pool.put(link);
+        service.put(link);
     }
 }
 

@@ -78,14 +78,17 @@ impl TrafficThread {
                 Some(arrival) = arrivals.recv() => {
                     tokio::spawn(Arc::clone(&self).serve(arrival));
                 }
-                _ = sweep.tick() => self.pool.sweep(Instant::now()),
+                _ = sweep.tick() => {
+                    let now = Instant::now();
+                    self.upstreams.iter().for_each(|upstream| upstream.sweep(now));
+                }
                 changed = phase.changed() => match *phase.borrow_and_update() {
                     Phase::Running if changed.is_ok() => {}
                     Phase::Draining if changed.is_ok() => {
                         is_draining = true;
                         self.is_draining.store(true, Ordering::Relaxed);
                         self.drain.notify_waiters();
-                        self.pool.clear();
+                        self.upstreams.iter().for_each(|upstream| upstream.clear());
                     }
                     _ => return,
                 },

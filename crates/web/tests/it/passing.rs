@@ -569,7 +569,8 @@ fn a_request_to_a_unix_socket_is_one_like_any_other() {
         stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nunix").unwrap();
     });
     let upstream = format!("unix:{}", path.display()).parse().unwrap();
-    let proxy = proxy_with(common::nobody(), |config| config.upstream = upstream, None);
+    let proxy =
+        proxy_with(common::nobody(), |config| config.sites[0].upstream.servers[0] = upstream, None);
     assert_eq!(proxy.exchange(get("/")).text(), "unix");
 }
 

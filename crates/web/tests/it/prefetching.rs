@@ -380,7 +380,7 @@ fn what_the_proxy_asks_for_itself_is_named_as_what_visitors_ask_for() {
     let settings = Settings { hosts: vec!["site.example".parse().unwrap()], ..Settings::default() };
     let proxy = proxy_with(
         address,
-        |config| config.upstream_host = Some("inner.example".parse().unwrap()),
+        |config| config.sites[0].upstream.host = Some("inner.example".parse().unwrap()),
         Some(Arc::new(nps(settings))),
     );
     until(|| !asked.lock().unwrap().is_empty());

@@ -93,7 +93,7 @@ fn a_server_that_closes_after_ten_requests_is_asked_for_more() {
 
 fn secure(upstream: SocketAddr, folder: &Path) -> Proxy {
     let files = certificate(folder);
-    proxy_with(upstream, |config| config.certificate = Some(files), None)
+    proxy_with(upstream, |config| config.sites[0].certificate = Some(files), None)
 }
 
 /// Asks a secure proxy by curl, which trusts the certificate that is in `folder` now.
@@ -224,14 +224,17 @@ fn an_https_upstream_is_judged_by_its_certificate() {
     let front = proxy_with(
         common::nobody(),
         |config| {
-            config.upstream = url.parse().unwrap();
-            config.upstream_roots = Some(roots);
+            config.sites[0].upstream.servers[0] = url.parse().unwrap();
+            config.sites[0].upstream.roots = Some(roots);
         },
         None,
     );
     let answer = front.get("/path");
     assert!(answer.text().starts_with("GET /path HTTP/1.1\r\n"), "{answer:?}");
-    let doubting =
-        proxy_with(common::nobody(), |config| config.upstream = url.parse().unwrap(), None);
+    let doubting = proxy_with(
+        common::nobody(),
+        |config| config.sites[0].upstream.servers[0] = url.parse().unwrap(),
+        None,
+    );
     assert_eq!(doubting.get("/path").status(), 502);
 }

@@ -149,11 +149,12 @@ fn how_long_the_upstream_took_is_without_the_way_to_it() {
     let folder = tempfile::tempdir().unwrap();
     let files = common::certificate(folder.path());
     let roots = files.certificates.clone();
-    let behind = proxy_with(mirror(), |config| config.certificate = Some(files), None);
+    let behind = proxy_with(mirror(), |config| config.sites[0].certificate = Some(files), None);
     let url = format!("https://localhost:{}", way_to(behind.address()).port());
     let site = Arc::new(Shouting::default());
     let change = |config: &mut lull_web::proxy::Config| {
-        (config.upstream, config.upstream_roots) = (url.parse().unwrap(), Some(roots));
+        let upstream = &mut config.sites[0].upstream;
+        (upstream.servers[0], upstream.roots) = (url.parse().unwrap(), Some(roots));
         config.background = Options::new().carrier(Carrier::UserSpace);
     };
     let proxy = proxy_with(nobody(), change, Some(Arc::clone(&site) as _));

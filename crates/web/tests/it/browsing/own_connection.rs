@@ -70,7 +70,7 @@ fn in_http2_a_prefetch_has_a_connection_of_its_own_too_and_only_that_yields() {
     let site = Arc::new(Watching { nps, seen: Mutex::default() });
     let change = |config: &mut lull_web::proxy::Config| {
         config.background = Options::new().carrier(Carrier::UserSpace);
-        config.certificate = Some(certificate);
+        config.sites[0].certificate = Some(certificate);
         config.listen = vec!["https://127.0.0.1:0".parse().unwrap()];
     };
     let proxy = proxy_with(nginx.0.address, change, Some(Arc::clone(&site) as _));

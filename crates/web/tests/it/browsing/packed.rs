@@ -29,7 +29,7 @@ fn a_page_in_brotli_is_shown_and_fetched_ahead_in_zstd() {
     let nps = Nps::new(settings(Access::Nobody), model_of(["/b", "/b"]), None);
     let change = |config: &mut lull_web::proxy::Config| {
         config.background = Options::new().carrier(Carrier::UserSpace);
-        config.certificate = Some(certificate);
+        config.sites[0].certificate = Some(certificate);
         config.listen = vec!["https://127.0.0.1:0".parse().unwrap()];
     };
     let proxy = proxy_with(nginx.0.address, change, Some(Arc::new(nps)));

@@ -81,7 +81,7 @@ impl Visitor {
         let nps = Nps::new(settings(access), model_of(next), None);
         let change = |config: &mut lull_web::proxy::Config| {
             config.background = Options::new().carrier(Carrier::UserSpace);
-            config.certificate = Some(certificate);
+            config.sites[0].certificate = Some(certificate);
             // The first one is for the figures.
             config.listen = ["http://127.0.0.1:0", "https://127.0.0.1:0"]
                 .into_iter()

@@ -47,7 +47,7 @@ impl Halves {
         });
         let folder = tempfile::tempdir().unwrap();
         let certificate = secure.then(|| certificate(folder.path()));
-        let change = |config: &mut Config| config.certificate.clone_from(&certificate);
+        let change = |config: &mut Config| config.sites[0].certificate.clone_from(&certificate);
         let proxy = proxy_with(upstream, change, None);
         Halves { proxy, go_on, certificate, _folder: folder }
     }

@@ -21,13 +21,14 @@ fn the_way_to_a_server_is_not_taken_for_its_load() {
     let folder = tempfile::tempdir().unwrap();
     let files = common::certificate(folder.path());
     let roots = files.certificates.clone();
-    let behind = proxy_with(server, |config| config.certificate = Some(files), None);
+    let behind = proxy_with(server, |config| config.sites[0].certificate = Some(files), None);
     let url = format!("https://localhost:{}", way_to(behind.address()).port());
 
     let settings = Settings { trust_forwarded: true, ..learning() };
     let nps = Arc::new(Nps::new(settings, empty_model(), None));
     let change = |config: &mut lull_web::proxy::Config| {
-        (config.upstream, config.upstream_roots) = (url.parse().unwrap(), Some(roots));
+        let upstream = &mut config.sites[0].upstream;
+        (upstream.servers[0], upstream.roots) = (url.parse().unwrap(), Some(roots));
         config.trust_forwarded = true;
     };
     let proxy = proxy_with(common::nobody(), change, Some(Arc::clone(&nps) as _));

@@ -1,0 +1,93 @@
+//! What a thread has of an upstream: its connections.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::link::Link;
+use super::metrics::Counters;
+use super::pool::Pool;
+use super::upstream_group::UpstreamGroup;
+
+/// The way of one thread to a group of servers.
+pub(crate) struct UpstreamAccess {
+    pub(crate) group: Arc<UpstreamGroup>,
+    /// Idle connections, by server.
+    pools: Vec<Pool>,
+    pub(crate) counters: Arc<Counters>,
+    /// For the next piece of an answer, or of a body that is sent.
+    pub(crate) body_patience: Duration,
+}
+
+impl UpstreamAccess {
+    /// `idle` connections of each server are kept, each for `idle_for`.
+    pub(crate) fn new(
+        group: &Arc<UpstreamGroup>,
+        counters: &Arc<Counters>,
+        body_patience: Duration,
+        (idle, idle_for): (usize, Duration),
+    ) -> Self {
+        UpstreamAccess {
+            group: Arc::clone(group),
+            pools: group.servers.iter().map(|_| Pool::new(idle, idle_for)).collect(),
+            counters: Arc::clone(counters),
+            body_patience,
+        }
+    }
+
+    pub(crate) fn pool(&self, server: usize) -> &Pool {
+        &self.pools[server]
+    }
+
+    /// Closes connections that have been idle for too long.
+    pub(crate) fn sweep(&self, now: Instant) {
+        self.pools.iter().for_each(|pool| pool.sweep(now));
+    }
+
+    /// Closes all idle connections.
+    pub(crate) fn clear(&self) {
+        self.pools.iter().for_each(Pool::clear);
+    }
+}
+
+/// A request in service at a server, as long as this lives.
+pub(crate) struct InService {
+    upstream: Arc<UpstreamAccess>,
+    server: u32,
+}
+
+impl InService {
+    /// A request goes to a server.
+    pub(crate) fn begin(upstream: &Arc<UpstreamAccess>, server: usize) -> Self {
+        let service = InService { upstream: Arc::clone(upstream), server: server as u32 };
+        if service.is_counted() {
+            upstream.group.servers[server].begin_service();
+        }
+        service
+    }
+
+    /// A single server has no need of a count that all threads write.
+    fn is_counted(&self) -> bool {
+        self.upstream.group.servers.len() > 1
+    }
+
+    pub(crate) fn server(&self) -> usize {
+        self.server as usize
+    }
+
+    pub(crate) fn upstream(&self) -> &Arc<UpstreamAccess> {
+        &self.upstream
+    }
+
+    /// Keeps the connection for another request to the server.
+    pub(crate) fn put(&self, link: Box<Link>) {
+        self.upstream.pool(self.server()).put(link);
+    }
+}
+
+impl Drop for InService {
+    fn drop(&mut self) {
+        if self.is_counted() {
+            self.upstream.group.servers[self.server()].end_service();
+        }
+    }
+}
