@@ -2,6 +2,7 @@
 
 use crate::support;
 mod bodies;
+mod dashboards;
 mod full_disk;
 mod keeping;
 mod stalled;
