@@ -165,6 +165,8 @@ if [ "${1:-}" = test ]; then
     wish nodejs node
     # Debian's nodejs has no npm, others bring theirs.
     wish npm npm
+    # The server for ACME that Let's Encrypt tests by.
+    wish pebble pebble pebble-challtestsrv
     wish openssh-sftp-server /usr/lib/openssh/sftp-server
     need python3 python3
     wish sshfs sshfs

@@ -114,6 +114,16 @@ impl Setup {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match run_or_check(args) {
+        Err(error) if error.is::<crate::Misuse>() => {
+            crate::complain(&error);
+            Ok(ExitCode::from(crate::USAGE))
+        }
+        ended => ended,
+    }
+}
+
+fn run_or_check(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.check {
         return check(path);
     }
@@ -176,6 +186,10 @@ fn as_json(event: &Event) -> String {
         Event::NoneOfSite { host } => object["host"] = json!(host),
         Event::ServerUnhealthy { server, why } => {
             object["server"] = json!(server);
+            object["why"] = json!(why);
+        }
+        Event::CertificateNotIssued { name, why } => {
+            object["name"] = json!(name);
             object["why"] = json!(why);
         }
         Event::ServerHealthy { server } => object["server"] = json!(server),

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acme;
 mod authentication;
 pub mod munge;
 pub mod nps;

@@ -1,5 +1,6 @@
 //! The configuration file of `lull web`: TOML whose keys are the options' names, with one table for each site.
 
+mod acme;
 mod checks;
 mod options;
 mod site;
@@ -9,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use http::HeaderValue;
-use lull_web::proxy::{Config, SiteConfig};
+use lull_web::proxy::{AcmeConfig, Config, SiteConfig};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -65,6 +66,8 @@ impl Source<'_> {
 pub(super) struct Setup {
     /// Options of the proxy.
     pub(super) server: ServerArgs,
+    /// How sites get certificates, if any does.
+    acme: Option<AcmeConfig>,
     /// The sites in the order of the file.
     pub(super) sites: Vec<SiteSetup>,
 }
@@ -97,15 +100,17 @@ impl Setup {
             source.error(at, error.message().replace('\n', ", "))
         })?;
         let mut server = options::Options::default();
-        let mut sites = Vec::new();
+        let (mut sites, mut acme) = (Vec::new(), None);
         let mut service_worker = None;
         for (key, value) in in_order(table.get_ref()) {
             if key.get_ref() == "site" {
                 for table in tables(&source, key.span().start, value)? {
                     sites.push(site::read(&source, table, &mut service_worker)?);
                 }
+            } else if key.get_ref() == "acme" {
+                acme = Some(acme::read(&source, key.span().start, value)?);
             } else {
-                server.add::<ServerArgs>(&source, key, value, &[])?;
+                server.add::<ServerArgs>(&source, key, value, &["acme", "site"])?;
             }
         }
         let server = server.parse::<ServerArgs>(&source, 0)?;
@@ -114,8 +119,8 @@ impl Setup {
                 source.error(text.len(), "there is no site: write [[site]] and its upstream")
             );
         }
-        checks::check(&source, &server, &sites, &table)?;
-        Ok(Setup { server, sites })
+        checks::check(&source, &server, &sites, acme.is_some(), &table)?;
+        Ok(Setup { server, acme, sites })
     }
 
     /// The proxy's configuration, and what each site prefetches by.
@@ -128,6 +133,7 @@ impl Setup {
         }
         let mut config = self.server.config(sites);
         config.listen_background = background;
+        config.acme = self.acme;
         (config, prefetching)
     }
 }

@@ -11,19 +11,19 @@ use super::prefetch::PrefetchArgs;
 #[derive(Debug, clap::Args)]
 pub(super) struct SiteArgs {
     /// The server of the site: http://HOST:PORT, https://HOST:PORT or unix:/PATH
-    #[arg(long, value_name = "URL")]
+    #[arg(long, help_heading = None, value_name = "URL")]
     pub(super) upstream: Option<Upstream>,
     /// Certificate chain for https, in PEM
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, help_heading = None, value_name = "FILE", requires = "key")]
     pub(super) cert: Option<PathBuf>,
     /// Private key of the certificate, in PEM
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(long, help_heading = None, value_name = "FILE", requires = "cert")]
     pub(super) key: Option<PathBuf>,
     /// Host header for the upstream, instead of the client's
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, help_heading = None, value_name = "HOST")]
     pub(super) upstream_host: Option<HeaderValue>,
     /// CA certificates for an https upstream, in PEM, instead of the system's
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = None, value_name = "FILE")]
     pub(super) upstream_ca: Option<PathBuf>,
     #[command(flatten)]
     pub(super) prefetching: PrefetchArgs,

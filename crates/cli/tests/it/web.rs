@@ -2,6 +2,7 @@
 
 use crate::support;
 mod bodies;
+mod config_file;
 mod dashboards;
 mod full_disk;
 mod keeping;

@@ -83,6 +83,17 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// A file that cannot be written.
+    #[error("cannot write {path} ({source})")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No self-signed certificate could be made until one is issued.
+    #[error("cannot make a self-signed certificate: {0}")]
+    SelfSigned(String),
     /// A certificate that does not name a host of its site.
     #[error(
         "the certificate in {path} is not for {name}: take one that names it, or leave the name out"

@@ -22,6 +22,13 @@ pub enum Event {
         /// What is wrong with the new one.
         why: String,
     },
+    /// The certificate authority has issued no certificate for a site. It is tried again later.
+    CertificateNotIssued {
+        /// The first name of the site.
+        name: String,
+        /// Why.
+        why: String,
+    },
     /// The upstream cannot be reached, since now.
     UpstreamDown {
         /// What was tried, and what came of it.
@@ -159,6 +166,7 @@ impl Event {
             Event::Listening { .. } => "listening",
             Event::CertificateLoaded => "certificate-loaded",
             Event::CertificateKept { .. } => "certificate-kept",
+            Event::CertificateNotIssued { .. } => "certificate-not-issued",
             Event::UpstreamDown { .. } => "upstream-down",
             Event::UpstreamUp => "upstream-up",
             Event::ServerUnhealthy { .. } => "server-unhealthy",
@@ -191,6 +199,7 @@ impl Event {
         matches!(
             self,
             Event::CertificateKept { .. }
+                | Event::CertificateNotIssued { .. }
                 | Event::UpstreamDown { .. }
                 | Event::ServerUnhealthy { .. }
                 | Event::NotSwitched { .. }
@@ -225,6 +234,9 @@ impl fmt::Display for Event {
             Event::CertificateKept { why } => {
                 write!(f, "the certificate in use stays, because {why}")
             }
+            Event::CertificateNotIssued { name, why } => {
+                write!(f, "no certificate was issued for {name}, it is tried again later: {why}")
+            }
             Event::UpstreamDown { why } => write!(f, "the upstream is down: {why}"),
             Event::UpstreamUp => f.write_str("the upstream is up again"),
             Event::ServerUnhealthy { server, why } => {
@@ -245,6 +257,20 @@ impl fmt::Display for Event {
                 "{address} has too many connections, and the next one was closed: allow more by \
                  --max-connections-per-address, or say --trust-forwarded if it is a proxy in front"
             ),
+            Event::Draining { connections } => {
+                write!(f, "ending: waiting for {connections} connections")
+            }
+            Event::Stopped { cut: 0 } => f.write_str("ended"),
+            Event::Stopped { cut } => write!(f, "ended; {cut} connections were cut"),
+            _ => self.fmt_of_prefetching(f),
+        }
+    }
+}
+
+impl Event {
+    /// The events of prefetching.
+    fn fmt_of_prefetching(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Event::BehindCdn { name } => write!(
                 f,
                 "a CDN or another cache stands in front ({name}): who comes that way gets no script \
@@ -297,11 +323,7 @@ impl fmt::Display for Event {
                 "how loaded the server is cannot be told by asking for {path}, which gives {why}: name \
                  what the monitor may ask for by --probe"
             ),
-            Event::Draining { connections } => {
-                write!(f, "ending: waiting for {connections} connections")
-            }
-            Event::Stopped { cut: 0 } => f.write_str("ended"),
-            Event::Stopped { cut } => write!(f, "ended; {cut} connections were cut"),
+            _ => Ok(()),
         }
     }
 }

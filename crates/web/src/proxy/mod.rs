@@ -65,6 +65,7 @@ mod upstream_group;
 mod watch;
 mod worker;
 
+pub use crate::acme::AcmeConfig;
 pub use crate::tls::check_certificate;
 pub use access_log::VisitLog;
 pub use address::Address;

@@ -6,12 +6,15 @@ use http::HeaderValue;
 
 use super::config::{AccessLog, Limits, Listen, Timeouts, Upstream};
 use super::site_config::SiteConfig;
+use crate::acme::AcmeConfig;
 
 /// The configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The sites. A request for a host that none of them has is answered by 421.
     pub sites: Vec<SiteConfig>,
+    /// How the sites that want it get their certificates.
+    pub acme: Option<AcmeConfig>,
     /// Where clients connect.
     pub listen: Vec<Listen>,
     /// Where they connect, if anywhere, whose connections are in the background, whatever they request.
@@ -44,6 +47,7 @@ impl Config {
     pub fn of_sites(sites: Vec<SiteConfig>) -> Self {
         Config {
             sites,
+            acme: None,
             listen: Vec::new(),
             listen_background: None,
             trust_forwarded: false,

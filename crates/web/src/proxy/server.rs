@@ -32,6 +32,7 @@ use super::sockets::{self, Inherited};
 use super::traffic_thread::{Common, Phase, TrafficThread};
 use super::upstream_group::{UpstreamGroup, UpstreamServer};
 use super::worker::Arrival;
+use crate::acme;
 use crate::tls::Certificates;
 
 /// How long nothing is accepted after the kernel could not, such as for want of descriptors.
@@ -75,10 +76,13 @@ impl Server {
     /// As for [`start`](Server::start); also if a socket is for no address that it is to listen on.
     pub fn start_on(
         inherited: Inherited,
-        config: Config,
+        mut config: Config,
         hooks: Vec<Option<Arc<dyn Site>>>,
         listener: Listener,
     ) -> Result<Server> {
+        if let Some(acme) = &config.acme {
+            acme::prepare(acme, &mut config.sites)?;
+        }
         let certificates = Certificates::of_sites(&config.sites)?.map(Arc::new);
         let acceptor = match &certificates {
             Some(certificates) => Some(TlsAcceptor::from(Arc::new(certificates.server_config()?))),
@@ -109,6 +113,7 @@ impl Server {
             idle_per_thread: config.limits.upstream_idle.div_ceil(threads),
             config: Arc::new(config),
             sites: Arc::new(sites),
+            challenges: Arc::default(),
             upstreams,
         };
         let addresses: Vec<_> = doors.iter().map(|(_, address, _)| *address).collect();
@@ -162,13 +167,13 @@ impl Server {
         let (listener, mut phases) = (self.listener.clone(), phases.clone());
         let is_secure = self.addresses.iter().any(|door| door.secure && !door.background);
         let checks = health_checks(common, is_secure, &listener);
+        let acme = acme_tasks(common, certificates.as_ref(), &listener);
         threads.push(run_in_thread("lull-web-accept".to_owned(), async move {
             for door in doors {
                 tokio::spawn(Arc::clone(&desk).accept(door));
             }
-            for check in checks {
-                tokio::spawn(check);
-            }
+            checks.into_iter().for_each(|check| drop(tokio::spawn(check)));
+            acme.into_iter().for_each(|task| drop(tokio::spawn(task)));
             let reload = async {
                 loop {
                     sleep(CERTIFICATE_LOOK).await;
@@ -370,6 +375,25 @@ fn health_checks(
         }
     }
     checks
+}
+
+/// What keeps the certificates of the sites that have theirs by ACME.
+fn acme_tasks(
+    common: &Common,
+    certificates: Option<&Arc<Certificates>>,
+    listener: &Listener,
+) -> Vec<impl Future<Output = ()> + Send + use<>> {
+    let (Some(acme), Some(certificates)) = (&common.config.acme, certificates) else {
+        return Vec::new();
+    };
+    let sites = common.config.sites.iter().filter(|site| site.acme);
+    let task = |site: &SiteConfig| {
+        let (certificates, tells) = (Arc::clone(certificates), listener.clone());
+        let issued = move || tell_reload(&certificates, &tells);
+        let challenges = Arc::clone(&common.challenges);
+        acme::keep(acme.clone(), site.clone(), challenges, listener.clone(), issued)
+    };
+    sites.map(task).collect()
 }
 
 fn tell_reload(certificates: &Certificates, listener: &Listener) {

@@ -50,6 +50,10 @@ pub(crate) async fn handle(
             return Ok(account.fail(Failure::Refused, refusal.status, refusal.why));
         }
     };
+    if let Some(answer) = thread.challenges.answer(head.uri.path()) {
+        connection.left_unread.store(is_left, Ordering::Relaxed);
+        return Ok(account.reply(Response::new(Body::full(answer))));
+    }
     let Some(site) = thread.sites.of(checked.host.as_ref()) else {
         connection.left_unread.store(is_left, Ordering::Relaxed);
         let why = "no site of this server has the host of the request";
@@ -81,11 +85,7 @@ pub(crate) async fn handle(
         // The upstream must not see the port by which the client came.
         checked.host = Some(host.clone());
     }
-    let framing = match (has_body, incoming.size_hint().exact()) {
-        (false, _) => Framing::None,
-        (true, Some(_)) => Framing::Length,
-        (true, None) => Framing::Chunked,
-    };
+    let framing = framing(has_body, &incoming);
     let (body, upload) = if has_body {
         let upload = Upload::new(!checked.expects_continue);
         let (counters, stream) = (&thread.counters, account.stream.clone());
@@ -107,6 +107,14 @@ fn note_body(connection: &Connection, incoming: &Incoming) -> bool {
         connection.bodiless.fetch_add(1, Ordering::Relaxed);
     }
     has_body
+}
+
+fn framing(has_body: bool, incoming: &Incoming) -> Framing {
+    match (has_body, incoming.size_hint().exact()) {
+        (false, _) => Framing::None,
+        (true, Some(_)) => Framing::Length,
+        (true, None) => Framing::Chunked,
+    }
 }
 
 /// Whether a client came by HTTPS: as the proxy in front says it, if that is believed.

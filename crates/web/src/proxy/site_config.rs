@@ -111,6 +111,8 @@ pub struct SiteConfig {
     pub routes: Vec<Route>,
     /// Its certificate.
     pub certificate: Option<CertificateFiles>,
+    /// Whether its certificate comes by ACME ([`Config::acme`](super::Config::acme)), in place of that.
+    pub acme: bool,
     /// Whether requests over HTTP are redirected to HTTPS, at this port.
     pub redirect_to_https: Option<u16>,
     /// `Strict-Transport-Security` of answers over HTTPS (RFC 6797).
@@ -131,6 +133,7 @@ impl SiteConfig {
             upstream: UpstreamConfig::new(upstream),
             routes: Vec::new(),
             certificate: None,
+            acme: false,
             redirect_to_https: None,
             hsts: None,
             request_headers: HeaderRules::default(),

@@ -17,6 +17,7 @@ use super::spool;
 use super::streams::{H2_CONNECTION_WINDOW, H2_STREAM_WINDOW, Tasks};
 use super::upstream_access::UpstreamAccess;
 use super::upstream_group::UpstreamGroup;
+use crate::acme::Challenges;
 
 /// What the threads are doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub(crate) struct TrafficThread {
     pub(crate) config: Arc<Config>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) sites: Arc<HostedSites>,
+    /// What a certificate authority asks for.
+    pub(crate) challenges: Arc<Challenges>,
     /// The upstreams of all sites, by their numbers.
     pub(crate) upstreams: Vec<Arc<UpstreamAccess>>,
     /// Requests that may still go to the upstream, over all threads.
@@ -53,6 +56,7 @@ const H2_LOCAL_ERROR_RESETS: usize = 128;
 pub(crate) struct Common {
     pub(crate) config: Arc<Config>,
     pub(crate) sites: Arc<HostedSites>,
+    pub(crate) challenges: Arc<Challenges>,
     pub(crate) upstreams: Vec<Arc<UpstreamGroup>>,
     pub(crate) upstream_room: Arc<Semaphore>,
     pub(crate) log: Option<LogSender>,
@@ -89,6 +93,7 @@ impl TrafficThread {
             config: Arc::clone(&common.config),
             counters,
             sites: Arc::clone(&common.sites),
+            challenges: Arc::clone(&common.challenges),
             upstreams,
             upstream_room: Arc::clone(&common.upstream_room),
             spools: Arc::new(Semaphore::new(spool::MOST_ANSWERS)),

@@ -1,6 +1,7 @@
 //! The integration tests of this crate, in one program so that it is linked once.
 #![forbid(unsafe_code)]
 
+mod acme;
 mod attacks;
 mod beside;
 mod browser;
@@ -16,5 +17,6 @@ mod prefetching;
 mod real;
 mod rules;
 mod site;
+mod sites;
 mod worker;
 mod working;

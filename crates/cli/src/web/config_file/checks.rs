@@ -14,6 +14,7 @@ pub(super) fn check(
     source: &Source<'_>,
     server: &ServerArgs,
     sites: &[SiteSetup],
+    has_acme: bool,
     table: &Spanned<DeTable<'_>>,
 ) -> Result<()> {
     names(source, sites)?;
@@ -21,14 +22,19 @@ pub(super) fn check(
     let Some((listen, _)) = listen.filter(|_| !server.listen.is_empty()) else {
         return Err(source.error(0, "nothing to listen on: write listen = [\"HOST:PORT\"]"));
     };
-    let has_certificate = sites.iter().any(|site| site.config.certificate.is_some());
+    let has_certificate =
+        sites.iter().any(|site| site.config.certificate.is_some() || site.config.acme);
     let is_secure = |secure: Option<bool>| secure.unwrap_or(has_certificate);
     let has_https = server.listen.iter().any(|one| is_secure(one.secure));
     if has_https && !has_certificate {
         let why = "https needs a certificate: write cert and key in a [[site]]";
         return Err(source.error(listen.span().start, why));
     }
+    let has_http = server.listen.iter().any(|one| !is_secure(one.secure));
     for site in sites {
+        if site.config.acme {
+            acme(source, site, has_acme, has_http)?;
+        }
         if let Some(files) = &site.config.certificate {
             check_certificate(files, &site.config.names)
                 .map_err(|why| source.error(site.at.certificate, why.to_string()))?;
@@ -51,6 +57,24 @@ pub(super) fn check(
         }
     }
     Ok(())
+}
+
+/// Whether a site can get its certificate.
+fn acme(source: &Source<'_>, site: &SiteSetup, has_acme: bool, has_http: bool) -> Result<()> {
+    let why = if !has_acme {
+        "acme = true needs a table [acme] with a folder at the top of the file"
+    } else if site.config.certificate.is_some() {
+        "the site has cert and key as well: leave them out, or acme"
+    } else if !has_http {
+        "the CA asks over HTTP: add an address to listen that is http, on port 80"
+    } else if site.config.names.is_empty() {
+        "acme needs the names of the site: write names = [\"HOST\"]"
+    } else if site.config.names.iter().any(|name| name.starts_with('*')) {
+        "the CA issues no wildcard by a challenge over HTTP: name each host, or use cert and key"
+    } else {
+        return Ok(());
+    };
+    Err(source.error(site.at.acme, why))
 }
 
 /// Each host belongs to one site.

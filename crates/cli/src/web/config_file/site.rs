@@ -19,6 +19,7 @@ use crate::web::site_args::SiteArgs;
 
 /// Keys of a site that are no options of the command line.
 const KEYS: &[&str] = &[
+    "acme",
     "error-pages",
     "health-check",
     "hsts",
@@ -41,6 +42,7 @@ pub(super) struct Places {
     pub(super) names: usize,
     pub(super) certificate: usize,
     pub(super) redirect: usize,
+    pub(super) acme: usize,
 }
 
 type Key<'i> = Spanned<Cow<'i, str>>;
@@ -123,6 +125,13 @@ fn take(
                 },
                 _ => return Err(source.error(at.redirect, "write true, or the port of HTTPS")),
             };
+        }
+        "acme" => {
+            at.acme = key.span().start;
+            let DeValue::Boolean(is) = value.get_ref() else {
+                return Err(source.error(at.acme, "acme is true or false in a site"));
+            };
+            site.acme = *is;
         }
         "hsts" => {
             let text = match value.get_ref() {

@@ -117,6 +117,10 @@ fn faulty_file_is_rejected_with_its_line_and_a_remedy() {
         (with("plain = true", "names = [\"a.example\"]"), 39, &["there twice"]),
         (with("names = [\"a.example\", \"*.a.example\"]\n", ""), 36, &["two sites have no names"]),
         (with("plain = true", "plain = true\nhold-back = 0.5"), 37, &["cannot be used with"]),
+        (with("plain = true", "acme = true"), 39, &["[acme]", "folder"]),
+        (with("[[site]]", "[acme]\nfolder = 7\n[[site]]"), 8, &["is a text"]),
+        (with("[[site]]", "[acme]\n[[site]]"), 7, &["needs a folder"]),
+        (with("hsts = ", "acme = true #"), 13, &["[acme]"]),
         ("listen = \"127.0.0.1:0\"".to_owned(), 1, &["[[site]]"]),
         ("[[site]]\nupstream = \"http://127.0.0.1:1\"".to_owned(), 1, &["listen = "]),
         ("site = 7".to_owned(), 1, &["double brackets"]),
@@ -130,6 +134,40 @@ fn faulty_file_is_rejected_with_its_line_and_a_remedy() {
         for word in words {
             assert!(shown.contains(word), "no '{word}' in {shown}");
         }
+    }
+}
+
+/// The examples of the guide, with files beside them.
+#[test]
+fn examples_of_the_guide_are_good() {
+    let guide = include_str!("../../../../../docs/how-to/web-sites.md");
+    let blocks = guide.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let blocks: Vec<&str> = blocks.collect();
+    let [sites, acme, route, servers, headers] = blocks[..] else {
+        panic!("{} blocks", blocks.len())
+    };
+    let listen = "listen = \"127.0.0.1:0\"\n";
+    let folder = tempfile::tempdir().unwrap();
+    for (name, hosts) in [
+        ("example.org", ["www.example.org", "example.org"]),
+        ("example.net", ["*.example.net", "a"]),
+    ] {
+        let pair = rcgen::generate_simple_self_signed(hosts.map(str::to_owned)).unwrap();
+        fs::write(folder.path().join(format!("{name}.pem")), pair.cert.pem()).unwrap();
+        fs::write(folder.path().join(format!("{name}.key")), pair.signing_key.serialize_pem())
+            .unwrap();
+    }
+    for page in ["502.html", "503.html"] {
+        fs::write(folder.path().join(page), page).unwrap();
+    }
+    for text in [sites.to_owned(), acme.to_owned(), format!("{listen}{servers}{route}{headers}")] {
+        let text = ["/etc/ssl/", "/etc/lull/", "/var/lib/lull-web/", "/var/log/"]
+            .iter()
+            .fold(text, |text, folder| text.replace(folder, ""));
+        let path = folder.path().join("web.toml");
+        fs::write(&path, &text).unwrap();
+        let read = Setup::read(&path);
+        assert!(read.is_ok(), "{}", read.unwrap_err());
     }
 }
 

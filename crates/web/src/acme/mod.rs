@@ -1,0 +1,212 @@
+//! Certificates from a certificate authority (CA) by ACME (RFC 8555), with the challenge over HTTP (§8.3).
+//!
+//! The certificate and the key of a site lie in a folder as PEM files, which the proxy loads like any others. Where
+//! there is none, a self-signed one takes its place until the CA has issued one. This module requests a certificate
+//! if the one at hand is self-signed, or has less than a third of its life left.
+
+mod challenges;
+mod expiry;
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use instant_acme::{
+    Account, AccountCredentials, AuthorizationStatus, ChallengeType, Identifier, NewAccount,
+    NewOrder, OrderStatus, RetryPolicy,
+};
+use tokio::time::sleep;
+
+use crate::proxy::{CertificateFiles, Error, Event, Listener, Result, SiteConfig};
+
+pub(crate) use challenges::Challenges;
+
+/// How often certificates are looked at.
+const LOOK: Duration = Duration::from_secs(3600);
+/// After a failure it is tried again: soon at first, then rarely, as CAs count failures.
+const AGAIN: Duration = Duration::from_secs(60);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(12 * 3600);
+/// So long the CA may take to look at the challenges, and to issue.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How certificates are requested.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcmeConfig {
+    /// The directory of the CA, as a URL.
+    pub directory: String,
+    /// A certificate, in PEM, that the CA's own server is judged by, instead of the system's.
+    pub roots: Option<PathBuf>,
+    /// Where the CA writes to, as `mailto:` URLs.
+    pub contact: Vec<String>,
+    /// Where account, certificates and keys lie.
+    pub folder: PathBuf,
+}
+
+impl AcmeConfig {
+    /// The directory of Let's Encrypt.
+    pub const LETS_ENCRYPT: &'static str = "https://acme-v02.api.letsencrypt.org/directory";
+
+    /// The files of a site's certificate.
+    fn files(&self, site: &SiteConfig) -> CertificateFiles {
+        let name = site.names.first().map_or("site", String::as_str);
+        CertificateFiles {
+            certificates: self.folder.join(format!("{name}.pem")),
+            key: self.folder.join(format!("{name}.key")),
+        }
+    }
+}
+
+/// Why a certificate was not issued.
+#[derive(Debug, thiserror::Error)]
+enum NotIssued {
+    #[error(transparent)]
+    Acme(#[from] instant_acme::Error),
+    #[error("the CA offers no challenge over HTTP for {0}")]
+    NoChallenge(String),
+    #[error(
+        "the CA did not accept the challenge ({0:?}): port 80 of each name must lead to this proxy, also from \
+         outside"
+    )]
+    Order(OrderStatus),
+    #[error("{path} cannot be written ({source})")]
+    Write { path: PathBuf, source: io::Error },
+    #[error("{0} holds no account: remove it, and a new one is made")]
+    Account(PathBuf),
+}
+
+/// Gives the sites that want one the files of their certificate; makes a self-signed one where there is none.
+///
+/// # Errors
+/// If the folder cannot be written.
+pub(crate) fn prepare(acme: &AcmeConfig, sites: &mut [SiteConfig]) -> Result<()> {
+    for site in sites.iter_mut().filter(|site| site.acme) {
+        let files = acme.files(site);
+        if !files.certificates.exists() || !files.key.exists() {
+            let error = |path: &Path| {
+                let path = path.to_owned();
+                move |source| Error::Write { path, source }
+            };
+            fs::create_dir_all(&acme.folder).map_err(error(&acme.folder))?;
+            let made = rcgen::generate_simple_self_signed(site.names.clone());
+            let pair = made.map_err(|why| Error::SelfSigned(why.to_string()))?;
+            write(&files.key, &pair.signing_key.serialize_pem()).map_err(error(&files.key))?;
+            write(&files.certificates, &pair.cert.pem()).map_err(error(&files.certificates))?;
+        }
+        site.certificate = Some(files);
+    }
+    Ok(())
+}
+
+/// Writes a file that only its owner reads, whole or not at all.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&beside, path)
+}
+
+/// Keeps the certificate of a site up to date, until it is dropped. `issued` is called for each new one.
+pub(crate) async fn keep(
+    acme: AcmeConfig,
+    site: SiteConfig,
+    challenges: Arc<Challenges>,
+    listener: Listener,
+    issued: impl Fn() + Send + Sync,
+) {
+    let files = acme.files(&site);
+    let mut again = AGAIN;
+    loop {
+        let is_due = fs::read(&files.certificates)
+            .map_or(true, |pem| expiry::is_due(&pem, SystemTime::UNIX_EPOCH + since_1970()));
+        if !is_due {
+            sleep(LOOK).await;
+            continue;
+        }
+        match issue(&acme, &site, &files, &challenges).await {
+            Ok(()) => {
+                again = AGAIN;
+                issued();
+            }
+            Err(why) => {
+                let name = site.names.first().cloned().unwrap_or_default();
+                listener.tell(&Event::CertificateNotIssued { name, why: why.to_string() });
+                sleep(again).await;
+                again = (again * 3).min(AGAIN_AT_MOST);
+            }
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a certificate expires by the wall clock")]
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Requests a certificate for all names of a site.
+async fn issue(
+    acme: &AcmeConfig,
+    site: &SiteConfig,
+    files: &CertificateFiles,
+    challenges: &Challenges,
+) -> std::result::Result<(), NotIssued> {
+    let account = account(acme).await?;
+    let names: Vec<_> = site.names.iter().cloned().map(Identifier::Dns).collect();
+    let mut order = account.new_order(&NewOrder::new(&names)).await?;
+    let mut offered = challenges.offer();
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status == AuthorizationStatus::Valid {
+            continue;
+        }
+        let name = authorization.identifier().to_string();
+        let challenge = authorization.challenge(ChallengeType::Http01);
+        let mut challenge = challenge.ok_or(NotIssued::NoChallenge(name))?;
+        offered.add(&challenge.token, challenge.key_authorization().as_str());
+        challenge.set_ready().await?;
+    }
+    let retries = RetryPolicy::default().timeout(PATIENCE);
+    let status = order.poll_ready(&retries).await?;
+    if status != OrderStatus::Ready {
+        return Err(NotIssued::Order(status));
+    }
+    let key = order.finalize().await?;
+    let chain = order.poll_certificate(&retries).await?;
+    for (path, text) in [(&files.key, &key), (&files.certificates, &chain)] {
+        let path = path.clone();
+        write(&path, text).map_err(|source| NotIssued::Write { path, source })?;
+    }
+    Ok(())
+}
+
+/// The account of before, or a new one.
+async fn account(acme: &AcmeConfig) -> std::result::Result<Account, NotIssued> {
+    let path = acme.folder.join("account.json");
+    let builder = match &acme.roots {
+        Some(roots) => Account::builder_with_root(roots)?,
+        None => Account::builder()?,
+    };
+    if let Ok(kept) = fs::read(&path) {
+        let read = serde_json::from_slice::<(String, AccountCredentials)>(&kept);
+        let (directory, credentials) = read.map_err(|_| NotIssued::Account(path.clone()))?;
+        // An account is of one CA.
+        if directory == acme.directory {
+            return Ok(builder.from_credentials(credentials).await?);
+        }
+    }
+    let contact: Vec<&str> = acme.contact.iter().map(String::as_str).collect();
+    let new = NewAccount {
+        contact: &contact,
+        terms_of_service_agreed: true,
+        only_return_existing: false,
+    };
+    let (account, credentials) = builder.create(&new, acme.directory.clone(), None).await?;
+    let kept = serde_json::to_string(&(&acme.directory, &credentials)).unwrap_or_default();
+    write(&path, &kept).map_err(|source| NotIssued::Write { path, source })?;
+    Ok(account)
+}
