@@ -31,8 +31,10 @@ Examples:
       also prefetch in Firefox, by a service worker that fetches from port 8443
   lull web --upstream http://127.0.0.1:8080 --listen 127.0.0.1:0 --json
       listen on a free port, and log it as JSON
-  lull web --check /etc/lull/web.toml && lull web --config /etc/lull/web.toml
-      serve several sites as a file describes them, after a check of the file";
+  lull web --check /etc/lull/web.toml
+      check a file that describes several sites
+  lull web --config /etc/lull/web.toml
+      serve these sites";
 
 const USAGE: &str = "\
 lull web --upstream <URL> --listen <ADDR>... [OPTIONS]
