@@ -1,115 +1,63 @@
-//! Files that are there whole or not at all, whenever the program or the machine stops.
+//! Files that are replaced as a whole, so that a crash never leaves a part of one.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A file that is about to be replaced. What is written goes into a draft beside it, which takes
-/// the file's place once it is on the disk; so whoever reads sees the old file or the new one.
-///
-/// A draft that a killed program left behind is used again, so that none pile up. Links and
-/// permissions stay as they are.
+use atomic_write_file::AtomicWriteFile;
+
+/// A file that is about to be replaced. Readers see the old content or the new one. The new content has no name until
+/// it is complete, so a killed program leaves nothing behind. Symbolic links and permissions stay.
 #[derive(Debug)]
 pub struct Replacement {
-    path: PathBuf,
-    draft: PathBuf,
-    file: File,
-    permissions: Option<Permissions>,
+    file: AtomicWriteFile,
+    /// Keeps other programs from replacing the same file. A file that does not exist yet cannot be locked.
+    _lock: Option<File>,
 }
 
 impl Replacement {
-    /// Begins to replace a file, which nobody else can do until this one has ended.
+    /// Begins to replace a file. No other program can begin until this one has ended.
     ///
     /// # Errors
-    /// If something else than a file is there, if another program is replacing it, or if nothing
-    /// can be written beside it.
+    /// If the path is not a file, if another program is replacing it, or if its folder is not writable.
     pub fn begin(path: &Path) -> io::Result<Self> {
-        let path = match fs::canonicalize(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
-            result => result?,
-        };
-        let permissions = match fs::metadata(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
+        let (path, lock) = match File::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => (path.to_owned(), None),
             Err(error) => return Err(error),
-            Ok(there) if !there.is_file() => {
+            Ok(there) if !there.metadata()?.is_file() => {
                 return Err(io::Error::new(ErrorKind::InvalidInput, "it is there, and no file"));
             }
-            Ok(there) => Some(there.permissions()),
+            Ok(there) => lock(path, there)?,
         };
-        let draft = draft(&path)?;
-        let file = claim(&draft)?;
-        Ok(Replacement { path, draft, file, permissions })
+        Ok(Replacement { file: AtomicWriteFile::open(path)?, _lock: lock })
     }
 
-    /// Replaces the file by what `write` writes.
+    /// Replaces the file by what `write` writes, and waits until it is on disk.
     ///
     /// # Errors
-    /// If it cannot be written. The file is as it was then.
-    pub fn finish(
-        mut self,
-        write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
-    ) -> io::Result<()> {
-        self.file.set_len(0)?;
-        if let Some(permissions) = self.permissions.take() {
-            self.file.set_permissions(permissions)?;
-        }
-        let mut to = BufWriter::new(&self.file);
+    /// If it cannot be written. The file then keeps its old content.
+    pub fn finish(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+        let mut to = BufWriter::new(self.file);
         write(&mut to)?;
-        to.flush()?;
-        drop(to);
-        self.file.sync_all()?;
-        fs::rename(&self.draft, &self.path)?;
-        // The new name is on the disk once the folder is.
-        File::open(folder(&self.path))?.sync_all()
+        to.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
     }
 }
 
-impl Drop for Replacement {
-    /// Removes the draft, as long as there is one: it may take the room that was missing.
-    fn drop(&mut self) {
-        if is_at(&self.file, &self.draft).unwrap_or(false) {
-            let _ = fs::remove_file(&self.draft);
-        }
-    }
-}
-
-/// Where the draft of a file lies: beside it, so that it can take its place.
-fn draft(path: &Path) -> io::Result<PathBuf> {
-    let name = path
-        .file_name()
-        .ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "it has no name of a file"))?;
-    let mut draft = OsString::from(".");
-    draft.push(name);
-    draft.push(".draft");
-    Ok(folder(path).join(draft))
-}
-
-fn folder(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
-/// Opens a draft that nobody else writes.
-fn claim(draft: &Path) -> io::Result<File> {
+/// Locks a file that is open, and returns its path without symbolic links.
+fn lock(path: &Path, file: File) -> io::Result<(PathBuf, Option<File>)> {
     let busy = || io::Error::new(ErrorKind::ResourceBusy, "another program is writing it");
-    let file = OpenOptions::new().create(true).write(true).truncate(false).open(draft)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(busy()),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    // Whoever had it before may have put it in its place meanwhile: then this is no draft any more.
-    if is_at(&file, draft).unwrap_or(false) { Ok(file) } else { Err(busy()) }
-}
-
-/// Whether a path leads to this file.
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let (own, there) = (file.metadata()?, fs::symlink_metadata(path)?);
-    Ok((own.dev(), own.ino()) == (there.dev(), there.ino()))
+    // Another program may have replaced the file before the lock.
+    let (own, there) = (file.metadata()?, fs::metadata(path)?);
+    if (own.dev(), own.ino()) != (there.dev(), there.ino()) {
+        return Err(busy());
+    }
+    Ok((fs::canonicalize(path)?, Some(file)))
 }
 
 #[cfg(test)]
@@ -120,12 +68,12 @@ mod tests {
 
     fn replace(
         path: &Path,
-        write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> io::Result<()> {
         Replacement::begin(path)?.finish(write)
     }
 
-    fn text(words: &'static str) -> impl FnOnce(&mut BufWriter<&File>) -> io::Result<()> {
+    fn text(words: &'static str) -> impl FnOnce(&mut dyn Write) -> io::Result<()> {
         move |to| to.write_all(words.as_bytes())
     }
 
@@ -138,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_and_nothing_else_is_left() {
+    fn replaced_file_is_the_only_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model");
         for words in ["one, which is longer", "two"] {
@@ -149,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_leaves_the_file_as_it_was() {
+    fn failed_write_keeps_the_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model");
         replace(&path, text("old")).unwrap();
@@ -164,35 +112,30 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_of_a_killed_program_is_used_again() {
+    fn unfinished_replacement_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model");
-        fs::write(folder.path().join(".model.draft"), "half of something much longer").unwrap();
-        replace(&path, text("whole")).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "whole");
-        assert_eq!(names(folder.path()), ["model"]);
-    }
-
-    #[test]
-    fn what_is_begun_and_not_finished_leaves_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("model");
-        drop(Replacement::begin(&path).unwrap());
+        let replacement = Replacement::begin(&path).unwrap();
+        // A killed program does not drop it, so nothing may have a name now.
+        assert_eq!(names(folder.path()), [] as [&str; 0]);
+        drop(replacement);
         assert_eq!(names(folder.path()), [] as [&str; 0]);
     }
 
     #[test]
-    fn two_programs_do_not_write_one_draft() {
+    fn second_replacement_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model");
+        replace(&path, text("old")).unwrap();
         let first = Replacement::begin(&path).unwrap();
         assert_eq!(Replacement::begin(&path).unwrap_err().kind(), ErrorKind::ResourceBusy);
         first.finish(text("first")).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "first");
+        replace(&path, text("second")).unwrap();
     }
 
     #[test]
-    fn permissions_and_links_stay_as_they_are() {
+    fn permissions_and_links_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let (path, link) = (folder.path().join("model"), folder.path().join("link"));
         replace(&path, text("old")).unwrap();
@@ -205,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_replaced() {
+    fn other_files_than_regular_ones_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         assert!(replace(folder.path(), text("x")).is_err());
         assert!(replace(Path::new("/dev/null"), text("x")).is_err());

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -89,7 +89,7 @@ fn a_model_is_trained_goes_on_and_explains_itself() {
     ] {
         assert!(shown.contains(words), "no '{words}' in {shown}");
     }
-    // No address is in the file, nor a draft beside it.
+    // The file has no address, and no other file is beside it.
     let model = fs::read(bench.path("site.model")).unwrap();
     assert!(!model.windows(8).any(|window| window == b"192.0.2."));
     assert_eq!(fs::read_dir(bench.folder.path()).unwrap().count(), 2);
@@ -266,7 +266,7 @@ fn a_key_that_cannot_be_written_is_none() {
 }
 
 #[test]
-fn a_training_that_is_killed_leaves_the_model_as_it_was() {
+fn killed_training_keeps_the_old_model() {
     let bench = Bench::new();
     bench.write("good", walks(0, 30, &PATH).as_bytes());
     bench.predict(&["train", "--model", "m", "good"]).ok();
@@ -276,17 +276,22 @@ fn a_training_that_is_killed_leaves_the_model_as_it_was() {
     let mut training = Kept::spawn(command.stdin(Stdio::piped()).stdout(Stdio::null()));
     let mut input = training.0.stdin.take().unwrap();
     input.write_all(walks(60, 5, &PATH).as_bytes()).unwrap();
-    let draft = bench.path(".m.draft");
-    eventually("a draft beside the model", || draft.exists());
+    // Locks are listed by the inode of their file.
+    let inode = format!(":{} ", fs::metadata(bench.path("m")).unwrap().ino());
+    eventually("a lock of the model", || {
+        fs::read_to_string("/proc/locks").unwrap().contains(&inode)
+    });
     // One that comes in between would lose what the other learns.
     bench.predict(&["train", "--model", "m", "good"]).fails(1, "another program is writing it");
     training.0.kill().unwrap();
     training.0.wait().unwrap();
-    assert!(draft.exists(), "it had no time to tidy up");
     assert_eq!(fs::read(bench.path("m")).unwrap(), before);
+    let files = || fs::read_dir(bench.folder.path()).unwrap().count();
+    assert_eq!(files(), 2, "the logs and the model");
     bench.write("next", walks(90, 30, &PATH).as_bytes());
     bench.predict(&["train", "--model", "m", "next"]).ok();
-    assert!(!draft.exists() && fs::read(bench.path("m")).unwrap() != before);
+    assert_ne!(fs::read(bench.path("m")).unwrap(), before);
+    assert_eq!(files(), 3);
 }
 
 #[test]
