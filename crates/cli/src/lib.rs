@@ -1,10 +1,11 @@
-//! The parts that the programs `lull` and `lull-lab` share: messages, arguments, access logs and replaced files.
+//! The parts that the programs `lull` and `lull-lab` share: messages, arguments, log lines, access logs and replaced files.
 //!
 //! Both programs only parse arguments and print. Everything that they do is in the other crates.
 
 pub mod arguments;
 pub mod durable;
 pub mod help;
+pub mod log;
 pub mod logs;
 pub mod message;
 pub mod reference;

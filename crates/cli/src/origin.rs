@@ -1,6 +1,5 @@
 //! `lull origin`: where files are written that many places have.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -103,6 +102,7 @@ pub(crate) struct InitArgs {
 ///
 /// A write is on disk before it is acknowledged; then the replicas are notified. File bodies are pushed to them in
 /// the background. SIGTERM and SIGINT end the origin. It logs to standard error, one line per event.
+/// Set RUST_LOG=warn to log only warnings and errors.
 #[derive(Debug, clap::Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
@@ -246,7 +246,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
                     compare: Duration::from_secs(args.watch_compare),
                 },
             };
-            run_origin(service, teller(args.json))?;
+            run_origin(service, logger(args.json)?)?;
         }
         Command::Ticket(args) => {
             let client = Client::new(args.folder);
@@ -280,9 +280,13 @@ pub(crate) fn clock(bent_by: Option<&Path>) -> anyhow::Result<Arc<dyn Clock>> {
     Ok(Arc::new(clock.with_context(|| format!("{} cannot be read", path.display()))?))
 }
 
-/// Tells on standard error what happens.
-pub(crate) fn teller(as_json: bool) -> impl Fn(Told) + Send + Sync + 'static {
-    move |told| {
+/// Logs events of a service on standard error.
+///
+/// # Errors
+/// If `RUST_LOG` cannot be read.
+pub(crate) fn logger(as_json: bool) -> anyhow::Result<impl Fn(Told) + Send + Sync + 'static> {
+    lull_cli::log::start(std::io::stderr)?;
+    Ok(move |told: Told| {
         let line = if as_json {
             let mut object = json!({ "event": told.name(), "text": told.to_string() });
             if let Some(address) = told.address() {
@@ -293,7 +297,13 @@ pub(crate) fn teller(as_json: bool) -> impl Fn(Told) + Send + Sync + 'static {
         } else {
             format!("lull: {told}")
         };
-        // Who closes standard error does not want to hear of it.
-        let _ = writeln!(std::io::stderr().lock(), "{line}");
-    }
+        match told.name() {
+            "full" | "lost" => tracing::error!(target: "lull::replication", "{line}"),
+            "crowded" | "disconnected" | "identity" | "not-renewed" | "overflow" | "refused"
+            | "rejected" | "skew" | "skipped" | "unmounted" | "unwatched" | "waits" => {
+                tracing::warn!(target: "lull::replication", "{line}");
+            }
+            _ => tracing::info!(target: "lull::replication", "{line}"),
+        }
+    })
 }

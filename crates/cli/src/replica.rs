@@ -16,7 +16,7 @@ use lull_replication_daemon::http::Blocked;
 use lull_replication_daemon::identity::Ticket;
 use lull_replication_daemon::service::{ReplicaService, run_replica, runtime};
 
-use crate::origin::{clock, teller};
+use crate::origin::{clock, logger};
 use crate::publish::progress::ReplicaBar;
 use lull_cli::arguments::seconds;
 
@@ -89,6 +89,7 @@ pub(crate) struct JoinArgs {
 ///
 /// All replicas show all writes in the same order, and no file is staler than --delta permits. SIGTERM and SIGINT
 /// end the replica. It logs to standard error, one line per event.
+/// Set RUST_LOG=warn to log only warnings and errors.
 #[derive(Debug, clap::Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
@@ -232,7 +233,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
             match args.service() {
                 Ok(service) => {
                     let (bar, tell) =
-                        (ReplicaBar::show(service.daemon.folder.clone()), teller(json));
+                        (ReplicaBar::show(service.daemon.folder.clone()), logger(json)?);
                     run_replica(service, move |told| bar.aside(|| tell(told)))?;
                 }
                 Err(error) if error.is::<crate::Misuse>() => {

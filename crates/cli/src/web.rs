@@ -5,17 +5,17 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
+use log_writer::LogWriter;
 use lull_web::proxy::{Config, Event, Inherited, Listener, Server, Signals, Site};
 use serde_json::json;
 use server_args::ServerArgs;
 use site_args::SiteArgs;
-use telling::Teller;
 
 mod config_file;
+mod log_writer;
 mod prefetch;
 mod server_args;
 mod site_args;
-mod telling;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,7 +50,7 @@ lull web --upstream <URL> --listen <ADDR>... [OPTIONS]
 /// SIGTERM and SIGINT end the proxy after the current requests; a second signal ends it at once. SIGHUP and SIGUSR1
 /// reload the certificate, reopen the access log and fetch robots.txt again. SIGUSR2 reports a new server, such as a
 /// release with other response times: the proxy learns the usual times again. It logs to standard error, one line
-/// per event.
+/// per event. Set RUST_LOG=warn to log only warnings and errors.
 ///
 /// The exit code is 0 after a signal, 1 if the proxy cannot start, and 2 if the arguments are wrong.
 #[derive(Debug, clap::Args)]
@@ -129,13 +129,17 @@ fn run_or_check(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.check {
         return check(path);
     }
-    let (json, teller) = (args.json, Teller::start().context("cannot start a thread")?);
-    let tell = teller.lines();
+    let (json, writer) = (args.json, LogWriter::start().context("cannot start a thread")?);
+    lull_cli::log::start(writer.lines())?;
     let listener = Listener::new(move |event| {
-        tell.line(if json { as_json(event) } else { as_text(event) });
+        let line = if json { as_json(event) } else { as_text(event) };
+        match event.is_warning() {
+            true => tracing::warn!(target: "lull::web", "{line}"),
+            false => tracing::info!(target: "lull::web", "{line}"),
+        }
     });
     let ended = serve(args, listener);
-    teller.finish();
+    writer.finish();
     ended
 }
 

@@ -1,7 +1,7 @@
 //! Standard error, written by a thread of its own.
 //!
-//! What happens is told by the threads that carry traffic, and by the one that hears signals. Who reads it
-//! may have stopped reading; then a write waits for ever, and they must not.
+//! The threads that carry traffic log, and so does the thread that handles signals. A write to standard error blocks
+//! while its reader does not read. These threads must not block.
 
 use std::io::{self, Write};
 use std::sync::mpsc::sync_channel;
@@ -9,51 +9,54 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendErr
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Lines that may wait for who reads them. Beyond these they are lost: each tells of something that is
-/// told once, so who reads at all loses none.
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Lines that may wait to be written. Further lines are lost. Every event is logged once, so a reader that reads at
+/// all loses none.
 const MOST_WAITING: usize = 1024;
-/// How long the end waits for the last ones.
+/// How long the program waits at its end for the last lines.
 const LAST_WAIT: Duration = Duration::from_secs(2);
-/// How often it is looked meanwhile whether there is room for its last word.
+/// How often it looks in this time whether the queue has room.
 const LOOK: Duration = Duration::from_millis(10);
 
 enum Message {
-    Line(String),
-    /// All was told before.
+    Line(Vec<u8>),
+    /// No line follows.
     End,
 }
 
 /// The thread that writes.
-pub(super) struct Teller {
+pub(super) struct LogWriter {
     messages: SyncSender<Message>,
     /// Closed at the thread's end.
     end: Receiver<()>,
 }
 
-/// Where others put their lines.
+/// The queue of lines.
+#[derive(Clone)]
 pub(super) struct Lines(SyncSender<Message>);
 
-impl Teller {
+impl LogWriter {
     /// # Errors
     /// If there can be no thread.
     pub(super) fn start() -> io::Result<Self> {
-        Teller::to(io::stderr())
+        LogWriter::to(io::stderr())
     }
 
     fn to(out: impl Write + Send + 'static) -> io::Result<Self> {
         let (messages, received) = sync_channel(MOST_WAITING);
         let (lasts, end) = channel();
         thread::Builder::new()
-            .name("telling".to_owned())
+            .name("log".to_owned())
             .spawn(move || write(&received, out, lasts))?;
-        Ok(Teller { messages, end })
+        Ok(LogWriter { messages, end })
     }
 
     pub(super) fn lines(&self) -> Lines {
         Lines(self.messages.clone())
     }
 
-    /// Waits until all was written, but not for ever.
+    /// Waits until all lines are written, for two seconds at most.
     pub(super) fn finish(self) {
         let begun = Instant::now();
         let left = || LAST_WAIT.saturating_sub(begun.elapsed());
@@ -66,19 +69,31 @@ impl Teller {
     }
 }
 
-impl Lines {
-    /// Never waits.
-    pub(super) fn line(&self, line: String) {
-        let _ = self.0.try_send(Message::Line(line));
+/// A line is one write, which never blocks.
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let _ = self.0.try_send(Message::Line(line.to_vec()));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Lines {
+    type Writer = Lines;
+
+    fn make_writer(&self) -> Lines {
+        self.clone()
     }
 }
 
 /// Writes until the end. `_lasts` is closed then.
 fn write(received: &Receiver<Message>, mut out: impl Write, _lasts: Sender<()>) {
     while let Ok(Message::Line(line)) = received.recv() {
-        // In one piece, so that nobody else's line comes within. Who closes standard error does not want to
-        // hear of it.
-        let _ = out.write_all(format!("{line}\n").as_bytes());
+        // In one piece, so that no other program's line comes between. A closed standard error is no failure.
+        let _ = out.write_all(&line);
     }
 }
 
@@ -94,30 +109,30 @@ mod tests {
     const LONGEST: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_is_told_is_there_at_the_end() {
+    fn all_lines_are_written_at_the_end() {
         let (mut reader, writer) = pipe().unwrap();
-        let teller = Teller::to(writer).unwrap();
-        let lines = teller.lines();
-        lines.line("one".to_owned());
-        lines.line("two".to_owned());
-        teller.finish();
-        let mut told = String::new();
-        reader.read_to_string(&mut told).unwrap();
-        assert_eq!(told, "one\ntwo\n");
+        let writer_thread = LogWriter::to(writer).unwrap();
+        let mut lines = writer_thread.lines();
+        lines.write_all(b"one\n").unwrap();
+        lines.write_all(b"two\n").unwrap();
+        writer_thread.finish();
+        let mut written = String::new();
+        reader.read_to_string(&mut written).unwrap();
+        assert_eq!(written, "one\ntwo\n");
     }
 
     #[test]
-    fn who_does_not_read_holds_up_nobody() {
+    fn reader_that_stops_does_not_block_logging() {
         let (mut reader, writer) = pipe().unwrap();
-        let teller = Teller::to(writer).unwrap();
-        let lines = teller.lines();
+        let writer_thread = LogWriter::to(writer).unwrap();
+        let mut lines = writer_thread.lines();
         let begun = Instant::now();
-        // More than a pipe holds, and many more than may wait.
+        // More than a pipe and the queue hold.
         for _ in 0..10 * MOST_WAITING {
-            lines.line("x".repeat(200));
+            lines.write_all(&[b'x'; 200]).unwrap();
         }
         assert!(begun.elapsed() < bound(LONGEST, LAST_WAIT), "{:?}", begun.elapsed());
-        teller.finish();
+        writer_thread.finish();
         assert!(begun.elapsed() < bound(LONGEST, 3 * LAST_WAIT), "{:?}", begun.elapsed());
         assert_eq!(reader.read(&mut [0; 300]).unwrap(), 300);
     }
