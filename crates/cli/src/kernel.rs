@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::Context;
 use lull_cc::Bytes;
 use lull_kernel::{
-    Algorithm, Choice, Dscp, Error, Loaded, MinWindow, Parameters, PathTable, Prepared, SharedPath,
-    Socket, Status,
+    Algorithm, Choice, Direction, Dscp, Error, Loaded, MinWindow, Parameters, PathTable, Prepared,
+    SharedPath, Socket, Status,
 };
 use serde_json::{Value, json};
 
@@ -297,6 +297,7 @@ fn slice(args: &Slice) -> anyhow::Result<()> {
         network_honours_le: false,
         name: None,
         weight: None,
+        direction: Direction::default(),
         mapped_by_parent: false,
     };
     let cgroup = args.cgroup.display();

@@ -7,7 +7,7 @@ use libbpf_rs::OpenObject;
 
 use crate::cgroup::{Cgroup, Hierarchy};
 use crate::error::{Error, Result};
-use crate::hooks::{Dscp, Hooks};
+use crate::hooks::{Dscp, HookSettings, Hooks};
 use crate::load::{load_automatically, unload_unused};
 use crate::mend::Wanted;
 use crate::mounts::Bpffs;
@@ -171,16 +171,17 @@ impl<'obj> Background<'obj> {
         let shares = algorithm.is_some_and(Algorithm::shares_paths);
         let weights = place.filter(|place| shares && place.knows_sockets());
         let weights = weights.map(|place| place.weights()).zip(choice.weight);
-        let hooks = Hooks::load(
-            storage,
-            &choice.congestion,
-            choice.dscp,
-            sockets.as_deref(),
-            choice.mapped_by_parent,
-            shares,
-            weights.as_ref().map(|(path, weight)| (path.as_path(), *weight)),
-            (choice.direction, choice.weight),
-        )?;
+        let settings = HookSettings {
+            congestion: &choice.congestion,
+            dscp: choice.dscp,
+            sockets: sockets.as_deref(),
+            mapped_by_parent: choice.mapped_by_parent,
+            admits: shares,
+            weights: weights.as_ref().map(|(path, weight)| (path.as_path(), *weight)),
+            direction: choice.direction,
+            weight: choice.weight,
+        };
+        let hooks = Hooks::load(storage, &settings)?;
         let (cgroup, why_outside) = make()?;
         let named = choice.name.as_deref();
         let named = named.map_or(Ok(()), |name| jobs::set_name(cgroup.directory(), name));

@@ -99,6 +99,26 @@ impl Counters {
     }
 }
 
+/// What the programs of a background cgroup do.
+pub(crate) struct HookSettings<'a> {
+    /// The congestion control of its sockets.
+    pub(crate) congestion: &'a str,
+    /// The mark of its packets.
+    pub(crate) dscp: Dscp,
+    /// The pinned map of a congestion control of this version of Lull.
+    pub(crate) sockets: Option<&'a Path>,
+    /// System calls mark IPv4 traffic of IPv6 sockets, as on old kernels.
+    pub(crate) mapped_by_parent: bool,
+    /// Connections that start together are admitted one after the other.
+    pub(crate) admits: bool,
+    /// The pinned map with the weights of sockets of `lull`, and the weight of those of this background.
+    pub(crate) weights: Option<(&'a Path, u32)>,
+    /// Which traffic yields.
+    pub(crate) direction: Direction,
+    /// The weight of what is received.
+    pub(crate) weight: Option<u32>,
+}
+
 /// The loaded programs.
 pub(crate) struct Hooks<'obj> {
     skeleton: ExecSkel<'obj>,
@@ -117,22 +137,11 @@ pub(crate) struct Hooks<'obj> {
 
 impl<'obj> Hooks<'obj> {
     /// Loads the programs into the kernel.
-    ///
-    /// `sockets` is the pinned map of a congestion control of this version of Lull. `mapped_by_parent` leaves
-    /// the marking of IPv4 traffic of IPv6 sockets to system calls, as on old kernels. `admits`: connections
-    /// that start together are admitted one after the other. `weights`: the pinned map with the weights of
-    /// sockets of `lull`, and the weight of those of this background. `received`: which traffic yields, and the
-    /// weight of what is received.
     pub(crate) fn load(
         storage: &'obj mut MaybeUninit<OpenObject>,
-        congestion: &str,
-        dscp: Dscp,
-        sockets: Option<&Path>,
-        mapped_by_parent: bool,
-        admits: bool,
-        weights: Option<(&Path, u32)>,
-        received: (Direction, Option<u32>),
+        settings: &HookSettings<'_>,
     ) -> Result<Self> {
+        let &HookSettings { congestion, dscp, sockets, weights, direction, weight, .. } = settings;
         let mut open = ExecSkelBuilder::default()
             .open(storage)
             .map_err(Error::bpf("open the programs of a background cgroup"))?;
@@ -141,11 +150,10 @@ impl<'obj> Hooks<'obj> {
         for (to, &from) in rodata.congestion.iter_mut().zip(congestion.as_bytes()) {
             *to = from as _;
         }
-        let (direction, weight) = received;
         let dscp = if direction.sends() { dscp } else { Dscp::None };
         rodata.is_sending = direction.sends();
         rodata.traffic_class = dscp.traffic_class().unwrap_or(0);
-        rodata.mapped_by_parent = mapped_by_parent;
+        rodata.mapped_by_parent = settings.mapped_by_parent;
         if let Some((_, weight)) = weights {
             rodata.weight = weight;
         }
@@ -169,7 +177,7 @@ impl<'obj> Hooks<'obj> {
         Ok(Hooks {
             skeleton,
             knows_yielding,
-            admits,
+            admits: settings.admits,
             not_admitted: RefCell::default(),
             direction,
             weight,

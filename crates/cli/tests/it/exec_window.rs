@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::support::{Kept, eventually_within, finish, lull};
 
 /// Seconds of the day in UTC.
+#[allow(clippy::disallowed_methods, reason = "a window of today depends on the time of day")]
 fn second_of_day() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() % 86_400
 }
