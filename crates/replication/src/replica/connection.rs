@@ -12,31 +12,23 @@ impl<P: Clone> Replica<P> {
     /// A new connection to the origin stands.
     pub fn handle_connected(&mut self, now: Reading) {
         self.disconnect();
-        self.connection += 1;
-        self.link = Link::Greeting;
-        (self.pushed, self.fetched) = Default::default();
-        self.heard = now.local;
-        self.left = self.shelf.coming().copied().collect();
-        self.silent = true;
+        self.connection.begin(now.local, self.bodies.shelf.coming().copied().collect());
         self.greet();
     }
 
     /// The store has answered for a body.
     pub(super) fn leave(&mut self, digest: &Digest) {
-        if !self.shelf.is_coming(digest) {
-            self.left.remove(digest);
+        if !self.bodies.shelf.is_coming(digest) {
+            self.connection.leave(digest);
         }
     }
 
     /// Says hello, as soon as no body of earlier connections is in memory, and there is room for commits: else
     /// this connection would soon be given up for want of that, as the one before.
     pub(super) fn greet(&mut self) {
-        if !self.silent {
-            return;
-        }
-        if self.left.is_empty() && self.buffer.bytes().0 <= self.half_of_room() {
-            self.silent = false;
-            self.outbox.push_back(ToOrigin::Hello {
+        if self.connection.may_greet() && self.apply.buffer.bytes().0 <= self.half_of_room() {
+            self.connection.owes_hello = false;
+            self.connection.outbox.push_back(ToOrigin::Hello {
                 protocol: PROTOCOL,
                 replica: self.config.replica,
                 position: self.received_position(),
@@ -47,7 +39,7 @@ impl<P: Clone> Replica<P> {
 
     /// The connection is gone.
     pub fn handle_disconnected(&mut self, now: Reading) {
-        if !matches!(self.link, Link::Turned(_)) {
+        if !matches!(self.connection.link, Link::Turned(_)) {
             self.disconnect();
         }
         // From now on the larger Δ counts: what waited for the smaller one may go on.
@@ -58,18 +50,15 @@ impl<P: Clone> Replica<P> {
         if self.is_connected() {
             self.lose_connection();
         }
-        self.turn_away_demands();
-        self.turn_away_spoiled();
-        self.link = Link::Away;
-        self.silent = false;
-        self.outbox.clear();
+        self.reject_demands();
+        self.missing.reject_corrupt();
+        self.connection.end();
         self.forget_parts();
-        self.demands.clear();
-        self.unanswered.clear();
-        self.buffer.wait_alone();
-        if let Some(resync) = self.resync.take() {
+        self.missing.forget_demands();
+        self.apply.buffer.wait_alone();
+        if let Some(resync) = self.comparison.resync.take() {
             // Leaves are told by their hashes, so the next comparison may take them over.
-            self.told = resync.into_known();
+            self.comparison.known = resync.into_known();
         }
         self.leave_resync();
     }
@@ -77,23 +66,23 @@ impl<P: Clone> Replica<P> {
     /// What a comparison has come to is being written, and is applied all the same; the origin hears of it by the
     /// next hello. What is lacking there is still to be told.
     fn leave_resync(&mut self) {
-        if let Some(writing) = &mut self.writing {
-            self.untold |= core::mem::take(&mut writing.resync);
+        if let Some(writing) = &mut self.apply.writing {
+            self.comparison.untold |= core::mem::take(&mut writing.resync);
         }
     }
 
     /// Gives the connection up from this side.
     fn close(&mut self, now: LocalTime) {
         self.disconnect();
-        self.events.push_back(Event::Close);
+        self.output.events.push_back(Event::Close);
         self.wake(now);
     }
 
     /// Bytes of the control channel had come by then. A part of a message is no silence either, however long
     /// the rest of it takes.
     pub fn handle_heard(&mut self, at: LocalTime) {
-        if matches!(self.link, Link::Greeting | Link::Connected(_)) {
-            self.heard = self.heard.max(at);
+        if self.connection.is_open() {
+            self.connection.heard = self.connection.heard.max(at);
         }
     }
 
@@ -101,15 +90,18 @@ impl<P: Clone> Replica<P> {
     /// answers questions only, and the next one, or the end, waits for this disk.
     fn silent_at(&self) -> Option<LocalTime> {
         let waits = |resync: &Resync| resync.is_waiting() || resync.is_complete();
-        let owed = !self.resync.as_ref().is_some_and(waits);
-        owed.then(|| self.heard.plus(self.config.silence))
+        let owed = !self.comparison.resync.as_ref().is_some_and(waits);
+        owed.then(|| self.connection.heard.plus(self.config.silence))
     }
 
     pub(super) fn link_timeout(&self) -> Option<LocalTime> {
-        match self.link {
+        match self.connection.link {
             Link::Connected(_) => {
-                let report = self.config.report.map_or(self.ping_at, |_| self.report_at);
-                let next = self.ping_at.min(report);
+                let report = self
+                    .config
+                    .report
+                    .map_or(self.connection.ping_at, |_| self.connection.report_at);
+                let next = self.connection.ping_at.min(report);
                 Some(self.silent_at().map_or(next, |silent| silent.min(next)))
             }
             Link::Greeting => self.silent_at(),
@@ -118,18 +110,17 @@ impl<P: Clone> Replica<P> {
     }
 
     pub(super) fn handle_link_timeout(&mut self, now: Reading) {
-        let linked = matches!(self.link, Link::Connected(_) | Link::Greeting);
-        if linked && self.silent_at().is_some_and(|at| at <= now.local) {
+        if self.connection.is_open() && self.silent_at().is_some_and(|at| at <= now.local) {
             self.close(now.local);
         }
-        if self.is_connected() && self.ping_at <= now.local {
-            self.ping_at = now.local.plus(self.config.ping);
-            self.outbox.push_back(ToOrigin::Ping { sent: now.local });
-            let reads = core::mem::take(&mut self.reads);
+        if self.is_connected() && self.connection.ping_at <= now.local {
+            self.connection.ping_at = now.local.plus(self.config.ping);
+            self.connection.outbox.push_back(ToOrigin::Ping { sent: now.local });
+            let reads = core::mem::take(&mut self.reads.counts);
             let mut reads = reads.into_iter().peekable();
             while reads.peek().is_some() {
                 let some = reads.by_ref().take(MOST_PATHS).collect();
-                self.outbox.push_back(ToOrigin::Reads(some));
+                self.connection.outbox.push_back(ToOrigin::Reads(some));
             }
         }
         self.tell_report(now.local);
@@ -139,35 +130,35 @@ impl<P: Clone> Replica<P> {
     fn tell_report(&mut self, now: LocalTime) {
         if let Some(pause) = self.config.report
             && self.is_connected()
-            && self.report_at <= now
+            && self.connection.report_at <= now
         {
-            self.report_at = now.plus(pause);
-            self.outbox.push_back(ToOrigin::Report(self.report(now)));
+            self.connection.report_at = now.plus(pause);
+            self.connection.outbox.push_back(ToOrigin::Report(self.report(now)));
         }
     }
 
     /// A message of the control channel has come. They come in order.
     pub fn handle_control(&mut self, now: Reading, frame: Frame<ToReplica>) {
         let session = frame.session;
-        let ours = (session.replica, session.connection) == (self.incarnation, self.connection);
-        let fine = match (self.link, frame.message) {
+        let ours = (session.replica, session.connection) == self.connection.own();
+        let fine = match (self.connection.link, frame.message) {
             // Who is not let in hears it before its hello was read: from whom it is then nobody has looked.
             (Link::Greeting, ToReplica::Refused(why)) if ours || session == Session::default() => {
                 self.disconnect();
-                self.link = Link::Turned(why);
-                self.events.push_back(Event::Refused(why));
+                self.connection.link = Link::Turned(why);
+                self.output.events.push_back(Event::Refused(why));
                 self.wake(now.local);
                 true
             }
             (Link::Greeting, ToReplica::Welcome { start, eager }) if ours => {
-                self.link = Link::Connected(session);
-                self.eager = eager;
-                self.heard = now.local;
+                self.connection.link = Link::Connected(session);
+                self.connection.eager = eager;
+                self.connection.heard = now.local;
                 self.welcome(now, start);
                 true
             }
             (Link::Connected(known), message) if known == session => {
-                self.heard = now.local;
+                self.connection.heard = now.local;
                 match message {
                     ToReplica::Welcome {
                         start: Start::Resync { position, stamp, root }, ..
@@ -183,13 +174,13 @@ impl<P: Clone> Replica<P> {
                     }
                     ToReplica::Tree { of, part } => self.tree(of, part),
                     ToReplica::Renew => {
-                        self.events.push_back(Event::Renew);
+                        self.output.events.push_back(Event::Renew);
                         true
                     }
                     ToReplica::Withdrawn(path) => {
-                        if self.demands.forget_withdrawn(&path) {
-                            let again = self.demands.is_awaited(&path);
-                            self.counters.awaited_again += u64::from(again);
+                        if self.missing.demands.forget_withdrawn(&path) {
+                            let again = self.missing.demands.is_awaited(&path);
+                            self.output.counters.awaited_again += u64::from(again);
                             // Who has come meanwhile asks anew, or who waits for room.
                             self.wake(now.local);
                         }
@@ -199,7 +190,7 @@ impl<P: Clone> Replica<P> {
                 }
             }
             _ => {
-                self.counters.stale_frames += 1;
+                self.output.counters.stale_frames += 1;
                 return;
             }
         };
@@ -212,45 +203,45 @@ impl<P: Clone> Replica<P> {
 
     fn welcome(&mut self, now: Reading, start: Start) {
         let after = self.end_outage(now.local);
-        self.events.push_back(Event::Connected { after });
-        let Link::Connected(session) = self.link else { return };
-        let new_life = self.origin.replace(session.origin) != Some(session.origin);
+        self.output.events.push_back(Event::Connected { after });
+        let Link::Connected(session) = self.connection.link else { return };
+        let new_life = self.connection.origin.replace(session.origin) != Some(session.origin);
         if new_life {
             self.lease.forget_skew();
         }
         // A speculative body may have come before.
-        if self.pushed.done() > 0 {
-            self.outbox.push_back(ToOrigin::Taken(self.pushed.done()));
+        if self.connection.pushed.done() > 0 {
+            self.connection.outbox.push_back(ToOrigin::Taken(self.connection.pushed.done()));
         }
         match start {
             Start::Log => {
-                if new_life || self.untold {
+                if new_life || self.comparison.untold {
                     self.tell_lacking(now.local);
                 } else {
                     self.ask_again(now.local);
                 }
-                self.told.clear();
+                self.comparison.known.clear();
             }
             Start::Resync { position, stamp, root } => {
                 self.begin_resync(now, position, stamp, root);
             }
         }
         // Behind what is lacking here: by a ping the origin knows that this was said.
-        (self.ping_at, self.report_at) = (now.local, now.local);
+        (self.connection.ping_at, self.connection.report_at) = (now.local, now.local);
         self.handle_link_timeout(now);
         // The smaller Δ counts again: what is overdue by it comes before any read (§6.2.2).
-        let waited = self.buffer.iter().filter(|one| one.waited && !self.comes_at_once(one));
+        let waited = self.apply.buffer.iter().filter(|one| one.waited && !self.comes_at_once(one));
         let overdue = waited.filter(|one| self.is_due(one, now.local));
-        self.counters.overdue += overdue.count() as u64;
+        self.output.counters.overdue += overdue.count() as u64;
         self.wake(now.local);
     }
 
     /// The rest of a commit of which parts have come does not come by this connection.
     fn forget_parts(&mut self) {
-        if self.partial.take().is_some() {
+        if self.apply.partial.take().is_some() {
             self.follow_shelf();
-            let shelf = &self.shelf;
-            self.buffer.forget_parts(|digest| shelf.is_stored(digest));
+            let shelf = &self.bodies.shelf;
+            self.apply.buffer.forget_parts(|digest| shelf.is_stored(digest));
         }
     }
 
@@ -260,21 +251,21 @@ impl<P: Clone> Replica<P> {
         let _ = self.lease.said(now, stamp, self.faults);
         self.forget_parts();
         self.leave_resync();
-        let told = core::mem::take(&mut self.told);
-        let known = self.resync.take().map_or(told, Resync::into_known);
-        self.resync = Some(Resync::new(position, root, known));
+        let told = core::mem::take(&mut self.comparison.known);
+        let known = self.comparison.resync.take().map_or(told, Resync::into_known);
+        self.comparison.resync = Some(Resync::new(position, root, known));
     }
 
     /// A part of the tree of a state; whether it is one that was asked for.
     fn tree(&mut self, of: Sequence, part: Tree) -> bool {
-        let next = match &mut self.resync {
+        let next = match &mut self.comparison.resync {
             // Of a tree that this one has taken the place of.
             Some(resync) if resync.position.sequence != of => Ok(None),
             Some(resync) => resync.handle(part),
             None => Err(()),
         };
         if let Ok(Some(part)) = &next {
-            self.outbox.push_back(ToOrigin::Ask { of, part: part.clone() });
+            self.connection.outbox.push_back(ToOrigin::Ask { of, part: part.clone() });
         }
         next.is_ok()
     }
@@ -287,7 +278,7 @@ impl<P: Clone> Replica<P> {
         changes: Vec<Change>,
         more: bool,
     ) -> bool {
-        if self.resync.as_ref().is_some_and(|resync| !resync.is_complete()) {
+        if self.comparison.resync.as_ref().is_some_and(|resync| !resync.is_complete()) {
             return false;
         }
         if sequence <= self.received() {
@@ -299,12 +290,12 @@ impl<P: Clone> Replica<P> {
         if sequence != received.sequence.next() && !lossy {
             return false;
         }
-        if self.partial.is_none() && self.buffer.bytes() >= self.config.buffer {
+        if self.apply.partial.is_none() && self.apply.buffer.bytes() >= self.config.buffer {
             // The next hello says what was received, so nothing is lost by that.
-            self.counters.overfull += 1;
+            self.output.counters.overfull += 1;
             return false;
         }
-        let mut partial = match self.partial.take() {
+        let mut partial = match self.apply.partial.take() {
             None => {
                 let next = NextPosition::new(received, sequence, stamp);
                 Partial { sequence, stamp, next }
@@ -314,17 +305,17 @@ impl<P: Clone> Replica<P> {
         };
         partial.next.extend(&changes);
         self.follow_shelf();
-        let shelf = &self.shelf;
-        self.buffer.extend(sequence, changes, |digest| shelf.is_stored(digest));
+        let shelf = &self.bodies.shelf;
+        self.apply.buffer.extend(sequence, changes, |digest| shelf.is_stored(digest));
         let said = self.lease.said(now, stamp, self.faults);
         if more && !self.faults.has(Fault::HalfATransaction) {
-            self.partial = Some(partial);
+            self.apply.partial = Some(partial);
             return true;
         }
         let position = if more { received } else { partial.next.finish() };
-        self.buffer.push(About { position, sequence, stamp, said });
+        self.apply.buffer.push(About { position, sequence, stamp, said });
         if more {
-            self.partial = Some(partial);
+            self.apply.partial = Some(partial);
         } else {
             // All that was acknowledged before this commit was made is here by now.
             let held = self.lease.holds(now.local, true);
@@ -345,26 +336,19 @@ impl<P: Clone> Replica<P> {
         echo: Option<LocalTime>,
     ) -> bool {
         let lossy = self.faults.has(Fault::InvalidationLostOnReconnect);
-        if committed != self.received() && !lossy || self.partial.is_some() {
+        if committed != self.received() && !lossy || self.apply.partial.is_some() {
             return false;
         }
         self.lease.heartbeat(now, stamp, echo, self.faults);
         // The ping was sent behind it.
-        self.untold &= echo.is_none_or(|sent| sent < self.told_at);
+        self.comparison.untold &= echo.is_none_or(|sent| sent < self.comparison.told_at);
         self.look_through();
         if self.lease.certified(now.local) {
-            self.counters.certified += 1;
+            self.output.counters.certified += 1;
         } else {
-            self.counters.uncertified += 1;
+            self.output.counters.uncertified += 1;
         }
-        match self.lease.exceeded(now.local) {
-            Some(skew) if !self.skew_told => {
-                self.skew_told = true;
-                self.events.push_back(Event::SkewExceeded(skew));
-            }
-            Some(_) => {}
-            None => self.skew_told = false,
-        }
+        self.output.report_skew(self.lease.exceeded(now.local));
         self.wake(now.local);
         true
     }

@@ -43,7 +43,7 @@ impl Bodiless {
 impl<P: Clone> Replica<P> {
     /// A body is in the store: whoever lacks it takes it over.
     pub(super) fn take_over_all(&mut self, now: LocalTime, digest: &Digest) {
-        for path in self.bodiless.of(digest) {
+        for path in self.bodies.bodiless.of(digest) {
             self.take_over(now, &path);
         }
     }
@@ -54,17 +54,17 @@ impl<P: Clone> Replica<P> {
         let Some(Object { version, valid: false }) = self.image.objects.get(path).copied() else {
             return false;
         };
-        if !self.shelf.is_stored(&version.content.digest) {
+        if !self.bodies.shelf.is_stored(&version.content.digest) {
             return false;
         }
-        self.take_back(path, version.sequence);
+        self.missing.accept(path, version.sequence);
         let key = (version.sequence, path.clone());
         // What has come for it refers to it already.
-        if !self.early.contains(&key) {
-            self.shelf.refer(&version.content.digest);
-            self.early.insert(path.clone(), version);
+        if !self.bodies.early.contains(&key) {
+            self.bodies.shelf.refer(&version.content.digest);
+            self.bodies.early.insert(path.clone(), version);
         }
-        self.early.is_late(key);
+        self.bodies.early.is_late(key);
         true
     }
 }

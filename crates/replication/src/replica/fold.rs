@@ -102,33 +102,33 @@ impl Fold {
 impl<P: Clone> Replica<P> {
     /// An object as the state has it.
     pub(super) fn object(&self, path: &Path) -> Option<Object> {
-        let shown = self.fold.get(path);
+        let shown = self.apply.fold.get(path);
         shown.unwrap_or_else(|| self.image.objects.get(path).copied())
     }
 
     /// From now on a step is shown.
     pub(super) fn begin_fold(&mut self, step: &Arc<Step>, shown: Shown) {
-        self.fold = Fold::begin(Arc::clone(step), shown);
+        self.apply.fold = Fold::begin(Arc::clone(step), shown);
         self.image.position = step.position;
     }
 
     /// Takes over the change of an object, if that is still to be done: before an event changes the object.
     pub(super) fn fold_one(&mut self, now: LocalTime, path: &Path) {
-        if let Some(new) = self.fold.get(path) {
-            self.fold.taken.insert(path.clone());
+        if let Some(new) = self.apply.fold.get(path) {
+            self.apply.fold.taken.insert(path.clone());
             self.take_change(now, path, new);
         }
     }
 
     /// Takes over so many changes; whether all are.
     pub(super) fn fold_some(&mut self, now: LocalTime, most: usize) -> bool {
-        let Some(step) = self.fold.step.clone() else { return true };
-        let from = self.fold.upto.clone();
+        let Some(step) = self.apply.fold.step.clone() else { return true };
+        let from = self.apply.fold.upto.clone();
         let from = from.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut rest = step.changes.range::<Path, _>((from, Bound::Unbounded));
         for (path, new) in rest.by_ref().take(most) {
-            let was_taken = self.fold.taken.remove(path);
-            self.fold.upto = Some(path.clone());
+            let was_taken = self.apply.fold.taken.remove(path);
+            self.apply.fold.upto = Some(path.clone());
             if !was_taken {
                 self.take_change(now, path, *new);
             }
@@ -136,24 +136,24 @@ impl<P: Clone> Replica<P> {
         let is_done = rest.next().is_none();
         // A body may have come while the step without it was written. What was given up for want of room stays
         // without, or it would be given up again.
-        for path in core::mem::take(&mut self.fold.lacking) {
+        for path in core::mem::take(&mut self.apply.fold.lacking) {
             self.take_over(now, &path);
         }
         if is_done {
-            self.fold.step = None;
+            self.apply.fold.step = None;
         }
         is_done
     }
 
     /// An object becomes what the step says.
     fn take_change(&mut self, now: LocalTime, path: &Path, object: Option<Object>) {
-        let Fold { before, only, records, exposed, .. } = self.fold;
+        let Fold { before, only, records, exposed, .. } = self.apply.fold;
         // It may have been lost while the step was being written, and be here again: then others refer to it.
-        let lost = self.writing.as_ref().map(|writing| &writing.lost);
+        let lost = self.apply.writing.as_ref().map(|writing| &writing.lost);
         let is_lost = |object: &Object| {
             let digest = &object.version.content.digest;
             let is_lost =
-                |lost: &BTreeSet<_>| lost.contains(digest) || !self.shelf.is_stored(digest);
+                |lost: &BTreeSet<_>| lost.contains(digest) || !self.bodies.shelf.is_stored(digest);
             lost.is_some_and(|lost| !lost.is_empty() && is_lost(lost))
         };
         let new =
@@ -163,19 +163,19 @@ impl<P: Clone> Replica<P> {
             None => self.image.objects.remove(path),
         };
         if let Some(old) = &old {
-            self.stock.remove(old);
-            self.bodiless.remove(path, old);
+            self.bodies.stock.remove(old);
+            self.bodies.bodiless.remove(path, old);
         }
         if self.config.quota.is_some() {
-            self.replaced.change(path);
+            self.bodies.replaced.change(path);
         }
         let is_same = |old: &Object| new.is_some_and(|new| new.version == old.version);
         let is_given_up = old.is_some_and(|old| old.valid && is_same(&old) && !exposed);
         if let Some(new) = &new {
-            self.stock.add(new);
-            self.bodiless.add(path, new);
+            self.bodies.stock.add(new);
+            self.bodies.bodiless.add(path, new);
             if !new.valid && !is_given_up {
-                self.fold.lacking.push(path.clone());
+                self.apply.fold.lacking.push(path.clone());
             }
             if new.valid && new.version.sequence <= before {
                 // It came late, and what was kept for it is the object's now.
@@ -184,9 +184,9 @@ impl<P: Clone> Replica<P> {
         }
         match new {
             Some(Object { valid: true, .. }) => self.touch(path),
-            _ => self.forget_use(path),
+            _ => self.recency.forget(path),
         }
-        if !self.lost.is_empty() {
+        if !self.missing.lost.is_empty() {
             self.forget_lost(path);
         }
         if exposed {

@@ -25,56 +25,56 @@ impl<P: Clone> Replica<P> {
     /// Begins a step of the first commits of the buffer.
     pub(super) fn begin_forming(&mut self, now: LocalTime, with_bodies: Vec<bool>) {
         let commits = with_bodies.len();
-        let last = commits.checked_sub(1).and_then(|last| self.buffer.get(last));
+        let last = commits.checked_sub(1).and_then(|last| self.apply.buffer.get(last));
         let position = last.map(|last: &Buffered| last.position).or(self.image.position);
         let step = Arc::new(Step { position, ..Step::default() });
         let phase = Phase::Forming(Forming { next: (0, 0), with_bodies, is_named: true });
         let writing = Writing { step, commits, phase, since: now, ..Writing::default() };
-        self.writing = Some(writing);
+        self.apply.writing = Some(writing);
         self.form_some(now);
     }
 
     /// Goes on with it.
     pub(super) fn form_some(&mut self, now: LocalTime) {
-        let Some(mut writing) = self.writing.take() else { return };
+        let Some(mut writing) = self.apply.writing.take() else { return };
         let Phase::Forming(forming) = &mut writing.phase else {
-            self.writing = Some(writing);
+            self.apply.writing = Some(writing);
             return;
         };
         let step = Arc::make_mut(&mut writing.step);
         let mut rest = self.config.step_slice;
         while rest > 0
             && let Some(buffered) =
-                self.buffer.get(forming.next.0).filter(|_| forming.next.0 < writing.commits)
+                self.apply.buffer.get(forming.next.0).filter(|_| forming.next.0 < writing.commits)
         {
             let Some(change) = buffered.changes.get(forming.next.1) else {
                 let of_bodies = forming.with_bodies[forming.next.0];
-                self.counters.deduplicated += u64::from(of_bodies && !forming.is_named);
+                self.output.counters.deduplicated += u64::from(of_bodies && !forming.is_named);
                 (forming.next, forming.is_named) = ((forming.next.0 + 1, 0), true);
                 continue;
             };
             let (sequence, key) = (buffered.sequence, (buffered.sequence, change.path.clone()));
             let object = change.content.map(|content| {
                 let digest = &content.digest;
-                let valid = self.shelf.is_stored(digest) && !writing.lost.contains(digest);
+                let valid = self.bodies.shelf.is_stored(digest) && !writing.lost.contains(digest);
                 if valid {
                     // So that it is not dropped before the step is shown.
-                    self.shelf.refer(digest);
+                    self.bodies.shelf.refer(digest);
                 }
-                forming.is_named &= self.early.contains(&key);
+                forming.is_named &= self.bodies.early.contains(&key);
                 Object { version: Version { sequence, content }, valid }
             });
             let before = step.changes.insert(key.1, object).flatten();
             if let Some(before) = before.filter(|before| before.valid)
                 && !writing.lost.contains(&before.version.content.digest)
             {
-                self.shelf.release(&before.version.content.digest);
+                self.bodies.shelf.release(&before.version.content.digest);
             }
             forming.next.1 += 1;
             rest -= 1;
         }
         if forming.next.0 < writing.commits {
-            self.writing = Some(writing);
+            self.apply.writing = Some(writing);
         } else {
             self.end_forming(now, writing);
         }
@@ -84,17 +84,17 @@ impl<P: Clone> Replica<P> {
         let step = Arc::make_mut(&mut writing.step);
         let Late { mut unused, mut between, used } = self.use_late_bodies(step, writing.commits);
         for digest in used {
-            self.shelf.refer(&digest);
+            self.bodies.shelf.refer(&digest);
         }
         if self.config.grace.is_zero() || self.is_beyond_quota() {
             unused.append(&mut between);
         }
         self.make_room(step, &mut unused);
-        self.effects.push_back(Arc::clone(&writing.step));
+        self.apply.effects.push_back(Arc::clone(&writing.step));
         (writing.phase, writing.between, writing.since) = (Phase::OnDisk, between, now);
-        self.writing = Some(writing);
+        self.apply.writing = Some(writing);
         for digest in unused {
-            self.shelf.release(&digest);
+            self.bodies.shelf.release(&digest);
         }
     }
 }

@@ -21,6 +21,6 @@ pub(super) enum Kind {
 impl<P: Clone> Replica<P> {
     /// What to drop where nobody waits.
     pub fn poll_garbage(&mut self) -> Option<Garbage> {
-        self.garbage.pop()
+        self.output.garbage.pop()
     }
 }

@@ -214,21 +214,21 @@ impl<P: Clone> Replica<P> {
 
     fn view(&self, at: Sequence) -> Option<View<'_>> {
         // Of the state before the step that is being taken over the image still has what was not.
-        let is_shown = self.fold.before().is_some_and(|before| at > before);
-        let fold = is_shown.then_some(&self.fold);
+        let is_shown = self.apply.fold.before().is_some_and(|before| at > before);
+        let fold = is_shown.then_some(&self.apply.fold);
         self.made(at).map(|_| View::past(&self.image.objects, fold, &self.history, at))
     }
 
     /// The present state.
     pub(super) fn present(&self) -> View<'_> {
-        let fold = Some(&self.fold).filter(|fold| fold.is_open());
+        let fold = Some(&self.apply.fold).filter(|fold| fold.is_open());
         View::present(&self.image.objects, fold)
     }
 
     /// What is here of the body of a version, which one of these states has.
     pub fn holding(&self, path: &Path, version: &Version) -> Holding {
         let current = self.object(path).map(|object| object.version);
-        if self.shelf.is_stored(&version.content.digest) {
+        if self.bodies.shelf.is_stored(&version.content.digest) {
             Holding::Here
         } else if current == Some(*version) {
             Holding::Comes
@@ -260,7 +260,7 @@ impl<P: Clone> Replica<P> {
             return false;
         };
         if step.changes.len() > BETWEEN {
-            let last = self.buffer.iter().take(commits).next_back();
+            let last = self.apply.buffer.iter().take(commits).next_back();
             let made = last.map_or(now.wall, |buffered| buffered.stamp);
             return self.begin_record(now, before.sequence, made);
         }
@@ -274,7 +274,7 @@ impl<P: Clone> Replica<P> {
         }
         let mut at = before.sequence;
         let mut newest = BTreeMap::new();
-        for buffered in self.buffer.iter().take(commits) {
+        for buffered in self.apply.buffer.iter().take(commits) {
             let mut replaced = Vec::new();
             for change in buffered.changes.iter().filter(|_| kept) {
                 let sequence = buffered.sequence;

@@ -16,8 +16,8 @@ impl<P: Clone> Replica<P> {
     /// the origin is known to have heard it.
     pub(super) fn tell_lacking(&mut self, now: LocalTime) {
         while !self.fold_some(now, usize::MAX) {}
-        self.turned_away.clear();
-        (self.untold, self.told_at) = (true, now);
+        self.missing.forget_rejected();
+        (self.comparison.untold, self.comparison.told_at) = (true, now);
         let mut room = self.room();
         let mut paths = Vec::new();
         for (path, object) in self.image.objects.iter().filter(|(_, object)| !object.valid) {
@@ -28,62 +28,42 @@ impl<P: Clone> Replica<P> {
             }
         }
         for some in paths.chunks(MOST_PATHS) {
-            self.outbox.push_back(ToOrigin::Lacking(some.to_vec()));
+            self.connection.outbox.push_back(ToOrigin::Lacking(some.to_vec()));
         }
     }
 
-    /// A body has come that found no room, or was asked for and broke off: the origin takes it for sent.
-    pub(super) fn turn_away(&mut self, path: Path, sequence: Sequence) {
-        let known = self.turned_away.entry(path).or_default();
-        *known = sequence.max(*known);
-    }
-
     /// A body has come with other bytes, and the origin takes it for sent. One that was pushed is to come once more;
-    /// what this connection spoils again waits for the next one, or for a read, so that it is not filled with that.
-    pub(super) fn spoil(&mut self, now: LocalTime, path: Path, sequence: Sequence, pushed: bool) {
-        let before = self.spoiled.insert(path.clone(), sequence);
-        if pushed && before != Some(sequence) {
-            self.turn_away(path, sequence);
+    /// what this connection corrupts again waits for the next one, or for a read.
+    pub(super) fn corrupt(&mut self, now: LocalTime, path: Path, sequence: Sequence, pushed: bool) {
+        if self.missing.corrupt(path.clone(), sequence) && pushed {
+            self.missing.reject(path, sequence);
             self.ask_again(now);
         }
     }
 
-    /// The connection that has spoiled them is gone.
-    pub(super) fn turn_away_spoiled(&mut self) {
-        for (path, sequence) in core::mem::take(&mut self.spoiled) {
-            self.turn_away(path, sequence);
-        }
-    }
-
-    /// A body has come and is kept: nothing that is not newer has to come again.
-    pub(super) fn take_back(&mut self, path: &Path, sequence: Sequence) {
-        for gone in [&mut self.turned_away, &mut self.spoiled] {
-            if gone.get(path).is_some_and(|known| *known <= sequence) {
-                gone.remove(path);
-            }
-        }
-    }
-
     /// What was asked for and does not come any more, because its connection is gone.
-    pub(super) fn turn_away_demands(&mut self) {
-        let open: Vec<Path> = self.demands.unanswered().cloned().collect();
+    pub(super) fn reject_demands(&mut self) {
+        let open: Vec<Path> = self.missing.demands.unanswered().cloned().collect();
         for path in open {
             if let Some(object) = self.object(&path) {
                 let sequence = object.version.sequence;
-                self.turn_away(path, sequence);
+                self.missing.reject(path, sequence);
             }
         }
     }
 
     /// Asks for some of what was turned away, unless the disk was full just now.
     pub(super) fn ask_again(&mut self, now: LocalTime) {
-        self.full_until = self.full_until.filter(|until| now < *until);
-        if self.full_until.is_some() || self.resync.is_some() || !self.is_connected() {
+        self.bodies.full_until = self.bodies.full_until.filter(|until| now < *until);
+        if self.bodies.full_until.is_some()
+            || self.comparison.resync.is_some()
+            || !self.is_connected()
+        {
             return;
         }
         let mut paths = Vec::new();
         while paths.len() < AT_A_TIME
-            && let Some((path, sequence)) = self.turned_away.pop_first()
+            && let Some((path, sequence)) = self.missing.poll_rejected()
         {
             self.fold_one(now, &path);
             if self.is_of_use(&path, sequence) {
@@ -91,7 +71,7 @@ impl<P: Clone> Replica<P> {
             }
         }
         if !paths.is_empty() {
-            self.outbox.push_back(ToOrigin::Lacking(paths));
+            self.connection.outbox.push_back(ToOrigin::Lacking(paths));
         }
     }
 
@@ -107,41 +87,38 @@ impl<P: Clone> Replica<P> {
     /// There was no room on the disk.
     pub(super) fn disk_full(&mut self, now: LocalTime) {
         let retry = self.config.retry;
-        // However many bodies find none meanwhile, steps are tried again.
-        if self.retry_at.is_none_or(|at| at <= now) {
-            self.retry_at = Some(now.plus(retry));
-        }
-        let before = self.full_until.replace(now.plus(retry * Config::QUIET));
+        self.apply.retry(now, now.plus(retry));
+        let before = self.bodies.full_until.replace(now.plus(retry * Config::QUIET));
         if before.is_none_or(|until| until <= now) {
-            self.events.push_back(Event::DiskFull);
+            self.output.events.push_back(Event::DiskFull);
         }
     }
 
     /// Whether the disk had no room of late, so that only what a read waits for is tried.
     pub fn is_disk_full(&self, now: LocalTime) -> bool {
-        self.full_until.is_some_and(|until| now < until)
+        self.bodies.full_until.is_some_and(|until| now < until)
     }
 
     /// The origin has lost the body of a version that a read waits for. Who reads it is told so, from the
     /// state that has this version; and it is asked for again when it is read later on.
     pub(super) fn lose_at_origin(&mut self, path: Path, sequence: Sequence) {
         // As for any answer to a demand read (rule 2.3).
-        self.force = self.force.max(sequence);
-        if self.lost.insert(path.clone(), sequence) != Some(sequence) {
-            self.events.push_back(Event::Lost(path));
+        self.apply.force(sequence);
+        if self.missing.lost.insert(path.clone(), sequence) != Some(sequence) {
+            self.output.events.push_back(Event::Lost(path));
         }
     }
 
     /// Whether the origin has lost the body that an object of the state lacks.
     pub(super) fn is_lost(&self, path: &Path, object: &Object) -> bool {
-        self.lost.get(path) == Some(&object.version.sequence)
+        self.missing.lost.get(path) == Some(&object.version.sequence)
     }
 
     /// An object of the state is another one: what was lost of it may be of no interest any more.
     pub(super) fn forget_lost(&mut self, path: &Path) {
-        let Some(sequence) = self.lost.get(path) else { return };
+        let Some(sequence) = self.missing.lost.get(path) else { return };
         if !self.is_of_use(path, *sequence) {
-            self.lost.remove(path);
+            self.missing.lost.remove(path);
         }
     }
 }

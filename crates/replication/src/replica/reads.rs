@@ -1,6 +1,7 @@
 //! Reads: answered from the committed state, or kept until they can be (SSR §6.2.2, §6.2.3.2).
 
 use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
 
 use lull_cc::Bytes;
 
@@ -168,6 +169,14 @@ pub(super) struct Waiting {
     pub(super) since: LocalTime,
 }
 
+/// Reads that wait, answers, and how often objects were read since the origin heard of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Reads {
+    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) answers: VecDeque<Answer>,
+    pub(super) counts: BTreeMap<Path, u32>,
+}
+
 impl<P: Clone> Replica<P> {
     /// Whether a read that waits for this keeps later ones waiting. One that waits for what is not even
     /// known here does not: its session has a token, which keeps its reads in order, and the token may
@@ -180,22 +189,23 @@ impl<P: Clone> Replica<P> {
     /// tells why it waits.
     pub fn handle_read(&mut self, now: Reading, id: ReadId, request: Request) -> Option<Why> {
         let ordered = request.is_ordered();
-        let passes = ordered && self.waiting.iter().any(|one| one.request.is_ordered());
-        let outcome =
-            if ordered && self.waiting.iter().any(|one| self.holds_up(&one.request, one.why)) {
-                Err(Why::Order)
-            } else {
-                self.attempt(now.local, &request)
-            };
+        let passes = ordered && self.reads.waiting.iter().any(|one| one.request.is_ordered());
+        let outcome = if ordered
+            && self.reads.waiting.iter().any(|one| self.holds_up(&one.request, one.why))
+        {
+            Err(Why::Order)
+        } else {
+            self.attempt(now.local, &request)
+        };
         match outcome {
             Ok(outcome) => {
-                self.counters.passed += u64::from(passes);
+                self.output.counters.passed += u64::from(passes);
                 self.answer(now.local, id, request, outcome);
                 None
             }
             Err(why) => {
                 let unheard = self.lease.covered().is_none();
-                let counters = &mut self.counters;
+                let counters = &mut self.output.counters;
                 *match why {
                     Why::Stale if unheard => &mut counters.blocked_unheard,
                     Why::Stale => &mut counters.blocked_stale,
@@ -205,9 +215,9 @@ impl<P: Clone> Replica<P> {
                     Why::Order => &mut counters.blocked_order,
                 } += 1;
                 if let Some(path) = request.object() {
-                    self.demands.join(path);
+                    self.missing.demands.join(path);
                 }
-                self.waiting.push_back(Waiting { id, request, why, since: now.local });
+                self.reads.waiting.push_back(Waiting { id, request, why, since: now.local });
                 self.cannot_mask(now.local, why);
                 Some(why)
             }
@@ -216,7 +226,7 @@ impl<P: Clone> Replica<P> {
 
     /// Nobody waits for the read any more.
     pub fn cancel_read(&mut self, now: Reading, id: ReadId) {
-        if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id)
+        if let Some(at) = self.reads.waiting.iter().position(|waiting| waiting.id == id)
             && let Some(read) = self.end_wait(now.local, at)
         {
             self.give_up_read(&read);
@@ -227,32 +237,32 @@ impl<P: Clone> Replica<P> {
 
     /// Takes out a read that has waited.
     fn end_wait(&mut self, now: LocalTime, at: usize) -> Option<Waiting> {
-        let waiting = self.waiting.remove(at)?;
+        let waiting = self.reads.waiting.remove(at)?;
         if let Some(path) = waiting.request.object() {
-            self.demands.leave(now, path);
+            self.missing.demands.leave(now, path);
         }
         Some(waiting)
     }
 
     /// Tells the origin what nobody has waited for since a while: what of it has not left yet need not come.
     pub(super) fn withdraw(&mut self, now: LocalTime) {
-        while let Some(path) = self.demands.withdraw(now.minus(self.config.linger)) {
-            self.counters.withdrawn += 1;
-            self.outbox.push_back(ToOrigin::Withdraw(path));
+        while let Some(path) = self.missing.demands.withdraw(now.minus(self.config.linger)) {
+            self.output.counters.withdrawn += 1;
+            self.connection.outbox.push_back(ToOrigin::Withdraw(path));
         }
     }
 
     /// Why a read waits, if it does.
     pub fn why(&self, id: ReadId) -> Option<Why> {
-        self.waiting.iter().find(|waiting| waiting.id == id).map(|waiting| waiting.why)
+        self.reads.waiting.iter().find(|waiting| waiting.id == id).map(|waiting| waiting.why)
     }
 
     /// Answers the reads that can be answered now.
     pub(super) fn wake(&mut self, now: LocalTime) {
         let (mut at, mut held_up) = (0, false);
-        self.held_back = Default::default();
-        self.awaited.clear();
-        while let Some(waiting) = self.waiting.get(at) {
+        self.missing.held_back = Default::default();
+        self.apply.awaited.clear();
+        while let Some(waiting) = self.reads.waiting.get(at) {
             // Only what has no place in the order is looked at behind one that holds up others.
             if held_up && waiting.request.is_ordered() {
                 at += 1;
@@ -266,7 +276,7 @@ impl<P: Clone> Replica<P> {
                     }
                 }
                 Err(why) => {
-                    if let Some(waiting) = self.waiting.get_mut(at) {
+                    if let Some(waiting) = self.reads.waiting.get_mut(at) {
                         waiting.why = why;
                     }
                     self.cannot_mask(now, why);
@@ -279,17 +289,17 @@ impl<P: Clone> Replica<P> {
 
     fn answer(&mut self, now: LocalTime, id: ReadId, request: Request, outcome: Outcome) {
         let ordered = request.is_ordered();
-        self.counters.masked += u64::from(ordered && !self.lease.holds(now, true));
+        self.output.counters.masked += u64::from(ordered && !self.lease.holds(now, true));
         if let (Some(path), Outcome::Object(_)) = (request.object(), &outcome) {
             // Whoever goes on with what is open was counted when it was read.
             if ordered {
-                *self.reads.entry(path.clone()).or_default() += 1;
+                *self.reads.counts.entry(path.clone()).or_default() += 1;
             }
             self.touch(path);
         }
         let (at, reflects) = (self.position(), self.reflects());
         let holds_for = if ordered { self.holds_for(now) } else { Duration::ZERO };
-        self.answers.push_back(Answer { id, at, outcome, reflects, holds_for });
+        self.reads.answers.push_back(Answer { id, at, outcome, reflects, holds_for });
     }
 
     /// For how long reads of the present state are answered whatever comes, unless it becomes another one: the
@@ -297,11 +307,11 @@ impl<P: Clone> Replica<P> {
     /// a connected replica in any case, since it may be connected again at any time. Invalidations that are applied
     /// as they come leave no time.
     fn holds_for(&self, now: LocalTime) -> Duration {
-        let is_eager = self.config.eager.unwrap_or(self.eager);
+        let is_eager = self.config.eager.unwrap_or(self.connection.eager);
         let Some(covered) = self.lease.covered().filter(|_| !is_eager) else {
             return Duration::ZERO;
         };
-        let waits = self.buffer.front().map(|front| front.said);
+        let waits = self.apply.buffer.front().map(|front| front.said);
         let Some(said) = waits.unwrap_or(Some(covered)).map(|said| said.min(covered)) else {
             return Duration::ZERO;
         };
@@ -317,7 +327,7 @@ impl<P: Clone> Replica<P> {
     /// it, though of no body.
     pub fn count_read(&mut self, path: &Path) {
         if self.object(path).is_some() {
-            *self.reads.entry(path.clone()).or_default() += 1;
+            *self.reads.counts.entry(path.clone()).or_default() += 1;
         }
     }
 
@@ -343,7 +353,7 @@ impl<P: Clone> Replica<P> {
                 match self.image.objects.get(path).copied() {
                     // If it was overwritten: it was current when its name was looked up, which
                     // whoever opens it has just done. So the read may be one of then.
-                    _ if self.shelf.is_stored(&version.content.digest) => {
+                    _ if self.bodies.shelf.is_stored(&version.content.digest) => {
                         self.find(now, path);
                         Ok(Outcome::Object(*version))
                     }
@@ -377,13 +387,13 @@ impl<P: Clone> Replica<P> {
         if !self.lease.holds(now, self.is_connected()) {
             return Err(Why::Stale);
         }
-        let overdue = self.buffer.front().is_some_and(|front| self.is_due(front, now));
-        if overdue || self.resync.is_some() {
+        let overdue = self.apply.buffer.front().is_some_and(|front| self.is_due(front, now));
+        if overdue || self.comparison.resync.is_some() {
             self.advance(now);
             return Err(Why::Applying);
         }
         if after > self.position() {
-            self.awaited.insert(after);
+            self.apply.awaited.insert(after);
             if after > self.received() {
                 return Err(Why::Behind);
             }
@@ -396,7 +406,7 @@ impl<P: Clone> Replica<P> {
     /// Finds the body of what is open: the lease and what is overdue are of the state, and it is not asked for.
     fn go_on(&mut self, now: LocalTime, path: &Path, version: &Version) -> Result<Outcome, Why> {
         let content = version.content;
-        if self.shelf.is_stored(&content.digest) {
+        if self.bodies.shelf.is_stored(&content.digest) {
             self.find(now, path);
             return Ok(Outcome::Object(*version));
         }
@@ -404,7 +414,7 @@ impl<P: Clone> Replica<P> {
         match self.image.objects.get(path).copied() {
             // The origin sends what is current, and nothing is asked of it until it is known what that is.
             Some(object) if object.version.content.digest == content.digest => {
-                if self.resync.is_some() {
+                if self.comparison.resync.is_some() {
                     self.advance(now);
                     return Err(Why::Applying);
                 }
@@ -437,29 +447,31 @@ impl<P: Clone> Replica<P> {
     /// Asks the origin for a body, unless it was asked already.
     fn demand(&mut self, now: LocalTime, path: &Path) {
         // Each read that waits comes here whenever anything happens: what is cheap comes first.
-        let disk = self.retry_at.is_some_and(|at| now < at);
-        let many = self.demands.len() + self.unanswered.len() >= self.config.demands;
+        let disk = self.apply.retry_at.is_some_and(|at| now < at);
+        let many =
+            self.missing.demands.len() + self.missing.unanswered.len() >= self.config.demands;
         if !self.is_connected() || disk || many {
             return;
         }
-        if self.demands.is_open(path, self.position()) {
+        if self.missing.demands.is_open(path, self.position()) {
             return;
         }
-        let refused = self.unanswered.get(path).is_some_and(|until| now < *until);
+        let refused = self.missing.unanswered.get(path).is_some_and(|until| now < *until);
         let version = self.object(path).map(|object| object.version);
-        let here = version.is_some_and(|one| self.early.contains(&(one.sequence, path.clone())));
+        let here =
+            version.is_some_and(|one| self.bodies.early.contains(&(one.sequence, path.clone())));
         if here || refused {
             return;
         }
         let size = version.map_or(Bytes(0), |version| version.content.size);
-        let held_back = &mut self.held_back[self.config.lanes.of(size).index()];
-        if *held_back || !self.demands.has_room(size, self.config.demand_bytes) {
+        let held_back = &mut self.missing.held_back[self.config.lanes.of(size).index()];
+        if *held_back || !self.missing.demands.has_room(size, self.config.demand_bytes) {
             // Else smaller ones of its lane would take its room for ever.
             *held_back = true;
             return;
         }
-        self.demands.ask(now, path.clone(), size);
-        self.counters.demands += 1;
-        self.outbox.push_back(ToOrigin::Demand(path.clone()));
+        self.missing.demands.ask(now, path.clone(), size);
+        self.output.counters.demands += 1;
+        self.connection.outbox.push_back(ToOrigin::Demand(path.clone()));
     }
 }

@@ -52,16 +52,16 @@ impl<P: Clone> Replica<P> {
         if self.config.quota.is_none() {
             return;
         }
-        let mut paths = core::mem::take(&mut self.replaced.changed);
-        paths.extend(self.early.take_changed());
+        let mut paths = core::mem::take(&mut self.bodies.replaced.changed);
+        paths.extend(self.bodies.early.take_changed());
         for path in paths {
-            let frees = self.early.has(&path).then(|| self.frees(&path)).flatten();
-            self.replaced.set(path, frees);
+            let frees = self.bodies.early.has(&path).then(|| self.frees(&path)).flatten();
+            self.bodies.replaced.set(path, frees);
         }
-        while let Some(digest) = self.shelf.poll_changed() {
-            for path in self.replaced.with_body(&digest) {
+        while let Some(digest) = self.bodies.shelf.poll_changed() {
+            for path in self.bodies.replaced.with_body(&digest) {
                 let frees = self.frees(&path);
-                self.replaced.set(path, frees);
+                self.bodies.replaced.set(path, frees);
             }
         }
     }
@@ -70,19 +70,20 @@ impl<P: Clone> Replica<P> {
     fn frees(&self, path: &Path) -> Option<(Digest, u64)> {
         let object = self.image.objects.get(path).filter(|object| object.valid)?;
         let digest = object.version.content.digest;
-        Some((digest, self.shelf.held_by(&digest, 1).0))
+        Some((digest, self.bodies.shelf.held_by(&digest, 1).0))
     }
 
     /// Bytes of bodies that go when those are in the state that have come early, and one more of an object.
     pub(super) fn replaced(&mut self, also: Option<&Path>) -> u64 {
         self.follow_replaced();
-        let also = also.filter(|path| !self.early.has(path)).and_then(|path| self.frees(path));
-        let sum = self.replaced.sum + also.map_or(0, |(_, bytes)| bytes);
+        let also =
+            also.filter(|path| !self.bodies.early.has(path)).and_then(|path| self.frees(path));
+        let sum = self.bodies.replaced.sum + also.map_or(0, |(_, bytes)| bytes);
         #[cfg(test)]
         {
-            let paths: BTreeSet<&Path> = self.early.paths().collect();
+            let paths: BTreeSet<&Path> = self.bodies.early.paths().collect();
             let all = paths.into_iter().filter_map(|path| self.frees(path));
-            assert_eq!(self.replaced.sum, all.map(|(_, bytes)| bytes).sum::<u64>());
+            assert_eq!(self.bodies.replaced.sum, all.map(|(_, bytes)| bytes).sum::<u64>());
         }
         sum
     }

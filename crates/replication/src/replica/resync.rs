@@ -7,6 +7,7 @@ use super::{Image, Object};
 use crate::merkle::{MerkleTree, digest_of, leaf_of};
 use crate::message::{Ask, Tree};
 use crate::path::Path;
+use crate::time::LocalTime;
 use crate::types::{Digest, Position, Version};
 
 /// ```text
@@ -40,6 +41,23 @@ fn goes_on(leaf: u16, before: &[(Path, Version)], entries: &[(Path, Version)]) -
 /// Whether a leaf with that hash has these entries.
 fn is_told(entries: &[(Path, Version)], told: Told) -> bool {
     digest_of(entries) == told.unwrap_or_else(|| digest_of(&[]))
+}
+
+/// The comparison of the state with the origin's, and what the origin knows of missing bodies.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Comparison {
+    pub(super) resync: Option<Resync>,
+    /// Leaves that came before the connection of a comparison broke.
+    pub(super) known: Leaves,
+    /// The origin may not know which bodies are lacking here; and when that was said last.
+    pub(super) untold: bool,
+    pub(super) told_at: LocalTime,
+}
+
+impl Comparison {
+    pub(super) fn new(now: LocalTime) -> Self {
+        Comparison { resync: None, known: Leaves::new(), untold: false, told_at: now }
+    }
 }
 
 /// A comparison that is under way.

@@ -85,31 +85,32 @@ impl<P: Clone> Replica<P> {
     ) {
         // A speculative body may overtake the welcome.
         let number = (frame.session.replica, frame.session.connection);
-        let ours = match self.link {
+        let ours = match self.connection.link {
             Link::Connected(session) => session == frame.session,
-            Link::Greeting => number == (self.incarnation, self.connection),
+            Link::Greeting => number == self.connection.own(),
             Link::Away | Link::Turned(_) => false,
         };
         if !ours {
-            self.counters.stale_frames += 1;
+            self.output.counters.stale_frames += 1;
             return;
         }
         let BodyHeader { path, version, at, demand, lost } = frame.message;
         let digest = version.map(|version| version.content.digest);
         self.fold_one(now.local, &path);
-        let withdrawn = demand && self.demands.remove(&path);
+        let withdrawn = demand && self.missing.demands.remove(&path);
         if withdrawn {
-            self.counters.awaited_again += u64::from(self.demands.is_awaited(&path));
-            self.counters.withdrawn_late += u64::from(matches!(payload, Ok(Some(_))));
+            self.output.counters.awaited_again += u64::from(self.missing.demands.is_awaited(&path));
+            self.output.counters.withdrawn_late += u64::from(matches!(payload, Ok(Some(_))));
         }
         let is_of_read = demand || lost;
-        let channel = if demand { &mut self.fetched } else { &mut self.pushed };
+        let channel =
+            if demand { &mut self.connection.fetched } else { &mut self.connection.pushed };
         channel.add(digest);
         let committed = self.position();
         if payload.is_err() {
             self.disk_full(now.local);
             if let Some(version) = version {
-                self.turn_away(path.clone(), version.sequence);
+                self.missing.reject(path.clone(), version.sequence);
             }
         }
         // A body that was broken off or refused by a full disk comes without one.
@@ -125,50 +126,50 @@ impl<P: Clone> Replica<P> {
                 if version.sequence <= committed && !self.lacks(&path, version.sequence) {
                     // "If the locally stored sequence number already exceeds an update's sequence
                     // number, the replica must discard the update" (rule 1).
-                    self.counters.stale += 1;
+                    self.output.counters.stale += 1;
                 } else if !demand && self.is_full_for(&path, &content) {
-                    self.counters.refused += 1;
+                    self.output.counters.refused += 1;
                     if version.sequence > committed {
                         self.follow_shelf();
-                        let shelf = &self.shelf;
+                        let shelf = &self.bodies.shelf;
                         let is_stored = |digest: &Digest| shelf.is_stored(digest);
-                        self.buffer.refuse(version.sequence, &path, is_stored);
+                        self.apply.buffer.refuse(version.sequence, &path, is_stored);
                     }
                 } else {
-                    self.counters.early += u64::from(version.sequence > self.received());
-                    self.take_back(&path, version.sequence);
-                    let before = self.early.insert(path.clone(), version);
+                    self.output.counters.early += u64::from(version.sequence > self.received());
+                    self.missing.accept(&path, version.sequence);
+                    let before = self.bodies.early.insert(path.clone(), version);
                     if before != Some(content.digest) {
-                        self.shelf.keep(payload);
+                        self.bodies.shelf.keep(payload);
                         self.late_with(&content.digest);
                         // An origin that was restored from a backup has made another commit of this number.
                         if let Some(before) = before {
-                            self.shelf.release(&before);
+                            self.bodies.shelf.release(&before);
                         }
                         self.expose_early(&content.digest);
                     }
                     if demand {
-                        self.demands.answer(path, version.sequence, content.size);
+                        self.missing.demands.answer(path, version.sequence, content.size);
                         self.force_for_stored(&content.digest);
                     }
                 }
             }
             // It does not exist at `at`: the deletion is told by then.
             (None, _) if demand => {
-                self.force = self.force.max(at);
-                self.demands.answer(path, at, Bytes(0));
+                self.apply.force = self.apply.force.max(at);
+                self.missing.demands.answer(path, at, Bytes(0));
             }
             _ => {
                 // Who waits for what was withdrawn asks for it again, at once.
-                self.counters.corrupt += u64::from(!lost && !withdrawn);
+                self.output.counters.corrupt += u64::from(!lost && !withdrawn);
                 if demand && !withdrawn {
                     // Not to be asked each round trip.
-                    self.unanswered.insert(path.clone(), now.local.plus(self.config.retry));
+                    self.missing.unanswered.insert(path.clone(), now.local.plus(self.config.retry));
                 }
                 match version {
                     Some(version) if lost => self.lose_at_origin(path, version.sequence),
                     Some(version) if came => {
-                        self.spoil(now.local, path, version.sequence, !demand);
+                        self.corrupt(now.local, path, version.sequence, !demand);
                     }
                     _ => {}
                 }
@@ -185,25 +186,28 @@ impl<P: Clone> Replica<P> {
     /// Counts the bodies that are in the store, or were discarded. The origin pushes no more than a few
     /// beyond these, so however slow this disk is, no more of them are in memory.
     pub(super) fn tell_taken(&mut self) {
-        let (pushed, fetched) = (self.pushed.look(&self.shelf), self.fetched.look(&self.shelf));
+        let (pushed, fetched) = (
+            self.connection.pushed.look(&self.bodies.shelf),
+            self.connection.fetched.look(&self.bodies.shelf),
+        );
         if self.is_connected() {
             if let Some(pushed) = pushed {
                 // One that was not sent yet says nothing beside this one.
-                self.outbox.pop_back_if(|last| matches!(last, ToOrigin::Taken(_)));
-                self.outbox.push_back(ToOrigin::Taken(pushed));
+                self.connection.outbox.pop_back_if(|last| matches!(last, ToOrigin::Taken(_)));
+                self.connection.outbox.push_back(ToOrigin::Taken(pushed));
             }
-            self.outbox.extend(fetched.map(ToOrigin::Fetched));
+            self.connection.outbox.extend(fetched.map(ToOrigin::Fetched));
         }
     }
 
     /// A demand body that is in the store has everything before it applied (rule 2.3).
     pub(super) fn force_for_stored(&mut self, digest: &Digest) {
-        if !self.shelf.is_stored(digest) {
+        if !self.bodies.shelf.is_stored(digest) {
             return;
         }
-        let keys = self.early.of_body(digest).into_iter();
-        let answered = keys.filter(|key| self.demands.is_answered(key)).map(|(at, _)| at);
-        self.force = answered.fold(self.force, Sequence::max);
+        let keys = self.bodies.early.of_body(digest).into_iter();
+        let answered = keys.filter(|key| self.missing.demands.is_answered(key)).map(|(at, _)| at);
+        self.apply.force = answered.fold(self.apply.force, Sequence::max);
     }
 
     /// Whether the state has the object in this version, and without its body.
@@ -214,22 +218,23 @@ impl<P: Clone> Replica<P> {
 
     /// A body that has come early is not there after all.
     pub(super) fn forget_early(&mut self, digest: &Digest) {
-        for key in self.early.of_body(digest) {
-            self.early.remove(&key);
+        for key in self.bodies.early.of_body(digest) {
+            self.bodies.early.remove(&key);
             let (sequence, path) = key;
-            self.demands.remove(&path);
-            self.turn_away(path, sequence);
+            self.missing.demands.remove(&path);
+            self.missing.reject(path, sequence);
         }
     }
 
     /// The bug of bodies that become visible too early.
     pub(super) fn expose_early(&mut self, digest: &Digest) {
-        if !self.faults.has(Fault::BodyBeforeInvalidations) || !self.shelf.is_stored(digest) {
+        if !self.faults.has(Fault::BodyBeforeInvalidations) || !self.bodies.shelf.is_stored(digest)
+        {
             return;
         }
-        for (path, version) in self.early.iter() {
+        for (path, version) in self.bodies.early.iter() {
             if version.content.digest == *digest {
-                self.shelf.refer(digest);
+                self.bodies.shelf.refer(digest);
                 let object = Object { version: *version, valid: true };
                 self.image.objects.insert(path.clone(), object);
             }
@@ -249,7 +254,7 @@ impl<P: Clone> Replica<P> {
     /// Whether a commit is applied as it comes: invalidations are not delayed, or nothing tells how old
     /// it is.
     pub(super) fn comes_at_once(&self, buffered: &Buffered) -> bool {
-        let eager = self.config.eager.unwrap_or(self.eager);
+        let eager = self.config.eager.unwrap_or(self.connection.eager);
         buffered.said.is_none() || eager && self.is_connected()
     }
 
@@ -257,28 +262,22 @@ impl<P: Clone> Replica<P> {
         self.deadline(buffered).is_some_and(|deadline| deadline <= now)
     }
 
-    /// The last commit that reads wait for, of those that are here.
-    fn awaited_here(&self) -> Sequence {
-        let here = self.awaited.range(..=self.received()).next_back();
-        here.copied().unwrap_or(Sequence::ZERO)
-    }
-
     /// Counts in the buffer which bodies are in the store by now.
     pub(super) fn follow_shelf(&mut self) {
-        while let Some((digest, is_stored)) = self.shelf.poll_turned() {
-            self.buffer.turn(&digest, is_stored);
+        while let Some((digest, is_stored)) = self.bodies.shelf.poll_turned() {
+            self.apply.buffer.turn(&digest, is_stored);
         }
         self.follow_replaced();
     }
 
     /// A body is in the store, if it is: objects of the state that lack it become valid by the next step.
     pub(super) fn late_with(&mut self, digest: &Digest) {
-        if !self.shelf.is_stored(digest) {
+        if !self.bodies.shelf.is_stored(digest) {
             return;
         }
         let present = self.position();
-        for key in self.early.of_body(digest).into_iter().filter(|(at, _)| *at <= present) {
-            self.early.is_late(key);
+        for key in self.bodies.early.of_body(digest).into_iter().filter(|(at, _)| *at <= present) {
+            self.bodies.early.is_late(key);
         }
     }
 
@@ -289,8 +288,8 @@ impl<P: Clone> Replica<P> {
 
     /// How many commits at the front there is no room for to wait.
     fn beyond_half(&self) -> usize {
-        let mut bytes = self.buffer.bytes().0;
-        let beyond = self.buffer.iter().take_while(|buffered| {
+        let mut bytes = self.apply.buffer.bytes().0;
+        let beyond = self.apply.buffer.iter().take_while(|buffered| {
             let is_beyond = bytes > self.half_of_room();
             bytes -= buffered.bytes();
             is_beyond
@@ -305,7 +304,9 @@ impl<P: Clone> Replica<P> {
             Some(Because::AtOnce)
         } else if self.is_due(buffered, now) {
             Some(Because::Deadline)
-        } else if buffered.sequence <= self.force || buffered.sequence <= self.awaited_here() {
+        } else if buffered.sequence <= self.apply.force
+            || buffered.sequence <= self.apply.awaited(self.image.position)
+        {
             Some(Because::Demand)
         } else {
             None
@@ -314,15 +315,15 @@ impl<P: Clone> Replica<P> {
 
     /// What waits is looked through at the next chance.
     pub(super) fn look_through(&mut self) {
-        self.events_since_look = self.buffer.len() / COMMITS_PER_EVENT;
+        self.apply.events_since_look = self.apply.buffer.len() / COMMITS_PER_EVENT;
     }
 
     /// Whether it is time to look through what waits.
     fn is_to_look(&mut self) -> bool {
-        self.events_since_look = self.events_since_look.saturating_add(1);
-        let often = self.events_since_look >= self.buffer.len() / COMMITS_PER_EVENT;
+        self.apply.events_since_look = self.apply.events_since_look.saturating_add(1);
+        let often = self.apply.events_since_look >= self.apply.buffer.len() / COMMITS_PER_EVENT;
         if often {
-            self.events_since_look = 0;
+            self.apply.events_since_look = 0;
         }
         self.config.overtake && often
     }
@@ -331,10 +332,10 @@ impl<P: Clone> Replica<P> {
     pub(super) fn advance(&mut self, now: LocalTime) {
         self.settle_early(self.config.slice);
         self.follow_shelf();
-        if self.writing.is_some() || self.retry_at.is_some_and(|at| now < at) {
+        if self.apply.is_busy(now) {
             return;
         }
-        if self.resync.is_some() {
+        if self.comparison.resync.is_some() {
             return self.advance_resync(now);
         }
         let (reasons, is_large) = self.decide(now);
@@ -345,7 +346,7 @@ impl<P: Clone> Replica<P> {
         }
         let commits = reasons.len();
         let mut step = Step { position: self.image.position, changes: BTreeMap::new() };
-        for buffered in self.buffer.iter().take(commits) {
+        for buffered in self.apply.buffer.iter().take(commits) {
             step.position = Some(buffered.position);
             self.add_to(&mut step, buffered);
         }
@@ -359,23 +360,23 @@ impl<P: Clone> Replica<P> {
         }
         // Only now: what was of no use under one name may be of use to the step under another.
         for digest in unused {
-            self.shelf.release(&digest);
+            self.bodies.shelf.release(&digest);
         }
     }
 
     /// Goes on with a comparison: begins it, or writes what it has come to.
     fn advance_resync(&mut self, now: LocalTime) {
-        let Some(resync) = &mut self.resync else { return };
+        let Some(resync) = &mut self.comparison.resync else { return };
         if resync.is_waiting() {
-            self.buffer.clear();
+            self.apply.buffer.clear();
             let (of, ask) = (resync.position.sequence, resync.begin(&self.image));
-            self.outbox.extend(ask.map(|part| ToOrigin::Ask { of, part }));
+            self.connection.outbox.extend(ask.map(|part| ToOrigin::Ask { of, part }));
             // From now on the origin has something to say.
-            self.heard = now;
+            self.connection.heard = now;
         }
         if resync.is_complete() {
             let position = resync.position;
-            let changes = resync.changes(|digest| self.shelf.is_stored(digest));
+            let changes = resync.changes(|digest| self.bodies.shelf.is_stored(digest));
             self.write(Step { position: Some(position), changes }, 0, Vec::new(), true);
         }
     }
@@ -386,7 +387,7 @@ impl<P: Clone> Replica<P> {
         let mut look = None;
         let beyond = self.beyond_half();
         let mut size = 0;
-        while let Some(buffered) = self.buffer.get(reasons.len()) {
+        while let Some(buffered) = self.apply.buffer.get(reasons.len()) {
             if size > self.large() {
                 break;
             }
@@ -400,8 +401,8 @@ impl<P: Clone> Replica<P> {
             if !*look.get_or_insert_with(|| self.is_to_look()) {
                 break;
             }
-            let Some(more) = self.buffer.overtaken(reasons.len()) else { break };
-            for buffered in self.buffer.range(reasons.len()..reasons.len() + more) {
+            let Some(more) = self.apply.buffer.overtaken(reasons.len()) else { break };
+            for buffered in self.apply.buffer.range(reasons.len()..reasons.len() + more) {
                 size += buffered.changes.len();
                 let has_bodies = buffered.has_bodies();
                 reasons.push(if has_bodies { Because::Bodies } else { Because::Overtaken });
@@ -414,14 +415,14 @@ impl<P: Clone> Replica<P> {
 
     /// Counts the commits of the next step by why they are applied.
     fn count(&mut self, reasons: &[Because], is_large: bool) {
-        let counters = &mut self.counters;
-        for (buffered, because) in self.buffer.iter().zip(reasons) {
+        let counters = &mut self.output.counters;
+        for (buffered, because) in self.apply.buffer.iter().zip(reasons) {
             counters.transactions += u64::from(buffered.changes.len() > 1);
             match because {
                 Because::Bodies => {
                     counters.with_bodies += 1;
                     // Of a large step that is counted while it is made.
-                    let is_named = is_large || is_named(&self.early, buffered);
+                    let is_named = is_large || is_named(&self.bodies.early, buffered);
                     counters.deduplicated += u64::from(!is_named);
                 }
                 Because::Deadline => counters.at_deadline += 1,
@@ -440,7 +441,8 @@ impl<P: Clone> Replica<P> {
     /// Leaves out commits at the end if the step would become large: the next one has them. A step may end behind
     /// these commits. Whether it is large all the same.
     fn cut(&self, reasons: &mut Vec<Because>, ends: &[usize]) -> bool {
-        let sizes = self.buffer.iter().take(reasons.len()).map(|buffered| buffered.changes.len());
+        let sizes =
+            self.apply.buffer.iter().take(reasons.len()).map(|buffered| buffered.changes.len());
         let sums = sizes.scan(0, |sum, size| {
             *sum += size;
             Some(*sum)
@@ -463,7 +465,7 @@ impl<P: Clone> Replica<P> {
         let (sequence, all_here) = (buffered.sequence, buffered.has_bodies());
         let changed = |change: &Change| {
             let object = change.content.map(|content| {
-                let valid = all_here || self.shelf.is_stored(&content.digest);
+                let valid = all_here || self.bodies.shelf.is_stored(&content.digest);
                 Object { version: Version { sequence, content }, valid }
             });
             (change.path.clone(), object)
@@ -482,10 +484,10 @@ impl<P: Clone> Replica<P> {
         let present = self.position();
         let upto = step.position.map_or(present, |position| position.sequence);
         let (mut done, mut passed, mut used) = (Vec::new(), Vec::new(), Vec::new());
-        let mut keys: Vec<_> = core::iter::from_fn(|| self.early.pop_late()).collect();
+        let mut keys: Vec<_> = core::iter::from_fn(|| self.bodies.early.pop_late()).collect();
         // Of one commit none is passed; what it makes use of is settled when the step is on the disk.
         if commits > 1 {
-            keys.extend(self.early.between(present, upto));
+            keys.extend(self.bodies.early.between(present, upto));
         }
         for (key, version) in keys {
             let (sequence, path) = &key;
@@ -499,23 +501,23 @@ impl<P: Clone> Replica<P> {
                     if object.valid {
                         // What this step makes use of is kept until the step is on the disk.
                         if !step.changes.contains_key(path) {
-                            done.extend(self.early.remove(&key));
+                            done.extend(self.bodies.early.remove(&key));
                         }
                     } else if object.version.content.digest != digest {
                         // The invalidation, which comes by a channel of its own, is believed.
-                        self.counters.corrupt += 1;
-                        done.extend(self.early.remove(&key));
-                    } else if self.shelf.is_stored(&digest) {
-                        self.counters.late += 1;
+                        self.output.counters.corrupt += 1;
+                        done.extend(self.bodies.early.remove(&key));
+                    } else if self.bodies.shelf.is_stored(&digest) {
+                        self.output.counters.late += 1;
                         let object = Object { valid: true, ..object };
                         step.changes.insert(path.clone(), Some(object));
                         used.push(digest);
                     }
                 }
                 _ => {
-                    self.counters.stale += 1;
+                    self.output.counters.stale += 1;
                     let is_passed = *sequence > present;
-                    let gone = self.early.remove(&key);
+                    let gone = self.bodies.early.remove(&key);
                     if is_passed { &mut passed } else { &mut done }.extend(gone);
                 }
             }
@@ -526,23 +528,23 @@ impl<P: Clone> Replica<P> {
     /// A body that should be in the store is not there, or is not what it was: the objects that have
     /// it are invalid, and are fetched again when they are read.
     pub fn handle_missing(&mut self, now: Reading, digest: &Digest) {
-        if !self.shelf.is_stored(digest) {
+        if !self.bodies.shelf.is_stored(digest) {
             return;
         }
-        self.counters.missing += 1;
-        self.shelf.discard(digest);
-        if let Some(writing) = &mut self.writing {
+        self.output.counters.missing += 1;
+        self.bodies.shelf.discard(digest);
+        if let Some(writing) = &mut self.apply.writing {
             writing.lost.insert(*digest);
         }
         self.forget_early(digest);
-        self.grace.retain(|(_, other)| other != digest);
+        self.bodies.forget_overwritten(digest);
         let has = |object: &Object| object.valid && object.version.content.digest == *digest;
         for (path, object) in self.image.objects.iter_mut().filter(|(_, object)| has(object)) {
-            self.stock.lose(object);
+            self.bodies.stock.lose(object);
             object.valid = false;
-            self.bodiless.add(path, object);
+            self.bodies.bodiless.add(path, object);
             if self.config.quota.is_some() {
-                self.replaced.change(path);
+                self.bodies.replaced.change(path);
             }
         }
         self.wake(now.local);
@@ -551,6 +553,6 @@ impl<P: Clone> Replica<P> {
     /// Whether a body is here, overwritten or not.
     #[cfg(test)]
     pub(super) fn has_body(&self, digest: &Digest) -> bool {
-        self.shelf.is_stored(digest)
+        self.bodies.shelf.is_stored(digest)
     }
 }

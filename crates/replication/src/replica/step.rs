@@ -17,16 +17,16 @@ impl<P: Clone> Replica<P> {
     pub(super) fn write(&mut self, step: Step, commits: usize, between: Vec<Digest>, resync: bool) {
         // So that no body is dropped while the step that needs it is being written.
         for object in step.changes.values().flatten().filter(|object| object.valid) {
-            self.shelf.refer(&object.version.content.digest);
+            self.bodies.shelf.refer(&object.version.content.digest);
         }
         let step = Arc::new(step);
-        self.effects.push_back(Arc::clone(&step));
+        self.apply.effects.push_back(Arc::clone(&step));
         let exposed = self.faults.has(Fault::RestartThatGoesBack);
         if exposed {
             self.image.apply(&step);
         }
         let writing = Writing { step, commits, resync, between, exposed, ..Writing::default() };
-        self.writing = Some(writing);
+        self.apply.writing = Some(writing);
     }
 
     /// The step is on stable storage, or there was no room for it: then nothing of it is. Any other
@@ -36,7 +36,7 @@ impl<P: Clone> Replica<P> {
     /// [`handle_timeout`](Replica::handle_timeout).
     pub fn handle_committed(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
         let is_written = |writing: &Writing| writing.phase == Phase::OnDisk;
-        if !self.writing.as_ref().is_some_and(is_written) {
+        if !self.apply.writing.as_ref().is_some_and(is_written) {
             return;
         }
         if outcome.is_err() {
@@ -54,17 +54,18 @@ impl<P: Clone> Replica<P> {
 
     /// There was no room for the step.
     fn give_step_up(&mut self, now: Reading) {
-        let Some(Writing { step, between, lost, .. }) = self.writing.take() else { return };
+        let Some(Writing { step, between, lost, .. }) = self.apply.writing.take() else { return };
         let valid = step.changes.values().flatten().filter(|object| object.valid);
         let digests = valid.map(|object| &object.version.content.digest).chain(&between);
         for digest in digests.filter(|digest| !lost.contains(*digest)) {
-            self.shelf.release(digest);
+            self.bodies.shelf.release(digest);
         }
         for (path, object) in &step.changes {
             let key = object.map(|object| (object.version.sequence, path.clone()));
             let present = self.position();
-            if let Some(key) = key.filter(|key| key.0 <= present && self.early.contains(key)) {
-                self.early.is_late(key);
+            if let Some(key) = key.filter(|key| key.0 <= present && self.bodies.early.contains(key))
+            {
+                self.bodies.early.is_late(key);
             }
         }
         self.disk_full(now.local);
@@ -72,7 +73,7 @@ impl<P: Clone> Replica<P> {
 
     /// All of the step is shown, and nothing of it was taken over.
     fn show(&mut self, now: Reading) {
-        let Some(writing) = &mut self.writing else { return };
+        let Some(writing) = &mut self.apply.writing else { return };
         (writing.phase, writing.since) = (Phase::Shown, now.local);
         let (step, commits, exposed) =
             (Arc::clone(&writing.step), writing.commits, writing.exposed);
@@ -80,7 +81,7 @@ impl<P: Clone> Replica<P> {
         writing.first = first;
         let before = self.position();
         // What one commit has replaced is known as soon as it is done.
-        let only = self.buffer.front().filter(|_| commits == 1 && !first);
+        let only = self.apply.buffer.front().filter(|_| commits == 1 && !first);
         let only = only.map(|buffered| (buffered.sequence, buffered.stamp));
         let mut records = false;
         if let Some((_, stamp)) = only.filter(|_| !exposed) {
@@ -90,58 +91,58 @@ impl<P: Clone> Replica<P> {
         }
         let only = only.map(|(sequence, _)| sequence);
         self.begin_fold(&step, Shown { before, only, records, exposed });
-        self.buffer.take_first(commits, self.config.step_slice, &mut self.garbage);
+        self.apply.buffer.take_first(commits, self.config.step_slice, &mut self.output.garbage);
     }
 
     /// All of the step was taken over.
     fn finish(&mut self, now: Reading) {
-        let Some(writing) = self.writing.take() else { return };
+        let Some(writing) = self.apply.writing.take() else { return };
         let Writing { step, resync, between, lost, first, .. } = writing;
-        let before = self.fold.last();
+        let before = self.apply.fold.last();
         self.history.end_record(self.image.objects.len());
         if step.changes.len() > self.config.step_slice {
-            self.garbage.push(Garbage(Kind::Step(step)));
+            self.output.garbage.push(Garbage(Kind::Step(step)));
         }
         for digest in between.into_iter().filter(|digest| !lost.contains(digest)) {
             self.give_up(now.local, digest, self.config.grace);
         }
-        self.buffer.forget_roomless(self.position());
+        self.apply.buffer.forget_roomless(self.position());
         self.greet();
-        let from = self.unsettled.take().map_or((before.next(), None), |rest| rest.from);
-        self.unsettled = Some(Unsettled { from, since: now.local });
+        let from = self.bodies.unsettled.take().map_or((before.next(), None), |rest| rest.from);
+        self.bodies.unsettled = Some(Unsettled { from, since: now.local });
         self.settle_early(self.config.slice);
         if self.is_connected() {
-            self.outbox.push_back(ToOrigin::Ack(self.position()));
+            self.connection.outbox.push_back(ToOrigin::Ack(self.position()));
         }
         if resync {
-            self.counters.resyncs += u64::from(!first);
-            self.resync = None;
+            self.output.counters.resyncs += u64::from(!first);
+            self.comparison.resync = None;
             // From now on the origin has something to say.
-            self.heard = now.local;
+            self.connection.heard = now.local;
             // To a replica that had nothing the origin pushes everything unasked. To others it begins when this has
             // been said, or it would push what is said to be missing then.
             if !first {
                 self.tell_lacking(now.local);
             }
-            self.outbox.push_back(ToOrigin::Resynced(self.position()));
+            self.connection.outbox.push_back(ToOrigin::Resynced(self.position()));
         }
         self.ask_again(now.local);
         let position = self.position();
-        self.demands.close(position);
+        self.missing.demands.close(position);
         self.wake(now.local);
         self.advance(now.local);
     }
 
     /// Whether a large step is being made or taken over, which the timer goes on with; and since when.
     pub(super) fn in_slices(&self) -> Option<LocalTime> {
-        let writing = self.writing.as_ref()?;
+        let writing = self.apply.writing.as_ref()?;
         let is_sliced = matches!(writing.phase, Phase::Forming(_) | Phase::Shown);
         is_sliced.then_some(writing.since)
     }
 
     /// Goes on with a large step.
     pub(super) fn go_on_with_step(&mut self, now: Reading) {
-        match self.writing.as_ref().map(|writing| &writing.phase) {
+        match self.apply.writing.as_ref().map(|writing| &writing.phase) {
             Some(Phase::Forming(_)) => self.form_some(now.local),
             Some(Phase::Shown) => {
                 if self.fold_some(now.local, self.config.step_slice) {
@@ -150,14 +151,14 @@ impl<P: Clone> Replica<P> {
             }
             Some(Phase::OnDisk) | None => {}
         }
-        self.buffer.sweep(self.config.step_slice, &mut self.garbage);
+        self.apply.buffer.sweep(self.config.step_slice, &mut self.output.garbage);
     }
 
     fn give_up(&mut self, now: LocalTime, digest: Digest, grace: Duration) {
         if grace.is_zero() {
-            self.shelf.release(&digest);
+            self.bodies.shelf.release(&digest);
         } else {
-            self.grace.push_back((now.plus(grace), digest));
+            self.bodies.keep_until(now.plus(grace), digest);
         }
     }
 
@@ -170,7 +171,7 @@ impl<P: Clone> Replica<P> {
         if !is_same {
             // What was still to come for the version that this overwrites.
             let key = (old.version.sequence, path.clone());
-            self.counters.stale += u64::from(self.early.contains(&key));
+            self.output.counters.stale += u64::from(self.bodies.early.contains(&key));
             self.give_back(&key);
         }
     }
@@ -178,26 +179,26 @@ impl<P: Clone> Replica<P> {
     /// Bodies that came for what the last step has brought into the state: they are of it now, or come late, or are
     /// of no use any more. So many at a time.
     pub(super) fn settle_early(&mut self, most: usize) {
-        if self.fold.is_open() {
+        if self.apply.fold.is_open() {
             return;
         }
-        let Some(Unsettled { from, since }) = self.unsettled.take() else { return };
+        let Some(Unsettled { from, since }) = self.bodies.unsettled.take() else { return };
         let upto = self.position();
-        let some: Vec<_> = self.early.from(from, upto).take(most).collect();
+        let some: Vec<_> = self.bodies.early.from(from, upto).take(most).collect();
         if let Some((last, _)) = some.last().filter(|_| some.len() == most) {
             let from = (last.0, Some(last.1.clone()));
-            self.unsettled = Some(Unsettled { from, since });
+            self.bodies.unsettled = Some(Unsettled { from, since });
         }
         for (key, version) in some {
             let object = self.image.objects.get(&key.1);
             match object.filter(|object| object.version.sequence == key.0) {
                 Some(Object { valid: false, .. }) => {
-                    if self.shelf.is_stored(&version.content.digest) {
-                        self.early.is_late(key);
+                    if self.bodies.shelf.is_stored(&version.content.digest) {
+                        self.bodies.early.is_late(key);
                     }
                 }
                 found => {
-                    self.counters.stale += u64::from(found.is_none());
+                    self.output.counters.stale += u64::from(found.is_none());
                     self.give_back(&key);
                 }
             }
@@ -206,8 +207,8 @@ impl<P: Clone> Replica<P> {
 
     /// A body is not kept for this version any more.
     pub(super) fn give_back(&mut self, key: &Key) {
-        if let Some(digest) = self.early.remove(key) {
-            self.shelf.release(&digest);
+        if let Some(digest) = self.bodies.early.remove(key) {
+            self.bodies.shelf.release(&digest);
         }
     }
 }

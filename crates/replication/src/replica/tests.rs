@@ -9,13 +9,16 @@ mod slices;
 mod states;
 mod withdrawn;
 
+use std::collections::BTreeMap;
+
+use super::buffer::Buffer;
 use super::*;
 use crate::BodyEffect;
 use crate::merkle::MerkleTree;
 use crate::message::{BodyHeader, Start, ToReplica};
-use crate::path::Escaped;
+use crate::path::{Escaped, Path};
 use crate::time::{Drift, WallTime};
-use crate::types::{Change, Content, Metadata, Mode, Payload, Version};
+use crate::types::{Change, Content, Incarnation, Metadata, Mode, Payload, Version};
 
 const MS: i64 = 1_000_000;
 

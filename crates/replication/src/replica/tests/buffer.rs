@@ -47,7 +47,7 @@ fn a_replica_that_cannot_apply_keeps_no_more_than_there_is_room_for_and_loses_no
     for full in [false, true] {
         let mut bench = bench();
         let refused = bench.overfill("a-", full);
-        let bytes = bench.replica.buffer.bytes();
+        let bytes = bench.replica.apply.buffer.bytes();
         assert!(bytes >= ROOM && bytes.0 < ROOM.0 + 500, "{bytes:?}");
         assert!(!bench.greets(), "it would be told of what it has no room for");
         bench.wait(900);
@@ -67,7 +67,7 @@ fn a_replica_that_cannot_apply_keeps_no_more_than_there_is_room_for_and_loses_no
         bench.heartbeat(refused);
         bench.disk();
         assert_eq!(bench.replica.position(), Sequence(refused));
-        assert_eq!(bench.replica.buffer.bytes(), Bytes(0));
+        assert_eq!(bench.replica.apply.buffer.bytes(), Bytes(0));
         assert_eq!(bench.read("a"), "-");
     }
 }
@@ -90,11 +90,11 @@ fn commits_that_take_half_of_the_room_are_applied_without_their_bodies() {
     for sequence in 1..100 {
         bench.commit(sequence, "a1");
         bench.disk();
-        let bytes = bench.replica.buffer.bytes().0;
+        let bytes = bench.replica.apply.buffer.bytes().0;
         assert!(bytes <= ROOM.0 / 2, "{bytes} bytes wait");
     }
     assert!(bench.replica.is_connected());
-    let waiting = bench.replica.buffer.len();
+    let waiting = bench.replica.apply.buffer.len();
     assert!(waiting > 5, "{waiting}: what there is room for waits for its bodies");
     assert_eq!(bench.replica.take_counters().at_once, 99 - waiting as u64);
 }
@@ -105,7 +105,7 @@ fn a_commit_that_is_larger_than_the_room_is_taken_in() {
     let many: Vec<String> = (0..100).map(|number| format!("a{number}-")).collect();
     bench.part(1, &many[..50].join(" "), true);
     bench.part(1, &many[50..].join(" "), false);
-    assert!(bench.replica.buffer.bytes() > ROOM);
+    assert!(bench.replica.apply.buffer.bytes() > ROOM);
     bench.disk();
     assert_eq!(bench.replica.position(), Sequence(1));
     assert!(bench.replica.is_connected());

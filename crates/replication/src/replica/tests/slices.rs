@@ -49,7 +49,7 @@ impl Bench {
             }
             self.wait(0);
         }
-        panic!("it does not come to rest: {:?}", self.replica.writing);
+        panic!("it does not come to rest: {:?}", self.replica.apply.writing);
     }
 
     fn bring_all(&mut self, sequence: u64, text: &str) {
@@ -78,20 +78,20 @@ fn large_step_is_shown_at_once() {
             bench.wait(0);
         }
     }
-    assert!(bench.replica.fold.is_open(), "it is not taken over");
+    assert!(bench.replica.apply.fold.is_open(), "it is not taken over");
     let shown = bench.some(1);
     assert_eq!(shown[..3], ["a:2 f:2", "-", "-"]);
     assert_eq!(shown[9..], before[9..], "the state before is what it was");
     assert_eq!((bench.read("f"), bench.read("b")), ("6".to_owned(), "-".to_owned()));
     let mut calls = 0;
-    while bench.replica.fold.is_open() {
+    while bench.replica.apply.fold.is_open() {
         bench.wait(0);
         assert_eq!(bench.some(1), shown);
         calls += 1;
     }
     assert!(calls > 2, "{calls}");
     bench.settle();
-    assert_eq!(bench.replica.buffer.bytes(), Bytes(0));
+    assert_eq!(bench.replica.apply.buffer.bytes(), Bytes(0));
 }
 
 /// What happens to a replica.
@@ -172,8 +172,8 @@ proptest! {
             parts.settle();
             prop_assert_eq!(parts.all(before), whole.all(before));
             prop_assert_eq!(&parts.replica.image, &whole.replica.image);
-            prop_assert_eq!(parts.replica.stock, whole.replica.stock);
-            prop_assert_eq!(&parts.replica.bodiless, &whole.replica.bodiless);
+            prop_assert_eq!(parts.replica.bodies.stock, whole.replica.bodies.stock);
+            prop_assert_eq!(&parts.replica.bodies.bodiless, &whole.replica.bodies.bodiless);
             for bench in [&mut whole, &mut parts] {
                 bench.answers();
                 bench.sent();

@@ -1,0 +1,116 @@
+//! Bodies that are here, by what becomes of them.
+
+use std::collections::VecDeque;
+
+use super::early::Early;
+use super::elsewhere::Bodiless;
+use super::replaced::Replaced;
+use crate::message::Stock;
+use crate::path::Path;
+use crate::shelf::Shelf;
+use crate::time::LocalTime;
+use crate::types::{Digest, Sequence};
+
+/// Early bodies of commits of the state that are still to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Unsettled {
+    /// Those behind this one in their order.
+    pub(super) from: (Sequence, Option<Path>),
+    pub(super) since: LocalTime,
+}
+
+/// The bodies of a replica.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Bodies<P> {
+    /// All that are here, by their hashes.
+    pub(super) shelf: Shelf<P>,
+    /// Those of versions that the state does not have yet.
+    pub(super) early: Early,
+    /// What they replace.
+    pub(super) replaced: Replaced,
+    /// The last step has brought more into the state than was looked at for early bodies.
+    pub(super) unsettled: Option<Unsettled>,
+    /// How many objects there are, and how many have their bodies.
+    pub(super) stock: Stock,
+    /// Objects that lack their bodies.
+    pub(super) bodiless: Bodiless,
+    /// Overwritten bodies, by when they are given up.
+    grace: VecDeque<(LocalTime, Digest)>,
+    /// The disk is taken for full until then.
+    pub(super) full_until: Option<LocalTime>,
+}
+
+impl<P: Clone> Bodies<P> {
+    pub(super) fn new(shelf: Shelf<P>, early: Early) -> Self {
+        Bodies {
+            shelf,
+            early,
+            replaced: Replaced::default(),
+            unsettled: None,
+            stock: Stock::default(),
+            bodiless: Bodiless::default(),
+            grace: VecDeque::new(),
+            full_until: None,
+        }
+    }
+
+    /// Keeps an overwritten body until then.
+    pub(super) fn keep_until(&mut self, until: LocalTime, digest: Digest) {
+        self.grace.push_back((until, digest));
+    }
+
+    /// Gives up an overwritten body whose time is over; whether there was one.
+    pub(super) fn expire(&mut self, now: LocalTime) -> bool {
+        let over = self.grace.pop_front_if(|(until, _)| *until <= now);
+        if let Some((_, digest)) = over {
+            self.shelf.release(&digest);
+        }
+        over.is_some()
+    }
+
+    /// The overwritten body that is given up first. The caller releases it.
+    pub(super) fn pop_overwritten(&mut self) -> Option<Digest> {
+        self.grace.pop_front().map(|(_, digest)| digest)
+    }
+
+    /// A body is gone.
+    pub(super) fn forget_overwritten(&mut self, digest: &Digest) {
+        self.grace.retain(|(_, other)| other != digest);
+    }
+
+    /// When the next overwritten body is given up.
+    pub(super) fn expires_at(&self) -> Option<LocalTime> {
+        self.grace.front().map(|(until, _)| *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lull_cc::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn overwritten_body_is_kept_for_its_time() {
+        let (body, at) = (Digest::of(b"body"), LocalTime::from_nanos);
+        let shelf = Shelf::<()>::new([(body, Bytes(4))]);
+        let mut bodies = Bodies::new(shelf, Early::default());
+        bodies.shelf.refer(&body);
+        bodies.keep_until(at(10), body);
+        assert_eq!(bodies.expires_at(), Some(at(10)));
+        assert!(!bodies.expire(at(9)));
+        assert!(bodies.shelf.is_stored(&body));
+        assert!(bodies.expire(at(10)));
+        assert!(bodies.shelf.is_dropping(&body));
+        assert!(!bodies.expire(at(99)));
+    }
+
+    #[test]
+    fn lost_body_has_no_time_left() {
+        let (body, at) = (Digest::of(b"body"), LocalTime::from_nanos);
+        let mut bodies = Bodies::new(Shelf::<()>::new([]), Early::default());
+        bodies.keep_until(at(10), body);
+        bodies.forget_overwritten(&body);
+        assert_eq!((bodies.expires_at(), bodies.pop_overwritten()), (None, None));
+    }
+}

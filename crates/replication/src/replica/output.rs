@@ -1,0 +1,42 @@
+//! What the caller is told.
+
+use std::collections::VecDeque;
+
+use super::garbage::Garbage;
+use super::interface::{Counters, Event};
+use super::lease::Skew;
+
+/// Events, counts and garbage until the caller asks for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Output {
+    pub(super) events: VecDeque<Event>,
+    pub(super) counters: Counters,
+    pub(super) garbage: Vec<Garbage>,
+    /// The skew is too large, and that was reported.
+    skew_reported: bool,
+}
+
+impl Output {
+    /// The skew is too large now, or is not: that is reported once.
+    pub(super) fn report_skew(&mut self, exceeded: Option<Skew>) {
+        if let Some(skew) = exceeded.filter(|_| !self.skew_reported) {
+            self.events.push_back(Event::SkewExceeded(skew));
+        }
+        self.skew_reported = exceeded.is_some();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skew_is_reported_once_each_time() {
+        let mut output = Output::default();
+        let skew = Skew { least: 5, most: 9 };
+        for exceeded in [Some(skew), Some(skew), None, None, Some(skew)] {
+            output.report_skew(exceeded);
+        }
+        assert_eq!(output.events, [Event::SkewExceeded(skew), Event::SkewExceeded(skew)]);
+    }
+}
