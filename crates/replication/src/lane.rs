@@ -3,7 +3,7 @@
 use lull_cc::Bytes;
 
 use crate::message::BodyHeader;
-use crate::wire::PIECE;
+use crate::types::PIECE;
 
 /// One of the ways that bodies take on the demand channel. By each of them one comes after the other, and all
 /// of them take turns.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use lull_cc::Bytes;
 
 use super::Origin;
-use super::push::demand;
+use super::ranking::demand;
 use crate::path::Path;
 use crate::types::{ReplicaId, Sequence};
 
@@ -94,10 +94,10 @@ impl<P: Clone> Origin<P> {
     }
 
     fn is_to_come(&self, replica: ReplicaId, path: &Path, at: Sequence) -> bool {
-        let Some(version) = self.image.objects.get(path).copied() else { return false };
-        let ranked = self.objects.get(path);
+        let Some(version) = self.state.image.objects.get(path).copied() else { return false };
+        let ranked = self.ranking.get(path);
         if version.sequence != at
-            || !self.shelf.is_stored(&version.content.digest)
+            || !self.bodies.shelf.is_stored(&version.content.digest)
             || !self.config.strategy.pushes(demand(ranked, version), self.peers.len())
         {
             return false;

@@ -2,24 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::transaction::Appending;
-use super::{Event, Origin, Refused};
+use super::Origin;
+use super::holds::HoldId;
+use super::interface::Event;
+use super::pending::Appending;
+use super::writes::Refused;
 use crate::path::Path;
 use crate::shelf::Pin;
 use crate::time::Reading;
 use crate::types::{Digest, DiskFull, Payload};
-
-/// A caller's name for a body that is held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HoldId(pub u64);
-
-/// Bodies that are kept for transactions to come.
-#[derive(Debug, Default)]
-pub(super) struct Holds {
-    all: BTreeMap<HoldId, Digest>,
-    /// Those of which the store has not said yet that it has them.
-    coming: BTreeMap<Digest, Vec<HoldId>>,
-}
 
 impl<P: Clone> Origin<P> {
     /// Stores a body that a transaction to come names as [`Put::Stored`](super::Put::Stored), so that
@@ -27,30 +18,25 @@ impl<P: Clone> Origin<P> {
     /// the body is kept until [`let_go`](Origin::let_go). A crash lets go of it.
     pub fn handle_hold(&mut self, id: HoldId, payload: Payload<P>) {
         let digest = payload.digest;
-        self.shelf.keep(payload);
-        self.holds.all.insert(id, digest);
-        if self.shelf.is_stored(&digest) {
+        self.bodies.shelf.keep(payload);
+        self.bodies.holds.all.insert(id, digest);
+        if self.bodies.shelf.is_stored(&digest) {
             self.events.push_back(Event::Held { id, outcome: Ok(()) });
         } else {
-            self.holds.coming.entry(digest).or_default().push(id);
+            self.bodies.holds.coming.entry(digest).or_default().push(id);
         }
     }
 
     /// The body is kept no longer than others need it.
     pub fn let_go(&mut self, id: HoldId) {
-        if let Some(digest) = self.holds.all.remove(&id) {
-            self.shelf.release(&digest);
-        }
+        self.bodies.let_go(id);
     }
 
     /// The store has answered for a body.
-    fn tell_held(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) {
-        if self.shelf.is_coming(digest) {
-            return;
-        }
-        for id in self.holds.coming.remove(digest).unwrap_or_default() {
+    fn report_held(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) {
+        for id in self.bodies.poll_held(digest) {
             if outcome.is_err() {
-                self.let_go(id);
+                self.bodies.let_go(id);
             }
             self.events.push_back(Event::Held { id, outcome });
         }
@@ -60,7 +46,7 @@ impl<P: Clone> Origin<P> {
     pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
         self.take_in(digest, outcome);
         // It may be there, or be coming, by the log.
-        let gone = !self.shelf.is_stored(digest) && !self.shelf.is_coming(digest);
+        let gone = !self.bodies.shelf.is_stored(digest) && !self.bodies.shelf.is_coming(digest);
         if outcome.is_err() && gone {
             self.refuse_those_with(digest, &Refused::Disk(DiskFull));
         }
@@ -69,15 +55,16 @@ impl<P: Clone> Origin<P> {
 
     /// The shelf hears of a body. One that was lost is pushed to those who could not get it.
     pub(super) fn take_in(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) {
-        let is_back = self.shelf.handle_stored(digest, outcome);
-        self.tell_held(digest, outcome);
+        let is_back = self.bodies.shelf.handle_stored(digest, outcome);
+        self.report_held(digest, outcome);
         if !is_back {
             return;
         }
         // Seldom enough for a look at all objects.
-        let of_it = self.image.objects.iter().filter(|(_, one)| one.content.digest == *digest);
+        let of_it =
+            self.state.image.objects.iter().filter(|(_, one)| one.content.digest == *digest);
         for (path, _) in of_it {
-            if let Some(ranked) = self.objects.get(path) {
+            if let Some(ranked) = self.ranking.get(path) {
                 for peer in self.peers.values_mut() {
                     peer.waiting.insert(ranked.place);
                 }
@@ -87,22 +74,22 @@ impl<P: Clone> Origin<P> {
 
     /// Whether a body is in the store, so that a transaction may name it without bringing it.
     pub fn has_body(&self, digest: &Digest) -> bool {
-        self.shelf.is_stored(digest)
+        self.bodies.shelf.is_stored(digest)
     }
 
     /// Keeps a body for somebody who looks at it; none if it is not there.
     pub fn pin(&mut self, digest: &Digest) -> Option<Pin> {
-        self.shelf.pin(digest)
+        self.bodies.shelf.pin(digest)
     }
 
     /// Nobody looks at it by that any more.
     pub fn unpin(&mut self, pin: Pin) {
-        self.shelf.unpin(pin);
+        self.bodies.shelf.unpin(pin);
     }
 
     /// The store has deleted a body.
     pub fn handle_dropped(&mut self, now: Reading, digest: &Digest) {
-        self.shelf.handle_dropped(digest);
+        self.bodies.shelf.handle_dropped(digest);
         self.form_append(now);
     }
 
@@ -111,10 +98,10 @@ impl<P: Clone> Origin<P> {
     /// the state stay as they are: it is the only place where this version was ever told of.
     /// Transactions that wait and have counted on it are refused, so that they hold up nobody.
     pub fn handle_missing(&mut self, now: Reading, digest: &Digest) {
-        if !self.shelf.is_stored(digest) {
+        if !self.bodies.shelf.is_stored(digest) {
             return;
         }
-        self.shelf.miss(digest);
+        self.bodies.shelf.miss(digest);
         let paths = self.paths_of(digest);
         self.events.push_back(Event::Lost { digest: *digest, paths });
         self.refuse_those_with(digest, &Refused::NotStored(*digest));
@@ -124,11 +111,11 @@ impl<P: Clone> Origin<P> {
     /// Tells of the bodies that a start has not found.
     pub(super) fn tell_lost(&mut self) {
         let mut lost: BTreeMap<_, _> =
-            self.shelf.lost().map(|digest| (*digest, Vec::new())).collect();
+            self.bodies.shelf.lost().map(|digest| (*digest, Vec::new())).collect();
         if lost.is_empty() {
             return;
         }
-        for (path, version) in &self.image.objects {
+        for (path, version) in &self.state.image.objects {
             if let Some(paths) = lost.get_mut(&version.content.digest) {
                 paths.push(path.clone());
             }
@@ -138,19 +125,19 @@ impl<P: Clone> Origin<P> {
 
     /// The bodies that the state or the log speaks of and that are not in the store.
     pub fn lost(&self) -> impl Iterator<Item = &Digest> {
-        self.shelf.lost()
+        self.bodies.shelf.lost()
     }
 
     /// Whether a body that the state or the log speaks of is not in the store.
     pub fn is_lost(&self, digest: &Digest) -> bool {
-        self.shelf.is_lost(digest)
+        self.bodies.shelf.is_lost(digest)
     }
 
     /// The objects that have a body, or are about to.
     fn paths_of(&self, digest: &Digest) -> Vec<Path> {
-        let objects = self.image.objects.iter();
+        let objects = self.state.image.objects.iter();
         let now = objects.filter(|(_, version)| version.content.digest == *digest);
-        let appending = self.appending.iter().flat_map(Appending::changes);
+        let appending = self.pending.appending.iter().flat_map(Appending::changes);
         let soon =
             appending.filter(|change| change.content.is_some_and(|one| one.digest == *digest));
         let all = now.map(|(path, _)| path).chain(soon.map(|change| &change.path));

@@ -3,7 +3,7 @@
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::transaction::Refused;
+use super::writes::Refused;
 use crate::path::Path;
 use crate::types::Content;
 

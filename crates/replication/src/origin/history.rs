@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use lull_cc::Bytes;
 
-use super::{Config, Entry};
+use super::image::Entry;
+use super::interface::Config;
 use crate::types::{Content, Version};
 
 /// What a commit takes for as long as the log tells of it.

@@ -5,10 +5,10 @@ use core::time::Duration;
 use lull_cc::Bytes;
 
 use super::arrivals::UnderWay;
-use super::bodies::HoldId;
+use super::holds::HoldId;
 use super::image::Append;
 use super::strategy::Strategy;
-use super::transaction::{CaseClashes, Refused, TransactionId};
+use super::writes::{CaseClashes, Refused, TransactionId};
 use crate::lane::Lanes;
 use crate::message::{MOST_CHANGES, MOST_ENTRIES, Refusal};
 use crate::path::Path;

@@ -5,11 +5,38 @@
 //! has got nothing of what was committed in it.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use super::Origin;
 use crate::message::Report;
 use crate::time::{LocalTime, Reading};
 use crate::types::{ReplicaId, Sequence};
+
+/// When this life of the origin began, and the replicas that have joined in it.
+#[derive(Debug)]
+pub(super) struct Life {
+    begun: LocalTime,
+    /// The last commit then.
+    begun_at: Sequence,
+    /// When a replica has joined, and what the last commit was.
+    joined: BTreeMap<ReplicaId, (LocalTime, Sequence)>,
+}
+
+impl Life {
+    pub(super) fn new(begun: LocalTime, begun_at: Sequence) -> Self {
+        Life { begun, begun_at, joined: BTreeMap::new() }
+    }
+
+    /// For how long this life has lasted.
+    pub(super) fn lasted(&self, now: LocalTime) -> Duration {
+        now.since(self.begun)
+    }
+
+    /// Since when a replica was not heard that has not been in this life, at least, and what it may have at most.
+    fn unheard(&self, replica: ReplicaId) -> (LocalTime, Sequence) {
+        self.joined.get(&replica).copied().unwrap_or((self.begun, self.begun_at))
+    }
+}
 
 impl<P: Clone> Origin<P> {
     /// Up to where a replica has said that it answers reads, and whether it is connected; none if
@@ -23,7 +50,7 @@ impl<P: Clone> Origin<P> {
     /// How many commits a replica is behind: at least, if its [`progress`](Origin::progress) is not known.
     pub fn lag(&self, replica: ReplicaId) -> u64 {
         let known = self.progress(replica).map(|(committed, _)| committed);
-        let most = known.unwrap_or_else(|| self.unheard(replica).1);
+        let most = known.unwrap_or_else(|| self.life.unheard(replica).1);
         self.last().sequence.0.saturating_sub(most.0)
     }
 
@@ -35,7 +62,7 @@ impl<P: Clone> Origin<P> {
             return None;
         }
         let heard = peer.and_then(|peer| peer.heard);
-        Some(now.local.since(heard.unwrap_or_else(|| self.unheard(replica).0)))
+        Some(now.local.since(heard.unwrap_or_else(|| self.life.unheard(replica).0)))
     }
 
     /// How a replica was when it said so last; none if it has not in this life of the origin.
@@ -53,7 +80,7 @@ impl<P: Clone> Origin<P> {
     /// How stale it may be at least, if that is all that is known: nothing has told it in this life of the origin what
     /// there is.
     pub fn stale_at_least(&self, now: Reading, replica: ReplicaId) -> Duration {
-        now.local.since(self.unheard(replica).0)
+        now.local.since(self.life.unheard(replica).0)
     }
 
     /// By how many nanoseconds the wall clock of a replica is ahead of this one: at least and at most, as far as both
@@ -66,17 +93,11 @@ impl<P: Clone> Origin<P> {
         Some((least.saturating_sub(apart), most.saturating_add(apart)))
     }
 
-    /// Since when a replica was not heard that has not been in this life of the origin, at least, and what it may have
-    /// at most.
-    fn unheard(&self, replica: ReplicaId) -> (LocalTime, Sequence) {
-        self.joined.get(&replica).copied().unwrap_or((self.begun, self.begun_at))
-    }
-
     /// Somebody has joined under that number, with a state and lives of its own: nothing of what was there
     /// before counts.
     pub fn handle_joined(&mut self, now: Reading, replica: ReplicaId) {
         self.peers.remove(&replica);
-        self.joined.insert(replica, (now.local, self.last().sequence));
+        self.life.joined.insert(replica, (now.local, self.last().sequence));
     }
 
     /// A replica says how it is.

@@ -7,19 +7,25 @@ mod arrivals;
 mod bodies;
 mod case;
 mod condition;
+mod demand_channel;
 mod demands;
 mod history;
+mod holds;
 mod image;
 mod interface;
 mod known;
 mod peer;
+mod pending;
 mod priority;
 mod push;
 mod queue;
+mod ranking;
+mod state;
 mod strategy;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod writes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -33,23 +39,22 @@ use crate::path::Path;
 use crate::shelf::Shelf;
 use crate::time::{LocalTime, Reading, SlewedClock};
 use crate::types::Content;
-use crate::types::{Digest, Position, ReplicaId, Sequence, Version};
+use crate::types::{Digest, Position, ReplicaId, Sequence};
 
-pub use bodies::HoldId;
-use bodies::Holds;
-use case::ByCase;
 pub use case::CaseClash;
 pub use condition::{Condition, Named};
-use history::History;
+use holds::Bodies;
+pub use holds::HoldId;
 pub use image::{Append, Chain, Entry, Image};
 pub use interface::{Config, Counters, Effect, Event};
+use known::Life;
 use peer::{Link, Peer, Phase, Snapshot};
-use priority::Decayed;
+use pending::Pending;
 pub use priority::{Demand, Prioritise, Priority, ReadsPerWriteAndByte};
-use queue::{Order, Place};
+use ranking::Ranking;
+use state::State;
 pub use strategy::{NoStrategy, Strategy};
-use transaction::{Appending, Queued};
-pub use transaction::{CaseClashes, Put, Refused, RollbackError, Transaction, TransactionId};
+pub use writes::{CaseClashes, Put, Refused, RollbackError, Transaction, TransactionId};
 
 /// The state machine of an origin. `P` is whatever bodies are made of, or point to; it is not looked
 /// into.
@@ -73,42 +78,21 @@ pub use transaction::{CaseClashes, Put, Refused, RollbackError, Transaction, Tra
 #[derive(Debug)]
 pub struct Origin<P> {
     config: Config,
-    policy: Box<dyn Prioritise>,
-    /// What is on stable storage; all that replicas are told comes from here.
-    image: Image,
-    /// Of all its objects: a look at them would take too long.
-    bytes: Bytes,
-    /// What its log takes.
-    history: History,
-    /// When this life began, and what the last commit was.
-    begun: LocalTime,
-    begun_at: Sequence,
+    /// What is on stable storage.
+    state: State,
+    /// This life of the origin.
+    life: Life,
     clock: SlewedClock,
-    shelf: Shelf<P>,
-    queue: VecDeque<Queued<P>>,
-    appending: Option<Appending>,
-    holds: Holds,
-    /// The append that was not handed out yet.
-    append: Option<Append<P>>,
-    order: Order,
-    objects: BTreeMap<Path, Ranked>,
-    /// Where paths that differ only in case are refused.
-    by_case: Option<ByCase>,
+    /// Transactions that are not in the log.
+    pending: Pending<P>,
+    bodies: Bodies<P>,
+    ranking: Ranking,
     peers: BTreeMap<ReplicaId, Peer>,
-    /// Who has joined in this life: when, and what the last commit was.
-    joined: BTreeMap<ReplicaId, (LocalTime, Sequence)>,
+    /// The state with which replicas compare theirs.
     snapshot: Option<Arc<Snapshot>>,
     events: VecDeque<Event>,
     counters: Counters,
     faults: Faults,
-}
-
-/// An object's place in the order, and what it follows from.
-#[derive(Clone, Copy, Debug)]
-struct Ranked {
-    place: Place,
-    reads: Decayed,
-    writes: Decayed,
 }
 
 impl<P: Clone> Origin<P> {
@@ -124,45 +108,40 @@ impl<P: Clone> Origin<P> {
     ) -> Self {
         let mut origin = Origin {
             config,
-            policy,
-            begun: now.local,
-            begun_at: image.last().sequence,
+            life: Life::new(now.local, image.last().sequence),
             clock: SlewedClock::new(now, image.stamp, config.slew),
-            shelf: Shelf::new(bodies),
-            queue: VecDeque::new(),
-            appending: None,
-            holds: Holds::default(),
-            append: None,
-            order: Order::default(),
-            objects: BTreeMap::new(),
-            by_case: (config.case_clashes == CaseClashes::Refuse)
-                .then(|| image.objects.keys().collect()),
+            pending: Pending::default(),
+            bodies: Bodies::new(Shelf::new(bodies)),
+            ranking: Ranking::new(policy),
             peers: BTreeMap::new(),
-            joined: BTreeMap::new(),
             snapshot: None,
             events: VecDeque::new(),
             counters: Counters::default(),
             faults: Faults::default(),
-            history: History::of(&image.log),
-            bytes: Bytes(image.objects.values().map(|version| version.content.size.0).sum()),
-            image,
+            state: State::new(image, &config),
         };
-        let versions: Vec<_> =
-            origin.image.objects.iter().map(|(path, version)| (path.clone(), *version)).collect();
+        let versions: Vec<_> = origin
+            .state
+            .image
+            .objects
+            .iter()
+            .map(|(path, version)| (path.clone(), *version))
+            .collect();
         // What the log is about to forget is nobody's loss.
-        let excess = origin.history.excess(&[], &origin.config);
-        let kept = origin.image.log.iter().skip(excess).flat_map(|entry| &entry.before).flatten();
+        let excess = origin.state.history.excess(&[], &origin.config);
+        let kept =
+            origin.state.image.log.iter().skip(excess).flat_map(|entry| &entry.before).flatten();
         let live = versions.iter().map(|(_, version)| version);
         for version in live.chain(kept) {
-            origin.shelf.need(&version.content.digest, version.content.size);
+            origin.bodies.shelf.need(&version.content.digest, version.content.size);
         }
         origin.tell_lost();
         for version in
-            origin.image.log.iter().take(excess).flat_map(|entry| &entry.before).flatten()
+            origin.state.image.log.iter().take(excess).flat_map(|entry| &entry.before).flatten()
         {
-            origin.shelf.need(&version.content.digest, version.content.size);
+            origin.bodies.shelf.need(&version.content.digest, version.content.size);
         }
-        origin.shelf.collect();
+        origin.bodies.shelf.collect();
         origin.shorten_log();
         for (path, version) in versions {
             origin.rank(&path, version, 0);
@@ -177,33 +156,28 @@ impl<P: Clone> Origin<P> {
 
     /// The state on stable storage.
     pub fn image(&self) -> &Image {
-        &self.image
+        &self.state.image
     }
 
     /// The last commit.
     pub fn last(&self) -> Position {
-        self.image.last()
+        self.state.image.last()
     }
 
     /// Bytes of all objects. A body that several of them have counts for each.
     pub fn bytes(&self) -> Bytes {
-        self.bytes
+        self.state.bytes
     }
 
     /// Bytes of bodies that were overwritten or deleted, and are kept because the log tells of them. A
     /// body that something else has as well is counted all the same.
     pub fn overwritten(&self) -> Bytes {
-        self.history.bytes()
+        self.state.history.bytes()
     }
 
     /// What of these changes would be refused because of paths that differ only in case.
     pub fn case_clashes(&self, changes: &BTreeMap<Path, Option<Content>>) -> Vec<CaseClash> {
-        let found = |path: &Path| {
-            let version = self.image.objects.get(path);
-            version.map(|version| version.content.is_folder())
-        };
-        let by_case = self.by_case.as_ref();
-        by_case.map_or_else(Vec::new, |by_case| by_case.clashes(changes, found))
+        self.state.case_clashes(changes)
     }
 
     /// When a replica is to be told something next though nothing happens: then
@@ -220,7 +194,7 @@ impl<P: Clone> Origin<P> {
 
     /// The counts since the last call.
     pub fn take_counters(&mut self) -> Counters {
-        self.counters.dedup_waits += self.shelf.take_waited();
+        self.counters.dedup_waits += self.bodies.shelf.take_waited();
         core::mem::take(&mut self.counters)
     }
 
@@ -311,7 +285,7 @@ impl<P: Clone> Origin<P> {
         // so the object waits again, whichever version it has by then.
         let fetched = link.fetched.paths().chain(link.demands.sending());
         for path in link.pushed.paths().chain(fetched) {
-            if let Some(ranked) = self.objects.get(path) {
+            if let Some(ranked) = self.ranking.get(path) {
                 peer.waiting.insert(ranked.place);
             }
         }
@@ -337,7 +311,7 @@ impl<P: Clone> Origin<P> {
         // Bodies that had come before what they belong to are gone with the replica's life.
         let first = before == Default::default() || before.0 != number.0;
         self.disconnect(replica);
-        let session = Session { origin: self.image.incarnation, ..session };
+        let session = Session { origin: self.state.image.incarnation, ..session };
         let verdict = if protocol == PROTOCOL {
             self.compare(position)
         } else {
@@ -354,12 +328,12 @@ impl<P: Clone> Origin<P> {
                 (peer.committed, peer.heard) = (committed, Some(now.local));
                 if position.is_none() {
                     // In order, too: nothing that the log tells brings them.
-                    peer.queue_all(&self.objects);
+                    peer.queue_all(self.ranking.all());
                 } else if first && !self.config.strategy.is_in_order() {
                     // Of what it has applied it tells what is missing; of the rest nothing says in
                     // this life what has come there.
-                    for path in self.image.newer_than(committed) {
-                        if let Some(ranked) = self.objects.get(path) {
+                    for path in self.state.image.newer_than(committed) {
+                        if let Some(ranked) = self.ranking.get(path) {
                             peer.waiting.insert(ranked.place);
                         }
                     }
@@ -388,10 +362,10 @@ impl<P: Clone> Origin<P> {
         if position.sequence > self.last().sequence {
             return Err(Refusal::Ahead(self.last().sequence));
         }
-        match self.image.chain.at(position.sequence) {
-            None => Err(Refusal::Forgotten(self.image.chain.first())),
+        match self.state.image.chain.at(position.sequence) {
+            None => Err(Refusal::Forgotten(self.state.image.chain.first())),
             Some(chain) if chain != position.chain => Err(Refusal::Diverged),
-            Some(_) if position.sequence < self.image.log_after() => Ok(None),
+            Some(_) if position.sequence < self.state.image.log_after() => Ok(None),
             Some(_) => Ok(Some(position.sequence)),
         }
     }
@@ -400,17 +374,17 @@ impl<P: Clone> Origin<P> {
     /// place of the old one for every replica: else each that goes on with nothing would keep another tree.
     fn resync(&mut self, now: Reading) -> (Start, Phase, Sequence) {
         self.counters.resyncs += 1;
-        let after = self.image.log_after();
+        let after = self.state.image.log_after();
         let usable = self.snapshot.take().filter(|snapshot| snapshot.position.sequence >= after);
         if let Some(snapshot) = usable {
             return self.snapshot.insert(snapshot).compare();
         }
-        let objects = self.image.objects.iter().map(|(path, version)| (path, *version));
+        let objects = self.state.image.objects.iter().map(|(path, version)| (path, *version));
         let tree = MerkleTree::new(objects);
         let snapshot = Snapshot { position: self.last(), stamp: self.clock.read(now), tree };
         let snapshot = self.snapshot.insert(Arc::new(snapshot));
         for peer in self.peers.values_mut() {
-            let began_anew = peer.compare_anew(snapshot, &self.objects);
+            let began_anew = peer.compare_anew(snapshot, self.ranking.all());
             self.counters.resyncs_again += u64::from(began_anew);
         }
         snapshot.compare()
@@ -431,7 +405,7 @@ impl<P: Clone> Origin<P> {
     fn lacking(&mut self, replica: ReplicaId, paths: &[Path]) {
         let Some(peer) = self.peers.get_mut(&replica) else { return };
         for path in paths {
-            if let Some(ranked) = self.objects.get(path) {
+            if let Some(ranked) = self.ranking.get(path) {
                 peer.waiting.insert(ranked.place);
             }
         }
@@ -452,7 +426,7 @@ impl<P: Clone> Origin<P> {
             return Some(link.frame(ToReplica::Withdrawn(path)));
         }
         if let Phase::Resyncing { snapshot, .. } = &link.phase {
-            if snapshot.position.sequence < self.image.log_after() {
+            if snapshot.position.sequence < self.state.image.log_after() {
                 self.resync(now);
                 let link = self.peers.get_mut(&replica)?.link.as_mut()?;
                 let start = link.greeting.take()?;
@@ -461,7 +435,7 @@ impl<P: Clone> Origin<P> {
             let message = link.answer(&self.config)?;
             return Some(link.frame(message));
         }
-        if link.cursor < self.image.last().sequence {
+        if link.cursor < self.state.image.last().sequence {
             if self.holds_back(replica) {
                 return self.heartbeat_meanwhile(now, replica);
             }
@@ -483,7 +457,7 @@ impl<P: Clone> Origin<P> {
     /// The next invalidation of a replica, or the next part of it.
     fn invalidate(&mut self, now: Reading, replica: ReplicaId) -> Option<Frame<ToReplica>> {
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
-        let Some(entry) = self.image.entry(link.cursor.next()) else {
+        let Some(entry) = self.state.image.entry(link.cursor.next()) else {
             // It is connected, but takes what it is told more slowly than the log moves on.
             let (start, phase, cursor) = self.resync(now);
             let link = self.peers.get_mut(&replica)?.link.as_mut()?;
@@ -513,10 +487,10 @@ impl<P: Clone> Origin<P> {
     /// What a store is to do next.
     pub fn poll_effect(&mut self) -> Option<Effect<P>> {
         // Bodies first: the log refers to them.
-        if let Some(effect) = self.shelf.poll_effect() {
+        if let Some(effect) = self.bodies.shelf.poll_effect() {
             return Some(Effect::Body(effect));
         }
-        self.append.take().map(Effect::Append)
+        self.pending.append.take().map(Effect::Append)
     }
 
     /// What has come about.
@@ -533,41 +507,18 @@ impl<P: Clone> Origin<P> {
 
     fn period(&self, now: LocalTime) -> u32 {
         let half_life = self.config.half_life.as_nanos().max(1);
-        u32::try_from(now.since(self.begun).as_nanos() / half_life).unwrap_or(u32::MAX)
+        u32::try_from(self.life.lasted(now).as_nanos() / half_life).unwrap_or(u32::MAX)
     }
 
     fn read(&mut self, now: Reading, counts: Vec<(Path, u32)>) {
         let period = self.period(now.local);
         for (path, count) in counts {
             if let (Some(ranked), Some(version)) =
-                (self.objects.get_mut(&path), self.image.objects.get(&path).copied())
+                (self.ranking.get_mut(&path), self.state.image.objects.get(&path).copied())
             {
                 ranked.reads.add(count, period);
                 self.rank(&path, version, period);
             }
         }
-    }
-
-    /// Puts an object where it belongs in the order, for all replicas.
-    fn rank(&mut self, path: &Path, version: Version, period: u32) -> Place {
-        let old = self.objects.get(path).copied();
-        let (reads, writes) = old.map_or_else(Default::default, |old| (old.reads, old.writes));
-        let size = version.content.size;
-        let demand = Demand { reads: reads.at(period), writes: writes.at(period), size };
-        let priority = self.policy.priority(path, demand);
-        if let Some(old) = old
-            && old.place.priority() == priority
-        {
-            return old.place;
-        }
-        let place = self.order.insert(path.clone(), priority);
-        if let Some(old) = old {
-            for peer in self.peers.values_mut() {
-                peer.waiting.moved(old.place, place);
-            }
-            self.give_up(old.place);
-        }
-        self.objects.insert(path.clone(), Ranked { place, reads, writes });
-        place
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::arrivals::UnderWay;
 use super::demands::Demands;
+use super::interface::Config;
 use super::queue::Waiting;
-use super::{Config, Ranked};
+use super::ranking::Ranked;
 use crate::merkle::MerkleTree;
 use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree};
 use crate::path::Path;

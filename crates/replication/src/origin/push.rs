@@ -3,10 +3,10 @@
 use core::time::Duration;
 
 use super::peer::Phase;
-use super::queue::Place;
-use super::{Origin, Ranked, Strategy};
+use super::queue::{Gap, Place};
+use super::ranking::{Moved, demand};
+use super::{Origin, Strategy};
 use crate::message::{BodyHeader, Frame, ToReplica};
-use crate::origin::Demand;
 use crate::path::Path;
 use crate::time::Reading;
 use crate::types::{ReplicaId, Sequence, Version};
@@ -71,11 +71,11 @@ impl<P: Clone> Origin<P> {
             let peer = self.peers.get_mut(&replica)?;
             let place = peer.waiting.first()?;
             peer.waiting.remove(place);
-            let path = self.order.path(place)?;
-            let version = *self.image.objects.get(path)?;
-            let demand = demand(self.objects.get(path), version);
+            let path = self.ranking.path(place)?;
+            let version = *self.state.image.objects.get(path)?;
+            let demand = demand(self.ranking.get(path), version);
             // One that is lost waits again when it is back.
-            if !self.shelf.is_stored(&version.content.digest)
+            if !self.bodies.shelf.is_stored(&version.content.digest)
                 || !self.config.strategy.pushes(demand, replicas)
             {
                 continue;
@@ -96,17 +96,17 @@ impl<P: Clone> Origin<P> {
         }
         let replicas = self.peers.len();
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
-        let after = self.image.log_after();
+        let after = self.state.image.log_after();
         if link.bodies < after {
             (link.bodies, link.body) = (after, 0);
         }
-        while let Some(entry) = self.image.entry(link.bodies.next()) {
+        while let Some(entry) = self.state.image.entry(link.bodies.next()) {
             let sequence = entry.commit.sequence;
             while let Some(change) = entry.commit.changes.get(link.body) {
                 if let Some(content) = change.content {
                     let version = Version { sequence, content };
-                    let demand = demand(self.objects.get(&change.path), version);
-                    if self.shelf.is_stored(&content.digest)
+                    let demand = demand(self.ranking.get(&change.path), version);
+                    if self.bodies.shelf.is_stored(&content.digest)
                         && self.config.strategy.pushes(demand, replicas)
                     {
                         return Some((change.path.clone(), version));
@@ -146,7 +146,7 @@ impl<P: Clone> Origin<P> {
         if now.local < link.heartbeat_at {
             return None;
         }
-        let next = self.image.entry(link.cursor.next())?;
+        let next = self.state.image.entry(link.cursor.next())?;
         link.heartbeat_at = now.local.plus(self.config.heartbeat);
         let stamp = next.commit.stamp.minus(Duration::from_nanos(1));
         Some(link.frame(ToReplica::Heartbeat { stamp, committed: link.cursor, echo: None }))
@@ -161,16 +161,16 @@ impl<P: Clone> Origin<P> {
         if *demand {
             return self.is_waited_for(replica, body);
         }
-        self.config.strategy.is_in_order() || self.image.objects.get(path) == version.as_ref()
+        self.config.strategy.is_in_order() || self.state.image.objects.get(path) == version.as_ref()
     }
 
     /// Queues the current version of an object for every replica.
     pub(super) fn queue_body(&mut self, path: &Path, version: Version, period: u32) {
         // Before it is ranked, but for a new one, which has no place yet: one write and none rank the same.
         let is_known =
-            self.objects.get_mut(path).map(|ranked| ranked.writes.add(1, period)).is_some();
+            self.ranking.get_mut(path).map(|ranked| ranked.writes.add(1, period)).is_some();
         let place = self.rank(path, version, period);
-        if !is_known && let Some(ranked) = self.objects.get_mut(path) {
+        if !is_known && let Some(ranked) = self.ranking.get_mut(path) {
             ranked.writes.add(1, period);
         }
         if self.config.strategy == Strategy::Trip {
@@ -185,32 +185,33 @@ impl<P: Clone> Origin<P> {
     }
 
     pub(super) fn unqueue_body(&mut self, path: &Path) {
-        if let Some(ranked) = self.objects.remove(path) {
+        if let Some((place, gap)) = self.ranking.remove(path) {
             for peer in self.peers.values_mut() {
-                peer.waiting.remove(ranked.place);
+                peer.waiting.remove(place);
             }
-            self.give_up(ranked.place);
+            self.close(gap);
         }
     }
 
-    /// An object has no place in the order any more, or has another one, and its body waits nowhere at this one.
-    pub(super) fn give_up(&mut self, place: Place) {
-        let Some(gap) = self.order.remove(place) else { return };
-        if let Some(path) = self.order.path(place)
-            && let Some(moved) = self.objects.get_mut(path)
-        {
-            moved.place = place;
+    /// Puts an object where it belongs in the order, for all replicas.
+    pub(super) fn rank(&mut self, path: &Path, version: Version, period: u32) -> Place {
+        let (place, moved) = self.ranking.rank(path, version, period);
+        if let Some(Moved { from, to, gap }) = moved {
+            for peer in self.peers.values_mut() {
+                peer.waiting.moved(from, to);
+            }
+            self.close(gap);
         }
+        place
+    }
+
+    /// An object has no place in the order any more, or has another one, and its body waits nowhere at this one.
+    fn close(&mut self, gap: Option<Gap>) {
+        let Some(gap) = gap else { return };
         for peer in self.peers.values_mut() {
             peer.waiting.close(gap);
         }
     }
-}
-
-/// What is known of a version's object. One that was deleted is read no more.
-pub(super) fn demand(ranked: Option<&Ranked>, version: Version) -> Demand {
-    let (reads, writes) = ranked.map_or((0, 1), |ranked| ranked.reads.together(ranked.writes));
-    Demand { reads, writes, size: version.content.size }
 }
 
 impl super::Image {

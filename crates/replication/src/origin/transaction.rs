@@ -3,168 +3,20 @@
 use core::ops::Bound;
 use std::collections::BTreeMap;
 
-use lull_cc::Bytes;
-use thiserror::Error;
-
+use super::Origin;
 use super::case::ByCase;
 use super::condition::Condition;
 use super::history::Weight;
-use super::{Append, Entry, Event, Origin};
+use super::image::{Append, Entry};
+use super::interface::Event;
+use super::pending::{Appending, Queued};
+use super::writes::{Put, Refused, RollbackError, Transaction, TransactionId};
 use crate::faults::Fault;
 use crate::path::Path;
 use crate::time::Reading;
 use crate::types::{
-    Change, Commit, Content, Digest, DiskFull, LARGEST_BODY, LONGEST_TARGET, Metadata, Payload,
-    Sequence, Version,
+    Change, Commit, Content, Digest, DiskFull, LARGEST_BODY, Payload, Sequence, Version,
 };
-
-/// A caller's name for a transaction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TransactionId(pub u64);
-
-/// What a transaction does to an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Put<P> {
-    /// Gives it this body.
-    Body(Payload<P>, Metadata),
-    /// Gives it a body that the store has.
-    Stored(Content),
-    /// Deletes it; fine if it does not exist.
-    Delete,
-}
-
-impl<P> Put<P> {
-    /// What the object becomes; none if it is deleted.
-    pub fn content(&self) -> Option<Content> {
-        match self {
-            Put::Body(Payload { digest, size, .. }, metadata) => {
-                Some(Content { digest: *digest, size: *size, metadata: *metadata })
-            }
-            Put::Stored(content) => Some(*content),
-            Put::Delete => None,
-        }
-    }
-}
-
-/// Changes that become visible at once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transaction<P> {
-    /// By object, so that none is changed twice.
-    pub changes: BTreeMap<Path, Put<P>>,
-}
-
-/// What is done about paths that differ only in case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CaseClashes {
-    /// They are two objects, as on Linux.
-    #[default]
-    Allow,
-    /// The second one is refused: replicas' file systems may take both for one.
-    Refuse,
-}
-
-/// Why nothing of a transaction has happened.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refused {
-    /// It changes nothing.
-    #[error("the transaction changes nothing: name a file")]
-    Empty,
-    /// No room for bodies or for the log.
-    #[error(transparent)]
-    Disk(#[from] DiskFull),
-    /// A body was said to be there, and is not.
-    #[error("the body {0} is not in the store any more: send it along")]
-    NotStored(Digest),
-    /// A body that is there was said to have another size than it has.
-    #[error("the body {0} does not have the {1} that were said: read its file again")]
-    OtherSize(Digest, Bytes),
-    /// A body is larger than bodies may be.
-    #[error("`{0}` has over {LARGEST_BODY}: cut it into several files")]
-    Large(Path),
-    /// A link without a target or with one that is too long, or a folder with bytes.
-    #[error(
-        "`{0}` is no possible link or folder: a target has 1 to {LONGEST_TARGET}, a folder no bytes"
-    )]
-    Impossible(Path),
-    /// An object would lie below another one.
-    #[error(
-        "`{0}` is a file, and would have to be a folder too: delete it in the same transaction"
-    )]
-    FileAndFolder(Path),
-    /// Two paths, of files or of the folders above them, differ only in case.
-    #[error("`{0}` and `{1}` differ only in case: rename one")]
-    Case(Path, Path),
-    /// A condition of it is not met.
-    #[error("`{0}` is not what this write was meant for: read it again, and decide anew")]
-    Condition(Path),
-    /// Too many transactions wait for the disk.
-    #[error("too many writes wait for the disk: send fewer at a time")]
-    Busy,
-    /// There is no way back to the state that was asked for.
-    #[error(transparent)]
-    Rollback(#[from] RollbackError),
-}
-
-/// Why there is no way back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum RollbackError {
-    /// The log does not reach back.
-    #[error("the log goes back to {0} only: choose a later state")]
-    TooOld(Sequence),
-    /// There is no such state yet.
-    #[error("the last state is {0}: choose that or an earlier one")]
-    NotYet(Sequence),
-    /// The state is that one already.
-    #[error("nothing was changed since {0}: there is nothing to roll back")]
-    Nothing(Sequence),
-    /// A body of it is lost.
-    #[error("a body of {0} is lost: choose another state, or write that file first")]
-    Lost(Sequence),
-}
-
-/// A transaction that waits.
-#[derive(Debug)]
-pub(super) struct Queued<P> {
-    id: TransactionId,
-    /// What has to be so when it is its turn.
-    conditions: Vec<(Path, Condition)>,
-    /// The state that is to be made again. What that changes is found when it is its turn.
-    back: Option<Sequence>,
-    changes: Vec<(Path, Option<Content>)>,
-    /// Bodies that go into the log.
-    inline: Vec<Payload<P>>,
-    /// Bodies that this transaction refers to, so that they are kept.
-    held: Vec<Digest>,
-    /// So many of them were found in the store. There they stay, or the transaction is refused.
-    found: usize,
-    /// None of so many bodies in `inline` was being deleted when that was looked at last.
-    looked: usize,
-}
-
-impl<P> Queued<P> {
-    /// One that changes nothing yet.
-    fn new(id: TransactionId) -> Self {
-        let (conditions, changes, inline, held) = Default::default();
-        let (found, looked) = (0, 0);
-        Queued { id, conditions, back: None, changes, inline, held, found, looked }
-    }
-}
-
-/// What was handed to the log.
-#[derive(Debug)]
-pub(super) struct Appending {
-    ids: Vec<(TransactionId, Sequence)>,
-    held: Vec<Digest>,
-    inline: Vec<Digest>,
-    weights: Vec<Weight>,
-    append: Append<()>,
-}
-
-impl Appending {
-    pub(super) fn changes(&self) -> impl Iterator<Item = &Change> {
-        self.append.commits.iter().flat_map(|commit| &*commit.changes)
-    }
-}
 
 impl<P: Clone> Origin<P> {
     /// Somebody writes. The answer comes as an [`Event::Acknowledged`] or [`Event::Refused`].
@@ -184,7 +36,7 @@ impl<P: Clone> Origin<P> {
         match self.admit(id, writes) {
             Ok(mut queued) => {
                 queued.conditions = conditions;
-                self.queue.push_back(queued);
+                self.pending.queue.push_back(queued);
                 self.form_append(now);
             }
             Err(why) => self.events.push_back(Event::Refused { transaction: id, why }),
@@ -195,12 +47,12 @@ impl<P: Clone> Origin<P> {
     /// taken back from those who have seen it. What it changes follows from the state that the
     /// transactions before it have made, so that it is equal to that at `to` whoever else writes.
     pub fn handle_rollback(&mut self, now: Reading, id: TransactionId, to: Sequence) {
-        if self.queue.len() >= self.config.queue {
+        if self.pending.queue.len() >= self.config.queue {
             let why = Refused::Busy;
             self.events.push_back(Event::Refused { transaction: id, why });
             return;
         }
-        self.queue.push_back(Queued { back: Some(to), ..Queued::new(id) });
+        self.pending.queue.push_back(Queued { back: Some(to), ..Queued::new(id) });
         self.form_append(now);
     }
 
@@ -208,7 +60,7 @@ impl<P: Clone> Origin<P> {
         if writes.changes.is_empty() {
             return Err(Refused::Empty);
         }
-        if self.queue.len() >= self.config.queue {
+        if self.pending.queue.len() >= self.config.queue {
             return Err(Refused::Busy);
         }
         let large = |put: &Put<P>| match put {
@@ -224,7 +76,9 @@ impl<P: Clone> Origin<P> {
             return Err(Refused::Impossible(path.clone()));
         }
         let missing = writes.changes.values().find_map(|put| match put {
-            Put::Stored(content) if !self.shelf.is_stored(&content.digest) => Some(content.digest),
+            Put::Stored(content) if !self.bodies.shelf.is_stored(&content.digest) => {
+                Some(content.digest)
+            }
             _ => None,
         });
         if let Some(digest) = missing {
@@ -233,7 +87,7 @@ impl<P: Clone> Origin<P> {
         // Replicas are told the size with the hash, and believe both.
         let other = writes.changes.values().find_map(|put| match put {
             Put::Stored(Content { digest, size, .. }) => {
-                (!self.shelf.is_stored_as(digest, *size)).then_some((*digest, *size))
+                (!self.bodies.shelf.is_stored_as(digest, *size)).then_some((*digest, *size))
             }
             _ => None,
         });
@@ -245,7 +99,7 @@ impl<P: Clone> Origin<P> {
             let content = match put {
                 Put::Delete => None,
                 Put::Stored(content) => {
-                    self.shelf.refer(&content.digest);
+                    self.bodies.shelf.refer(&content.digest);
                     queued.held.push(content.digest);
                     Some(content)
                 }
@@ -255,7 +109,7 @@ impl<P: Clone> Origin<P> {
                         queued.inline.push(payload);
                     } else {
                         queued.held.push(digest);
-                        self.shelf.keep(payload);
+                        self.bodies.shelf.keep(payload);
                     }
                     Some(Content { digest, size, metadata })
                 }
@@ -271,36 +125,34 @@ impl<P: Clone> Origin<P> {
         if to > last {
             return Err(RollbackError::NotYet(last));
         }
-        let then =
-            self.image.changed_since(to).ok_or(RollbackError::TooOld(self.image.log_after()))?;
+        let then = self
+            .state
+            .image
+            .changed_since(to)
+            .ok_or(RollbackError::TooOld(self.state.image.log_after()))?;
         if then.is_empty() {
             return Err(RollbackError::Nothing(to));
         }
         let bodies: Vec<_> = then.values().flatten().map(|content| content.digest).collect();
-        if !bodies.iter().all(|digest| self.shelf.is_stored(digest)) {
+        if !bodies.iter().all(|digest| self.bodies.shelf.is_stored(digest)) {
             return Err(RollbackError::Lost(to));
         }
-        bodies.iter().for_each(|digest| self.shelf.refer(digest));
+        bodies.iter().for_each(|digest| self.bodies.shelf.refer(digest));
         queued.held = bodies;
         queued.changes = then.into_iter().collect();
         Ok(())
     }
 
-    /// There was no room for a body, or it is lost: whoever needs it is refused as a whole.
+    /// There was no room for a body, or it is lost: a transaction that needs it is refused as a whole.
     pub(super) fn refuse_those_with(&mut self, digest: &Digest, why: &Refused) {
-        let queue = core::mem::take(&mut self.queue);
-        for queued in queue {
-            if queued.held.contains(digest) {
-                self.refuse(queued, why.clone());
-            } else {
-                self.queue.push_back(queued);
-            }
+        for queued in self.pending.take_with(digest) {
+            self.refuse(queued, why.clone());
         }
     }
 
     fn refuse(&mut self, queued: Queued<P>, why: Refused) {
         for digest in &queued.held {
-            self.shelf.release(digest);
+            self.bodies.shelf.release(digest);
         }
         self.events.push_back(Event::Refused { transaction: queued.id, why });
     }
@@ -308,7 +160,9 @@ impl<P: Clone> Origin<P> {
     /// Whether the first transaction that waits has all of its bodies. The store is asked for one body after the
     /// other, so that a transaction of many bodies is not looked through whenever one of them is there.
     fn is_first_ready(&mut self) -> bool {
-        let (shelf, Some(queued)) = (&self.shelf, self.queue.front_mut()) else { return false };
+        let (shelf, Some(queued)) = (&self.bodies.shelf, self.pending.queue.front_mut()) else {
+            return false;
+        };
         let Queued { held, inline, found, looked, .. } = queued;
         while let Some(digest) = held.get(*found) {
             if !shelf.is_stored(digest) {
@@ -331,7 +185,7 @@ impl<P: Clone> Origin<P> {
     /// Hands what is ready to the log, as one durable step. In order: a transaction whose bodies
     /// are still being stored holds up those behind it.
     pub(super) fn form_append(&mut self, now: Reading) {
-        if self.appending.is_some() {
+        if self.pending.appending.is_some() {
             return;
         }
         let mut overlay = Overlay::default();
@@ -342,19 +196,19 @@ impl<P: Clone> Origin<P> {
         let mut weights = Vec::new();
         let mut sequence = self.last().sequence;
         while commits.len() < self.config.batch.max(1) && self.is_first_ready() {
-            let goes_back = self.queue.front().is_some_and(|queued| queued.back.is_some());
+            let goes_back = self.pending.queue.front().is_some_and(|queued| queued.back.is_some());
             if goes_back && !commits.is_empty() {
                 // What it changes is known when those before it are in the state.
                 break;
             }
-            let Some(mut queued) = self.queue.pop_front() else { break };
+            let Some(mut queued) = self.pending.queue.pop_front() else { break };
             if let Some(to) = queued.back
                 && let Err(why) = self.go_back(&mut queued, to)
             {
                 self.refuse(queued, why.into());
                 continue;
             }
-            let objects = &self.image.objects;
+            let objects = &self.state.image.objects;
             let is_unmet = |(path, condition): &&(Path, Condition)| {
                 let before = overlay.before(path, objects);
                 !condition.holds(before.map(|content| content.digest).as_ref())
@@ -381,7 +235,7 @@ impl<P: Clone> Origin<P> {
             held.extend(queued.held);
             for payload in queued.inline {
                 // Within the batch a body may come twice; it is referred to each time.
-                let expected = self.shelf.expect(payload.digest, payload.size);
+                let expected = self.bodies.shelf.expect(payload.digest, payload.size);
                 assert!(expected, "it is being deleted, so the transaction was not ready");
                 inline.push(payload);
             }
@@ -389,35 +243,26 @@ impl<P: Clone> Origin<P> {
         if commits.is_empty() {
             return;
         }
-        let log_after = self.log_after(&weights);
+        let log_after = self.state.log_after(&weights, &self.config);
         let chain = (self.config.chain as u64).max(self.config.log as u64);
         let chain_from = Sequence(sequence.0.saturating_sub(chain));
-        let bare = Append { commits: commits.clone(), inline: Vec::new(), log_after, chain_from };
-        let digests = inline.iter().map(|payload: &Payload<P>| payload.digest).collect();
         if self.faults.has(Fault::AcknowledgementBeforeDurable) {
             self.acknowledge(&ids);
         }
-        self.appending = Some(Appending { ids, held, inline: digests, weights, append: bare });
-        self.append = Some(Append { commits, inline, log_after, chain_from });
-    }
-
-    /// Where the log begins when commits of these weights are behind it.
-    fn log_after(&self, new: &[Weight]) -> Sequence {
-        Sequence(self.image.log_after().0 + self.history.excess(new, &self.config) as u64)
+        let append = Append { commits, inline, log_after, chain_from };
+        self.pending.hand_over(ids, held, weights, append);
     }
 
     /// Has the log forget what is beyond its bounds, which may have been others before this start.
     pub(super) fn shorten_log(&mut self) {
-        let log_after = self.log_after(&[]);
-        if log_after == self.image.log_after() {
+        let log_after = self.state.log_after(&[], &self.config);
+        if log_after == self.state.image.log_after() {
             return;
         }
-        let chain_from = self.image.chain.first();
-        let bare = Append { commits: Vec::new(), inline: Vec::new(), log_after, chain_from };
-        let (ids, held, inline, weights) = Default::default();
-        self.appending = Some(Appending { ids, held, inline, weights, append: bare });
+        let chain_from = self.state.image.chain.first();
         let (commits, inline) = Default::default();
-        self.append = Some(Append { commits, inline, log_after, chain_from });
+        let append = Append { commits, inline, log_after, chain_from };
+        self.pending.hand_over(Vec::new(), Vec::new(), Vec::new(), append);
     }
 
     fn acknowledge(&mut self, ids: &[(TransactionId, Sequence)]) {
@@ -430,35 +275,32 @@ impl<P: Clone> Origin<P> {
     /// The log has the step on stable storage, or it had no room for it. Any other failure leaves
     /// open what is on the disk: then the origin has to be restarted.
     pub fn handle_appended(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
-        let Some(appended) = self.appending.take() else { return };
+        let Some(appended) = self.pending.appending.take() else { return };
         let Appending { ids, held, inline, weights, append } = appended;
         for digest in &inline {
             self.take_in(digest, outcome);
         }
         if let Err(full) = outcome {
             for digest in held.iter().chain(&inline) {
-                self.shelf.release(digest);
+                self.bodies.shelf.release(digest);
             }
             for (transaction, _) in ids {
                 self.events.push_back(Event::Refused { transaction, why: Refused::Disk(full) });
             }
             if append.commits.is_empty() {
                 // What goes makes the room that there was none for; the log follows with the next step.
-                let left = self.commit(&append, Vec::new());
+                let left = self.state.commit(&append, Vec::new());
                 self.let_go_of(&left);
             }
             self.form_append(now);
             return;
         }
         let period = self.period(now.local);
-        let left = self.commit(&append, weights);
+        let left = self.state.commit(&append, weights);
         for commit in &append.commits {
             for change in &*commit.changes {
-                if let Some(by_case) = &mut self.by_case {
-                    by_case.set(&change.path, change.content.is_some());
-                }
                 // A later commit of the same step may have changed it again.
-                match self.image.objects.get(&change.path).copied() {
+                match self.state.image.objects.get(&change.path).copied() {
                     Some(version) => self.queue_body(&change.path, version, period),
                     None => self.unqueue_body(&change.path),
                 }
@@ -471,23 +313,10 @@ impl<P: Clone> Origin<P> {
         self.form_append(now);
     }
 
-    /// Does a step in memory; gives the entries that left the log.
-    fn commit(&mut self, append: &Append<()>, weights: Vec<Weight>) -> Vec<Entry> {
-        let left = self.image.apply(append);
-        // Some may have left again at once.
-        let new = || left.iter().chain(&self.image.log).rev().take(append.commits.len());
-        let after = new().flat_map(|entry| &*entry.commit.changes).filter_map(|one| one.content);
-        let before = new().flat_map(|entry| &entry.before).flatten().map(|one| one.content);
-        self.bytes.0 += after.map(|content| content.size.0).sum::<u64>();
-        self.bytes.0 -= before.map(|content| content.size.0).sum::<u64>();
-        self.history.change(weights, left.len());
-        left
-    }
-
     /// What a commit overwrote is kept as long as the log tells of it.
     fn let_go_of(&mut self, left: &[Entry]) {
         for version in left.iter().flat_map(|entry| &entry.before).flatten() {
-            self.shelf.release(&version.content.digest);
+            self.bodies.shelf.release(&version.content.digest);
         }
     }
 
@@ -495,7 +324,7 @@ impl<P: Clone> Origin<P> {
     fn check(&self, overlay: &Overlay, changes: &[(Path, Option<Content>)]) -> Result<(), Refused> {
         let mut own = Overlay::default();
         own.extend(changes);
-        let objects = &self.image.objects;
+        let objects = &self.state.image.objects;
         let content = |path: &[u8]| {
             let newer = own.0.get(path).or_else(|| overlay.0.get(path));
             newer.copied().unwrap_or_else(|| objects.get(path).map(|version| version.content))
@@ -523,7 +352,7 @@ impl<P: Clone> Origin<P> {
                 return Err(Refused::FileAndFolder(path.clone()));
             }
         }
-        let Some(by_case) = &self.by_case else { return Ok(()) };
+        let Some(by_case) = &self.state.by_case else { return Ok(()) };
         let newer: ByCase = [&overlay.0, &own.0].into_iter().flat_map(BTreeMap::keys).collect();
         let found = |path: &Path| content(path.as_bytes()).map(|content| content.is_folder());
         let put = changes.iter().filter_map(|(path, content)| Some((path, content.as_ref()?)));

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::Step;
 use super::buffer::Buffer;
 use super::fold::Fold;
-use super::forming::Forming;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Digest, NextPosition, Position, Sequence};
 
@@ -17,6 +16,17 @@ pub(super) struct Partial {
     pub(super) stamp: WallTime,
     /// Where it leads with the parts that have come.
     pub(super) next: NextPosition,
+}
+
+/// How much of a step is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Forming {
+    /// The commit and its change that come next.
+    pub(super) next: (usize, usize),
+    /// Which of the commits are applied because their bodies are here.
+    pub(super) with_bodies: Vec<bool>,
+    /// All bodies of the commit so far have come for it.
+    pub(super) is_named: bool,
 }
 
 /// How far a step is.

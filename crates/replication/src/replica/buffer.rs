@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use lull_cc::Bytes;
 
-use super::garbage::{Garbage, Kind};
+use super::Step;
 use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Position, Sequence};
@@ -127,6 +127,18 @@ impl BodyCount {
         self.bodies -= bodies;
         self.bytes.0 -= size.0;
     }
+}
+
+/// Something large that is not needed any more. To free it takes as long as to make it, so the caller does that when
+/// others do not wait for the replica.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Garbage(pub(super) Kind);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Step(Arc<Step>),
+    Changes(Arc<Vec<Change>>),
+    Places(Box<Places>),
 }
 
 /// Where the changes are.

@@ -5,21 +5,11 @@
 
 use std::sync::Arc;
 
+use super::apply::Forming;
 use super::scheduler::Late;
 use super::{Buffered, Object, Phase, Replica, Step, Writing};
 use crate::time::LocalTime;
 use crate::types::Version;
-
-/// How much of a step is made.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Forming {
-    /// The commit and its change that come next.
-    next: (usize, usize),
-    /// Which of the commits are applied because their bodies are here.
-    with_bodies: Vec<bool>,
-    /// All bodies of the commit so far have come for it.
-    is_named: bool,
-}
 
 impl<P: Clone> Replica<P> {
     /// Begins a step of the first commits of the buffer.

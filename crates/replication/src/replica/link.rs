@@ -131,6 +131,15 @@ impl Connection {
         (self.life, self.number)
     }
 
+    /// Whether a body belongs to this connection. A pushed one may overtake the welcome.
+    pub(super) fn has_body_of(&self, session: Session) -> bool {
+        match self.link {
+            Link::Connected(own) => own == session,
+            Link::Greeting => (session.replica, session.connection) == self.own(),
+            Link::Away | Link::Turned(_) => false,
+        }
+    }
+
     /// The next message.
     pub(super) fn poll_send(&mut self) -> Option<Frame<ToOrigin>> {
         let message = self.outbox.pop_front()?;

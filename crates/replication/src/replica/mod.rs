@@ -14,7 +14,6 @@ mod early;
 mod elsewhere;
 mod fold;
 mod forming;
-mod garbage;
 mod history;
 mod image;
 mod interface;
@@ -24,6 +23,7 @@ mod link;
 mod missing;
 mod outage;
 mod output;
+mod past;
 mod reads;
 mod recency;
 mod replaced;
@@ -47,12 +47,10 @@ use crate::types::{Digest, DiskFull, Position, Sequence};
 
 use apply::{Apply, Partial, Phase, Writing};
 use bodies::{Bodies, Unsettled};
-pub use buffer::BodyCount;
 use buffer::{About, Buffered};
+pub use buffer::{BodyCount, Garbage};
 use early::Early;
-pub use garbage::Garbage;
 use history::History;
-pub use history::Holding;
 pub use image::{Image, Object, Step};
 pub use interface::{Config, Counters, Effect, Event};
 use lease::Lease;
@@ -62,6 +60,7 @@ use missing::MissingBodies;
 pub use outage::Outage;
 use outage::OutageState;
 use output::Output;
+pub use past::Holding;
 pub use reads::{Answer, Entry, Order, Outcome, ReadId, Request, What, Why};
 use reads::{Reads, Waiting};
 use recency::Recency;
@@ -335,6 +334,11 @@ impl<P: Clone> Replica<P> {
     /// What is to be said to the origin next, on the control channel.
     pub fn poll_send(&mut self) -> Option<Frame<ToOrigin>> {
         self.connection.poll_send()
+    }
+
+    /// What to drop when others do not wait for the replica.
+    pub fn poll_garbage(&mut self) -> Option<Garbage> {
+        self.output.garbage.pop()
     }
 
     /// What has come about.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::garbage::Garbage;
+use super::buffer::Garbage;
 use super::interface::{Counters, Event};
 use super::lease::Skew;
 

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use lull_cc::Bytes;
 
 use super::early::Early;
-use super::{Buffered, Link, Object, Replica, Step};
+use super::{Buffered, Object, Replica, Step};
 use crate::faults::Fault;
 use crate::message::{BodyHeader, Frame, ToOrigin};
 use crate::path::Path;
@@ -83,14 +83,7 @@ impl<P: Clone> Replica<P> {
         frame: Frame<BodyHeader>,
         payload: Result<Option<Payload<P>>, DiskFull>,
     ) {
-        // A speculative body may overtake the welcome.
-        let number = (frame.session.replica, frame.session.connection);
-        let ours = match self.connection.link {
-            Link::Connected(session) => session == frame.session,
-            Link::Greeting => number == self.connection.own(),
-            Link::Away | Link::Turned(_) => false,
-        };
-        if !ours {
+        if !self.connection.has_body_of(frame.session) {
             self.output.counters.stale_frames += 1;
             return;
         }
@@ -106,7 +99,6 @@ impl<P: Clone> Replica<P> {
         let channel =
             if demand { &mut self.connection.fetched } else { &mut self.connection.pushed };
         channel.add(digest);
-        let committed = self.position();
         if payload.is_err() {
             self.disk_full(now.local);
             if let Some(version) = version {
@@ -121,42 +113,10 @@ impl<P: Clone> Replica<P> {
             Some((payload.digest, payload.size)) == announced
         });
         match (version, payload) {
-            (Some(version), Some(payload)) => {
-                let content = version.content;
-                if version.sequence <= committed && !self.lacks(&path, version.sequence) {
-                    // "If the locally stored sequence number already exceeds an update's sequence
-                    // number, the replica must discard the update" (rule 1).
-                    self.output.counters.stale += 1;
-                } else if !demand && self.is_full_for(&path, &content) {
-                    self.output.counters.refused += 1;
-                    if version.sequence > committed {
-                        self.follow_shelf();
-                        let shelf = &self.bodies.shelf;
-                        let is_stored = |digest: &Digest| shelf.is_stored(digest);
-                        self.apply.buffer.refuse(version.sequence, &path, is_stored);
-                    }
-                } else {
-                    self.output.counters.early += u64::from(version.sequence > self.received());
-                    self.missing.accept(&path, version.sequence);
-                    let before = self.bodies.early.insert(path.clone(), version);
-                    if before != Some(content.digest) {
-                        self.bodies.shelf.keep(payload);
-                        self.late_with(&content.digest);
-                        // An origin that was restored from a backup has made another commit of this number.
-                        if let Some(before) = before {
-                            self.bodies.shelf.release(&before);
-                        }
-                        self.expose_early(&content.digest);
-                    }
-                    if demand {
-                        self.missing.demands.answer(path, version.sequence, content.size);
-                        self.force_for_stored(&content.digest);
-                    }
-                }
-            }
+            (Some(version), Some(payload)) => self.keep_body(path, version, payload, demand),
             // It does not exist at `at`: the deletion is told by then.
             (None, _) if demand => {
-                self.apply.force = self.apply.force.max(at);
+                self.apply.force(at);
                 self.missing.demands.answer(path, at, Bytes(0));
             }
             _ => {
@@ -164,7 +124,8 @@ impl<P: Clone> Replica<P> {
                 self.output.counters.corrupt += u64::from(!lost && !withdrawn);
                 if demand && !withdrawn {
                     // Not to be asked each round trip.
-                    self.missing.unanswered.insert(path.clone(), now.local.plus(self.config.retry));
+                    let until = now.local.plus(self.config.retry);
+                    self.missing.unanswered.insert(path.clone(), until);
                 }
                 match version {
                     Some(version) if lost => self.lose_at_origin(path, version.sequence),
@@ -208,6 +169,41 @@ impl<P: Clone> Replica<P> {
         let keys = self.bodies.early.of_body(digest).into_iter();
         let answered = keys.filter(|key| self.missing.demands.is_answered(key)).map(|(at, _)| at);
         self.apply.force = answered.fold(self.apply.force, Sequence::max);
+    }
+
+    /// A body has come as it was announced: it is kept, if it is of use and there is room.
+    fn keep_body(&mut self, path: Path, version: Version, payload: Payload<P>, demand: bool) {
+        let (content, committed) = (version.content, self.position());
+        if version.sequence <= committed && !self.lacks(&path, version.sequence) {
+            // "If the locally stored sequence number already exceeds an update's sequence
+            // number, the replica must discard the update" (rule 1).
+            self.output.counters.stale += 1;
+        } else if !demand && self.is_full_for(&path, &content) {
+            self.output.counters.refused += 1;
+            if version.sequence > committed {
+                self.follow_shelf();
+                let shelf = &self.bodies.shelf;
+                let is_stored = |digest: &Digest| shelf.is_stored(digest);
+                self.apply.buffer.refuse(version.sequence, &path, is_stored);
+            }
+        } else {
+            self.output.counters.early += u64::from(version.sequence > self.received());
+            self.missing.accept(&path, version.sequence);
+            let before = self.bodies.early.insert(path.clone(), version);
+            if before != Some(content.digest) {
+                self.bodies.shelf.keep(payload);
+                self.late_with(&content.digest);
+                // An origin that was restored from a backup has made another commit of this number.
+                if let Some(before) = before {
+                    self.bodies.shelf.release(&before);
+                }
+                self.expose_early(&content.digest);
+            }
+            if demand {
+                self.missing.demands.answer(path, version.sequence, content.size);
+                self.force_for_stored(&content.digest);
+            }
+        }
     }
 
     /// Whether the state has the object in this version, and without its body.

@@ -3,9 +3,9 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use super::buffer::{Garbage, Kind};
 use super::early::Key;
 use super::fold::Shown;
-use super::garbage::{Garbage, Kind};
 use super::{Object, Phase, Replica, Step, Unsettled, Writing};
 use crate::faults::Fault;
 use crate::message::ToOrigin;

@@ -2,11 +2,10 @@
 
 use super::WireError;
 use super::cursor::{Reader, Writer};
-use super::pieces::PIECE;
 use super::sealed::Coded;
 use crate::lane::{Lane, Lanes};
 use crate::message::BodyHeader;
-use crate::types::Digest;
+use crate::types::{Digest, PIECE};
 
 /// Hashes of pieces in one frame, at most: as long as a piece.
 pub(super) const MOST_HASHES: usize = PIECE / 32;

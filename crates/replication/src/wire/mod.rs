@@ -29,10 +29,11 @@ use crate::message::{Channel, Frame, PROTOCOL, Session};
 use crate::path::PathError;
 use crate::types::Incarnation;
 
+pub use crate::types::PIECE;
 pub use body::{Attach, BodyPart};
 pub(crate) use control::{length_of, length_of_entry};
 use cursor::{Reader, Writer};
-pub use pieces::{Assembly, Delivery, Outline, PIECE, Unexpected};
+pub use pieces::{Assembly, Delivery, Outline, Unexpected};
 
 /// What each connection opens with, in either direction.
 pub const MAGIC: [u8; 4] = *b"LULL";

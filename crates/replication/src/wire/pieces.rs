@@ -13,10 +13,7 @@ use thiserror::Error;
 use super::body::{BodyPart, MOST_HASHES};
 use crate::lane::Lane;
 use crate::message::BodyHeader;
-use crate::types::{Content, Digest};
-
-/// Bytes of a piece; the last one of a body may have fewer. At 5 Mbit/s it takes 0.1 s.
-pub const PIECE: usize = 64 * 1024;
+use crate::types::{Content, Digest, PIECE};
 
 /// The hash of a piece that is not the only one of its body; `number` counts pieces.
 fn piece_hash(number: u64, bytes: &[u8]) -> ChainingValue {

@@ -36,7 +36,7 @@ fn a_body_that_is_held_is_there_for_the_transaction_that_names_it() {
     bench.origin.let_go(HoldId(3));
     bench.disk();
     assert!(!bench.origin.has_body(&Digest([1; 32])));
-    assert_eq!(bench.origin.shelf.bytes(), Bytes(20));
+    assert_eq!(bench.origin.bodies.shelf.bytes(), Bytes(20));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_lost_body_comes_back_by_being_held() {
     bench.origin.handle_hold(HoldId(1), payload(1, 10));
     bench.origin.handle_stored(reading(0), &Digest([1; 32]), Err(DiskFull));
     assert_eq!(bench.events(), [Event::Held { id: HoldId(1), outcome: Err(DiskFull) }]);
-    assert!(bench.origin.shelf.lost().next().is_some());
+    assert!(bench.origin.bodies.shelf.lost().next().is_some());
     let _ = bench.origin.poll_effect();
     bench.origin.handle_hold(HoldId(2), payload(1, 10));
     bench.disk();

@@ -65,5 +65,5 @@ fn what_a_start_does_not_find_is_kept_once_it_is_written_again() {
     bench.committed("b1");
     bench.committed("b2");
     bench.committed("c3");
-    assert!(bench.origin.shelf.is_stored(&Digest([1; 32])), "`a` still has it");
+    assert!(bench.origin.bodies.shelf.is_stored(&Digest([1; 32])), "`a` still has it");
 }

@@ -16,8 +16,8 @@ fn what_waits_is_pushed_once_wherever_others_have_made_it_move() {
     read(&mut bench, "a", 30);
     read(&mut bench, "f", 9);
     read(&mut bench, "b", 90);
-    for (path, ranked) in &bench.origin.objects {
-        assert_eq!(bench.origin.order.path(ranked.place), Some(path));
+    for (path, ranked) in bench.origin.ranking.all() {
+        assert_eq!(bench.origin.ranking.path(ranked.place), Some(path));
     }
     assert_eq!(bench.origin.waiting(REPLICA), 5);
     let mut pushed = bench.pushed();

@@ -1,0 +1,75 @@
+//! Bodies that are kept for transactions to come.
+
+use std::collections::BTreeMap;
+
+use crate::shelf::Shelf;
+use crate::types::Digest;
+
+/// A caller's name for a body that is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldId(pub u64);
+
+/// Bodies that are kept for transactions to come.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    pub(super) all: BTreeMap<HoldId, Digest>,
+    /// Those of which the store has not said yet that it has them.
+    pub(super) coming: BTreeMap<Digest, Vec<HoldId>>,
+}
+
+/// The bodies of an origin.
+#[derive(Debug)]
+pub(super) struct Bodies<P> {
+    /// All that are here, by their hashes.
+    pub(super) shelf: Shelf<P>,
+    pub(super) holds: Holds,
+}
+
+impl<P: Clone> Bodies<P> {
+    pub(super) fn new(shelf: Shelf<P>) -> Self {
+        Bodies { shelf, holds: Holds::default() }
+    }
+
+    /// A body is kept no longer than others need it.
+    pub(super) fn let_go(&mut self, id: HoldId) {
+        if let Some(digest) = self.holds.all.remove(&id) {
+            self.shelf.release(&digest);
+        }
+    }
+
+    /// The callers that wait for a body, if the store has answered in all ways in which it comes.
+    pub(super) fn poll_held(&mut self, digest: &Digest) -> Vec<HoldId> {
+        if self.shelf.is_coming(digest) {
+            return Vec::new();
+        }
+        self.holds.coming.remove(digest).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lull_cc::Bytes;
+
+    use super::*;
+    use crate::types::Payload;
+
+    #[test]
+    fn held_body_is_dropped_when_the_last_hold_ends() {
+        let digest = Digest::of(b"body");
+        let mut bodies = Bodies::new(Shelf::<()>::new([]));
+        for id in [1, 2] {
+            bodies.shelf.keep(Payload { digest, size: Bytes(4), bytes: () });
+            bodies.holds.all.insert(HoldId(id), digest);
+            bodies.holds.coming.entry(digest).or_default().push(HoldId(id));
+        }
+        assert_eq!(bodies.poll_held(&digest), []);
+        bodies.shelf.handle_stored(&digest, Ok(()));
+        assert_eq!(bodies.poll_held(&digest), [HoldId(1), HoldId(2)]);
+        assert_eq!(bodies.poll_held(&digest), []);
+        bodies.let_go(HoldId(1));
+        assert!(bodies.shelf.is_stored(&digest));
+        bodies.let_go(HoldId(2));
+        bodies.let_go(HoldId(2));
+        assert!(!bodies.shelf.is_stored(&digest));
+    }
+}

@@ -1,0 +1,154 @@
+//! In which order the bodies of objects are worth being pushed.
+
+use std::collections::BTreeMap;
+
+use super::priority::{Decayed, Demand, Prioritise};
+use super::queue::{Gap, Order, Place};
+use crate::path::Path;
+use crate::types::Version;
+
+/// An object's place in the order, and what it follows from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ranked {
+    pub(super) place: Place,
+    pub(super) reads: Decayed,
+    pub(super) writes: Decayed,
+}
+
+/// What is known of a version's object. One that was deleted is read no more.
+pub(super) fn demand(ranked: Option<&Ranked>, version: Version) -> Demand {
+    let (reads, writes) = ranked.map_or((0, 1), |ranked| ranked.reads.together(ranked.writes));
+    Demand { reads, writes, size: version.content.size }
+}
+
+/// An object has another place than before. Each replica's queue follows: see [`Waiting::moved`] and
+/// [`Waiting::close`].
+///
+/// [`Waiting::moved`]: super::queue::Waiting::moved
+/// [`Waiting::close`]: super::queue::Waiting::close
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moved {
+    pub(super) from: Place,
+    pub(super) to: Place,
+    pub(super) gap: Option<Gap>,
+}
+
+/// The order of all objects.
+#[derive(Debug)]
+pub(super) struct Ranking {
+    policy: Box<dyn Prioritise>,
+    order: Order,
+    objects: BTreeMap<Path, Ranked>,
+}
+
+impl Ranking {
+    pub(super) fn new(policy: Box<dyn Prioritise>) -> Self {
+        Ranking { policy, order: Order::default(), objects: BTreeMap::new() }
+    }
+
+    pub(super) fn get(&self, path: &Path) -> Option<&Ranked> {
+        self.objects.get(path)
+    }
+
+    pub(super) fn get_mut(&mut self, path: &Path) -> Option<&mut Ranked> {
+        self.objects.get_mut(path)
+    }
+
+    /// Where an object stands in the order.
+    pub(super) fn place(&self, path: &Path) -> Option<Place> {
+        self.objects.get(path).map(|ranked| ranked.place)
+    }
+
+    /// The object at a place.
+    pub(super) fn path(&self, place: Place) -> Option<&Path> {
+        self.order.path(place)
+    }
+
+    /// All objects.
+    pub(super) fn all(&self) -> &BTreeMap<Path, Ranked> {
+        &self.objects
+    }
+
+    /// Puts an object where it belongs now. Gives its place, and its move if it stood elsewhere.
+    pub(super) fn rank(
+        &mut self,
+        path: &Path,
+        version: Version,
+        period: u32,
+    ) -> (Place, Option<Moved>) {
+        let old = self.objects.get(path).copied();
+        let (reads, writes) = old.map_or_else(Default::default, |old| (old.reads, old.writes));
+        let size = version.content.size;
+        let demand = Demand { reads: reads.at(period), writes: writes.at(period), size };
+        let priority = self.policy.priority(path, demand);
+        if let Some(old) = old
+            && old.place.priority() == priority
+        {
+            return (old.place, None);
+        }
+        let place = self.order.insert(path.clone(), priority);
+        let moved = old.map(|old| {
+            let gap = self.give_up(old.place);
+            Moved { from: old.place, to: place, gap }
+        });
+        self.objects.insert(path.clone(), Ranked { place, reads, writes });
+        (place, moved)
+    }
+
+    /// An object does not exist any more. Gives the place that it had, and the gap there.
+    pub(super) fn remove(&mut self, path: &Path) -> Option<(Place, Option<Gap>)> {
+        let ranked = self.objects.remove(path)?;
+        Some((ranked.place, self.give_up(ranked.place)))
+    }
+
+    /// The last object of the same priority takes a place that is given up.
+    fn give_up(&mut self, place: Place) -> Option<Gap> {
+        let gap = self.order.remove(place)?;
+        if let Some(path) = self.order.path(place)
+            && let Some(moved) = self.objects.get_mut(path)
+        {
+            moved.place = place;
+        }
+        Some(gap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lull_cc::Bytes;
+    use proptest::prelude::*;
+
+    use super::super::priority::ReadsPerWriteAndByte;
+    use super::*;
+    use crate::types::{Content, Digest, Metadata, Sequence};
+
+    proptest! {
+        #[test]
+        fn each_object_stands_at_its_place(
+            calls in prop::collection::vec((0..9_u8, prop::option::of(1..40_u64)), 0..80),
+        ) {
+            let mut ranking = Ranking::new(Box::new(ReadsPerWriteAndByte));
+            for (name, size) in calls {
+                let path = Path::new(&name.to_string()).expect("a path");
+                match size {
+                    Some(size) => {
+                        let (digest, metadata) = (Digest::EMPTY, Metadata::default());
+                        let content = Content { digest, size: Bytes(size * size), metadata };
+                        let version = Version { sequence: Sequence(1), content };
+                        let before = ranking.place(&path);
+                        let (place, moved) = ranking.rank(&path, version, 0);
+                        prop_assert_eq!(ranking.place(&path), Some(place));
+                        prop_assert_eq!(moved.map(|one| one.from), before.filter(|one| *one != place));
+                    }
+                    None => {
+                        let before = ranking.place(&path);
+                        prop_assert_eq!(ranking.remove(&path).map(|(place, _)| place), before);
+                    }
+                }
+                for (path, ranked) in ranking.all() {
+                    prop_assert_eq!(ranking.path(ranked.place), Some(path));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Writes as values: transactions, and why one is refused.
+
+use std::collections::BTreeMap;
+
+use lull_cc::Bytes;
+use thiserror::Error;
+
+use crate::path::Path;
+use crate::types::{
+    Content, Digest, DiskFull, LARGEST_BODY, LONGEST_TARGET, Metadata, Payload, Sequence,
+};
+
+/// A caller's name for a transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransactionId(pub u64);
+
+/// What a transaction does to an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Put<P> {
+    /// Gives it this body.
+    Body(Payload<P>, Metadata),
+    /// Gives it a body that the store has.
+    Stored(Content),
+    /// Deletes it; fine if it does not exist.
+    Delete,
+}
+
+impl<P> Put<P> {
+    /// What the object becomes; none if it is deleted.
+    pub fn content(&self) -> Option<Content> {
+        match self {
+            Put::Body(Payload { digest, size, .. }, metadata) => {
+                Some(Content { digest: *digest, size: *size, metadata: *metadata })
+            }
+            Put::Stored(content) => Some(*content),
+            Put::Delete => None,
+        }
+    }
+}
+
+/// Changes that become visible at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction<P> {
+    /// By object, so that none is changed twice.
+    pub changes: BTreeMap<Path, Put<P>>,
+}
+
+/// What is done about paths that differ only in case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CaseClashes {
+    /// They are two objects, as on Linux.
+    #[default]
+    Allow,
+    /// The second one is refused: replicas' file systems may take both for one.
+    Refuse,
+}
+
+/// Why nothing of a transaction has happened.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// It changes nothing.
+    #[error("the transaction changes nothing: name a file")]
+    Empty,
+    /// No room for bodies or for the log.
+    #[error(transparent)]
+    Disk(#[from] DiskFull),
+    /// A body was said to be there, and is not.
+    #[error("the body {0} is not in the store any more: send it along")]
+    NotStored(Digest),
+    /// A body that is there was said to have another size than it has.
+    #[error("the body {0} does not have the {1} that were said: read its file again")]
+    OtherSize(Digest, Bytes),
+    /// A body is larger than bodies may be.
+    #[error("`{0}` has over {LARGEST_BODY}: cut it into several files")]
+    Large(Path),
+    /// A link without a target or with one that is too long, or a folder with bytes.
+    #[error(
+        "`{0}` is no possible link or folder: a target has 1 to {LONGEST_TARGET}, a folder no bytes"
+    )]
+    Impossible(Path),
+    /// An object would lie below another one.
+    #[error(
+        "`{0}` is a file, and would have to be a folder too: delete it in the same transaction"
+    )]
+    FileAndFolder(Path),
+    /// Two paths, of files or of the folders above them, differ only in case.
+    #[error("`{0}` and `{1}` differ only in case: rename one")]
+    Case(Path, Path),
+    /// A condition of it is not met.
+    #[error("`{0}` is not what this write was meant for: read it again, and decide anew")]
+    Condition(Path),
+    /// Too many transactions wait for the disk.
+    #[error("too many writes wait for the disk: send fewer at a time")]
+    Busy,
+    /// There is no way back to the state that was asked for.
+    #[error(transparent)]
+    Rollback(#[from] RollbackError),
+}
+
+/// Why there is no way back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RollbackError {
+    /// The log does not reach back.
+    #[error("the log goes back to {0} only: choose a later state")]
+    TooOld(Sequence),
+    /// There is no such state yet.
+    #[error("the last state is {0}: choose that or an earlier one")]
+    NotYet(Sequence),
+    /// The state is that one already.
+    #[error("nothing was changed since {0}: there is nothing to roll back")]
+    Nothing(Sequence),
+    /// A body of it is lost.
+    #[error("a body of {0} is lost: choose another state, or write that file first")]
+    Lost(Sequence),
+}
