@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lull_cc::Timestamp;
+use lull_cc::receive::SharedPath;
 use lull_sim::tcp::Parameters;
 use lull_sim::traffic::{Demand, Flow, Tcp};
 use lull_sim::{Simulation, SourceId, Trace};
@@ -83,6 +84,7 @@ fn add_background(
     let mut sources = Vec::new();
     for host in 0..cell.hosts {
         let Some(controller) = scheme.host() else { continue };
+        let received = SharedPath::default();
         for connection in 0..cell.connections {
             let tcp = Tcp {
                 parameters: Arc::clone(&parameters),
@@ -97,7 +99,11 @@ fn add_background(
             let start = Timestamp::from_micros(at_step(times.join).as_micros() + stagger);
             let flow = Flow { from, to, tcp, start, stop: None, demand: Demand::Backlogged };
             let added = bottleneck.simulation.add_flow(flow);
-            sources.push(added.expect("a dumbbell connects its ends"));
+            let source = added.expect("a dumbbell connects its ends");
+            if scheme.steers() {
+                bottleneck.simulation.steer(source, &received);
+            }
+            sources.push(source);
         }
     }
     sources

@@ -4,7 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use lull_cc::lull::SharedPath;
-use lull_cc::{Bbr, Cubic, LedbatPlusPlus, Nice, NiceParameters, Reno, TcpLp, TcpLpParameters};
+use lull_cc::{
+    Ack, Bbr, Controller, Cubic, LedbatPlusPlus, Nice, NiceParameters, Pacing, Reno, TcpLp,
+    TcpLpParameters, Timestamp, Window,
+};
 use lull_sim::traffic::ControllerFactory;
 use serde::Serialize;
 
@@ -28,6 +31,12 @@ pub enum Scheme {
     /// CUBIC: a background that does not yield.
     #[serde(rename = "cubic")]
     Cubic,
+    /// Downloads from CUBIC senders: their receivers yield by the windows that they advertise.
+    #[serde(rename = "download-cubic")]
+    DownloadCubic,
+    /// The same from BBR senders.
+    #[serde(rename = "download-bbr")]
+    DownloadBbr,
     /// LEDBAT++.
     #[serde(rename = "ledbat++")]
     LedbatPlusPlus,
@@ -37,11 +46,13 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    const ALL: [Scheme; 6] = [
+    const ALL: [Scheme; 8] = [
         Scheme::None,
         Scheme::Lull,
         Scheme::Nice,
         Scheme::Cubic,
+        Scheme::DownloadCubic,
+        Scheme::DownloadBbr,
         Scheme::LedbatPlusPlus,
         Scheme::TcpLp,
     ];
@@ -53,9 +64,16 @@ impl Scheme {
             Scheme::Lull => "lull",
             Scheme::Nice => "nice",
             Scheme::Cubic => "cubic",
+            Scheme::DownloadCubic => "download-cubic",
+            Scheme::DownloadBbr => "download-bbr",
             Scheme::LedbatPlusPlus => "ledbat++",
             Scheme::TcpLp => "tcp-lp",
         }
+    }
+
+    /// Whether the receivers of the background yield.
+    pub(super) fn steers(self) -> bool {
+        matches!(self, Scheme::DownloadCubic | Scheme::DownloadBbr)
     }
 
     /// Makes the controllers of one host's connections; nothing without a background.
@@ -67,7 +85,8 @@ impl Scheme {
                 ControllerFactory::boxed(move || Box::new(path.join()))
             }
             Scheme::Nice => ControllerFactory::new(|| Nice::new(NiceParameters::refined())),
-            Scheme::Cubic => ControllerFactory::new(Cubic::new),
+            Scheme::Cubic | Scheme::DownloadCubic => ControllerFactory::new(Cubic::new),
+            Scheme::DownloadBbr => ControllerFactory::new(|| NeverWaits(Bbr::new(BBR_SEED))),
             Scheme::LedbatPlusPlus => ControllerFactory::new(LedbatPlusPlus::new),
             Scheme::TcpLp => ControllerFactory::new(|| TcpLp::new(TcpLpParameters::default())),
         })
@@ -104,5 +123,51 @@ pub(super) fn opponent(opponent: Opponent) -> ControllerFactory {
         Opponent::Cubic => ControllerFactory::new(Cubic::new),
         Opponent::Reno => ControllerFactory::new(Reno::new),
         Opponent::Bbr => ControllerFactory::new(|| Bbr::new(BBR_SEED)),
+    }
+}
+
+/// Linux takes a sender that the advertised window limits for one that the network limits
+/// (`tcp_rate_check_app_limited`), so that BBR's rate follows the window down.
+struct NeverWaits<C>(C);
+
+impl<C: Controller> Controller for NeverWaits<C> {
+    fn handle_ack(&mut self, ack: &Ack) {
+        self.0.handle_ack(&Ack { app_limited: false, ..*ack });
+    }
+
+    fn handle_loss(&mut self, now: Timestamp, delivered: u32) {
+        self.0.handle_loss(now, delivered);
+    }
+
+    fn handle_mark(&mut self, now: Timestamp, delivered: u32) {
+        self.0.handle_mark(now, delivered);
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp, delivered: u32) {
+        self.0.handle_timeout(now, delivered);
+    }
+
+    fn handle_idle(&mut self, now: Timestamp) {
+        self.0.handle_idle(now);
+    }
+
+    fn handle_send(&mut self, now: Timestamp, delivered: u32) {
+        self.0.handle_send(now, delivered);
+    }
+
+    fn window(&self) -> Window {
+        self.0.window()
+    }
+
+    fn slow_start_threshold(&self) -> Window {
+        self.0.slow_start_threshold()
+    }
+
+    fn packets(&self, in_flight: u32) -> u32 {
+        self.0.packets(in_flight)
+    }
+
+    fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing> {
+        self.0.pacing(smoothed_rtt_micros, packet_bytes)
     }
 }

@@ -63,7 +63,8 @@ pub(crate) struct ScoreArgs {
     /// The groups of cells [default: all]
     #[arg(value_name = "GROUP")]
     groups: Vec<Group>,
-    /// The background's congestion control: lull, nice, cubic, ledbat++, tcp-lp, or none; several are
+    /// The background's congestion control: lull, nice, cubic, ledbat++, tcp-lp, download-cubic or download-bbr
+    /// (receivers that yield to such senders), or none; several are
     /// separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "nice,lull")]
     cc: Vec<Scheme>,
