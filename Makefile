@@ -1,6 +1,6 @@
 # Two commands are all the set-up: `make demo` and `make test`. Each installs missing tools.
 
-.PHONY: help demo test test-full lint deny report docs
+.PHONY: help demo test test-full lint deny report docs packages
 
 help:
 	@echo 'make demo        install missing tools, build, and show a download beside a background rsync'
@@ -9,7 +9,8 @@ help:
 	@echo 'make lint        check formatting, clippy, docs and scripts'
 	@echo 'make report      draw the report, the figures and the tables from the records in report/'
 	@echo 'make docs        build the documentation as a book, target/book/index.html'
+	@echo 'make packages    build a .deb, an .rpm and a tarball in target/packages'
 	@echo 'make deny        check licences, sources and advisories of the dependencies'
 
-demo test test-full lint deny report docs:
+demo test test-full lint deny report docs packages:
 	@scripts/$@.sh

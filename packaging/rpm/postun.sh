@@ -1,0 +1,3 @@
+if [ -d /run/systemd/system ]; then
+    systemctl --system daemon-reload || true
+fi

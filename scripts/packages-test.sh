@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Installs the package of scripts/packages.sh in clean systems of Debian 12 and 13, uses it as a newcomer does, upgrades
+# it while a job runs, and purges it. Needs root, BPF, and a mirror of Debian.
+#
+#   scripts/packages-test.sh [RELEASE…]     default: bookworm trixie
+# shellcheck source=scripts/env.sh
+. "$(dirname "$0")/env.sh"
+
+[ "$(id -u)" = 0 ] || die "run it as root: it makes root file systems"
+command -v mmdebstrap >/dev/null || die "mmdebstrap is missing: apt-get install mmdebstrap"
+deb=$(ls "${CARGO_TARGET_DIR:-target}"/packages/lull_*.deb) || die "run scripts/packages.sh first"
+[ $# -gt 0 ] || set -- bookworm trixie
+
+# Everything is in mount and process namespaces, which go with this process.
+if [ "${LULL_PACKAGES_INNER:-}" != 1 ]; then
+    exec env LULL_PACKAGES_INNER=1 unshare --mount --pid --fork --kill-child --mount-proc "$0" "$@"
+fi
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/lull-packages.XXXXXX")
+tear_down() {
+    # What is mounted in a system goes first: nothing of this machine may be removed with it.
+    awk -v "below=$work/" 'index($2, below) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r -n 1 umount
+    rm -rf --one-file-system "$work"
+}
+trap tear_down EXIT
+
+# The paths of a system, without what is mounted in it and what every installation changes.
+paths() {
+    (cd "$1" && find . -xdev ! -path './proc/*' ! -path './sys/*' ! -path './tmp/*' ! -path './home/*' \
+        ! -path './var/lib/dpkg/*' ! -path './var/log/*' ! -path './var/cache/*' ! -path './etc/*-' \
+        ! -path './root/*' | sort)
+}
+
+inside() {
+    env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root chroot "$root" "$@"
+}
+
+# A newcomer: a member of the group, without any right of root.
+newcomer() {
+    inside setpriv --reuid=1000 --regid=1000 --init-groups --inh-caps=-all --bounding-set=-all sh -c "$1"
+}
+
+for release in "$@"; do
+    root=$work/$release
+    say "Debian $release: a clean system"
+    mmdebstrap --quiet --variant=minbase --include=libelf1,zlib1g "$release" "$root"
+    mount -t proc proc "$root/proc"
+    mount --rbind /sys "$root/sys"
+    # Of its own: purge removes what Lull has pinned.
+    mount -t bpf bpf "$root/sys/fs/bpf"
+    inside useradd --create-home --uid 1000 newcomer
+    paths "$root" >"$work/before"
+
+    say "install"
+    cp "$deb" "$root/tmp/lull.deb"
+    inside dpkg --install /tmp/lull.deb
+    inside lull --version
+    inside test -f /usr/share/man/man1/lull-exec.1.gz
+    inside test -f /usr/lib/systemd/system/lull-serve.socket
+    inside bash -c '. /usr/share/bash-completion/completions/lull; complete -p lull' | grep -q lull
+    inside getent group lull >/dev/null
+    [ -z "$(inside sh -c 'cd /usr/lib/systemd/system && grep -ho "^ExecStart=[^ ]*" lull-* | sort -u | grep -v =/usr/bin/lull')" ] ||
+        die "a unit starts another program"
+    if command -v systemd-analyze >/dev/null; then
+        units=$(cd packaging/systemd && echo * | sed 's/@/@test/g')
+        # Units of systemd itself are not in a minimal system.
+        # shellcheck disable=SC2086
+        faults=$(systemd-analyze verify --man=no --root="$root" $units 2>&1 | grep -v 'not found\|Failed to load\|Failed to add dependency\|/bin/kill is not executable' || true)
+        [ -z "$faults" ] || die "$faults"
+    fi
+
+    say "use as an ordinary user"
+    inside usermod --append --groups lull newcomer
+    inside lull kernel serve &
+    server=$!
+    # The socket is there before it belongs to the group.
+    for _ in $(seq 100); do
+        [ "$(stat --format %a "$root/run/lull.sock" 2>/dev/null)" = 660 ] && break
+        sleep 0.1
+    done
+    newcomer 'lull doctor' || die "lull doctor finds a problem"
+    mkfifo "$root/home/newcomer/input"
+    chown 1000 "$root/home/newcomer/input"
+    cp scripts/transfer.pl "$root/tmp/"
+    newcomer 'cd /home/newcomer && exec lull exec -- perl /tmp/transfer.pl <input >out 2>&1' &
+    job=$!
+    exec 3>"$root/home/newcomer/input"
+    for _ in $(seq 100); do
+        newcomer 'lull top --once --json --interval 0.5' >"$work/view"
+        grep -q '"process":"perl".*"activity":"using"\|"activity":"yielding"' "$work/view" && break
+        sleep 0.1
+    done
+    grep -q '"process":"perl"' "$work/view" || die "lull top does not show the job: $(cat "$work/view")"
+    newcomer 'COLUMNS=100 lull top --once'
+
+    say "upgrade while the job runs"
+    dpkg-deb --raw-extract "$deb" "$work/next"
+    sed -i 's/^Version: .*/&+next/' "$work/next/DEBIAN/control"
+    dpkg-deb --build --root-owner-group "$work/next" "$root/tmp/next.deb" >/dev/null
+    rm -r "$work/next"
+    inside dpkg --install /tmp/next.deb
+    newcomer 'lull top --once --json --interval 0.5' >"$work/view"
+    grep -q '"process":"perl"' "$work/view" || die "the job left the background: $(cat "$work/view")"
+    exec 3>&-
+    wait "$job" || die "the job failed: $(cat "$root/home/newcomer/out")"
+    grep -q '^lull: sent ' "$root/home/newcomer/out" || die "no summary: $(cat "$root/home/newcomer/out")"
+
+    say "purge"
+    kill "$server"
+    wait "$server" || true
+    inside gpasswd --delete newcomer lull >/dev/null
+    inside dpkg --purge lull
+    paths "$root" >"$work/after"
+    diff "$work/before" "$work/after" || die "purge left something, see above"
+    ! inside getent group lull || die "purge left the group"
+    tear_down
+    mkdir -p "$work"
+done
+say "ok"
