@@ -223,6 +223,11 @@ impl Links {
         rare.trace = Some(TraceService::new(trace));
     }
 
+    /// What is sent from now on takes so many nanoseconds.
+    pub(crate) fn set_delay(&mut self, link: usize, nanos: u64) {
+        self.links[link].delay = nanos;
+    }
+
     /// Of an observed link: takes drops within so many nanoseconds of the first for one overflow.
     pub(crate) fn set_overflow(&mut self, link: usize, lasts_nanos: u64) {
         if let Some(delays) = &mut self.rare[link].delays {

@@ -162,6 +162,13 @@ impl Simulation {
         self.network.links.follow_trace(link.0 as usize, trace);
     }
 
+    /// Changes a link's propagation delay for what it sends from now on, as a change of route does. Packets
+    /// over a shorter way overtake those before them.
+    pub fn set_delay(&mut self, link: LinkId, delay: Duration) {
+        let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        self.network.links.set_delay(link.0 as usize, nanos);
+    }
+
     /// Of an observed link: takes drops within this time of the first for one overflow of its queue.
     pub fn set_overflow(&mut self, link: LinkId, lasts: Duration) {
         let nanos = u64::try_from(lasts.as_nanos()).unwrap_or(u64::MAX);

@@ -14,42 +14,58 @@ const MEGABITS: u64 = 10;
 const RTT_MILLIS: u32 = 50;
 const BDP_PACKETS: u64 = 41;
 /// What all payload of the link can be, in bytes per second.
-const GOODPUT: f64 = 10e6 / 8.0 * 1448.0 / 1500.0;
+pub(crate) const GOODPUT: f64 = 10e6 / 8.0 * 1448.0 / 1500.0;
 
-struct Test {
-    path: Path,
-    background: Vec<SourceId>,
-    foreground: Vec<SourceId>,
+pub(crate) struct Test {
+    pub(crate) path: Path,
+    pub(crate) background: Vec<SourceId>,
+    pub(crate) foreground: Vec<SourceId>,
 }
 
 impl Test {
     /// `count` connections of one host in the background, and a buffer of so many packets.
-    fn new(count: usize, buffer: u64) -> Self {
+    pub(crate) fn new(count: usize, buffer: u64) -> Self {
         Test::on((MEGABITS, RTT_MILLIS), count, buffer)
     }
 
     /// The same on another path, of so many Mbit/s and ms.
-    fn on((megabits, rtt_millis): (u64, u32), count: usize, buffer: u64) -> Self {
+    pub(crate) fn on((megabits, rtt_millis): (u64, u32), count: usize, buffer: u64) -> Self {
         Test::over(bottleneck(mbit(megabits), rtt_millis / 2 * MS, buffer, seed()), count)
     }
 
     /// The same over this path.
-    fn over(path: Path, count: usize) -> Self {
+    pub(crate) fn over(path: Path, count: usize) -> Self {
         let mut test = Test { path, background: vec![], foreground: vec![] };
         test.add_background(count, seconds(0), Demand::Backlogged, &SharedPath::default());
         test
     }
 
-    fn add_background(&mut self, count: usize, at: Timestamp, demand: Demand, path: &SharedPath) {
+    pub(crate) fn add_background(
+        &mut self,
+        count: usize,
+        at: Timestamp,
+        demand: Demand,
+        path: &SharedPath,
+    ) {
         for _ in 0..count {
-            let shared = path.clone();
-            let lull = ControllerFactory::new(move || shared.join());
-            self.background.push(self.path.flow(Parameters::default(), lull, 1, at, demand));
+            self.add_connection(at, demand, path, Parameters::default());
         }
     }
 
+    pub(crate) fn add_connection(
+        &mut self,
+        at: Timestamp,
+        demand: Demand,
+        path: &SharedPath,
+        parameters: Parameters,
+    ) {
+        let shared = path.clone();
+        let lull = ControllerFactory::new(move || shared.join());
+        self.background.push(self.path.flow(parameters, lull, 1, at, demand));
+    }
+
     /// A foreground of CUBIC from one second to another.
-    fn add_foreground(&mut self, start: u64, stop: u64) {
+    pub(crate) fn add_foreground(&mut self, start: u64, stop: u64) {
         let controller = ControllerFactory::new(Cubic::new);
         let tcp = Tcp { parameters: Parameters::default().into(), controller, dscp: 0 };
         let (from, to) = (self.path.from, self.path.to);
@@ -58,13 +74,13 @@ impl Test {
         self.foreground.push(self.path.simulation.add_flow(flow).expect("there is a route"));
     }
 
-    fn bytes(&self, sources: &[SourceId]) -> f64 {
+    pub(crate) fn bytes(&self, sources: &[SourceId]) -> f64 {
         let bytes = |&source: &_| self.path.simulation.source(source).goodput_bytes();
         sources.iter().map(bytes).sum::<u64>() as f64
     }
 
     /// The parts of the link that background and foreground had between two times, in seconds.
-    fn shares(&mut self, from: u64, to: u64) -> (f64, f64) {
+    pub(crate) fn shares(&mut self, from: u64, to: u64) -> (f64, f64) {
         self.path.simulation.run_until(seconds(from));
         let before = (self.bytes(&self.background), self.bytes(&self.foreground));
         self.path.simulation.run_until(seconds(to));

@@ -5,5 +5,6 @@ mod common;
 mod downloads;
 mod jitter;
 mod lull;
+mod lull_faults;
 mod nice;
 mod simulation;

@@ -1,0 +1,157 @@
+//! Faults beside which background connections that share a window must survive.
+
+use std::fmt::Write as _;
+
+use lull_cc::Timestamp;
+use lull_cc::lull::SharedPath;
+use lull_sim::Trace;
+use lull_sim::link::{LinkParameters, Loss};
+use lull_sim::queue::Limit;
+use lull_sim::tcp::{DelayedAck, Parameters};
+use lull_sim::traffic::Demand;
+
+use crate::common::{MS, mbit, path, seconds, seed};
+use crate::lull::{GOODPUT, Test};
+
+/// A link whose rate in Mbit/s changes: each part lasts so many seconds.
+fn varying(parts: &[(u64, u64)]) -> Trace {
+    let (mut times, mut start) = (String::new(), 0);
+    for &(megabits, length) in parts {
+        // Opportunities of 1500 bytes, each as soon as it is due.
+        let due = |millis: u64| megabits * millis / 12;
+        for millis in 0..length * 1000 {
+            for _ in due(millis)..due(millis + 1) {
+                writeln!(times, "{}", start + millis).expect("a string takes all");
+            }
+        }
+        start += length * 1000;
+    }
+    writeln!(times, "{start}").expect("a string takes all");
+    Trace::parse("varying", &times).expect("times ascend")
+}
+
+/// The link's part in use, with 10 Mbit/s as the whole.
+fn used(test: &mut Test, from: u64, to: u64) -> f64 {
+    let used = test.shares(from, to).0;
+    println!("{from} s to {to} s: {used:.3}");
+    used
+}
+
+#[test]
+fn background_survives_receiver_that_stalls() {
+    for count in [1, 8] {
+        let mut test = Test::new(count, 40);
+        let stall = varying(&[(10, 20), (0, 8), (10, 60)]);
+        test.path.simulation.follow_trace(test.path.forward, stall);
+        assert!(used(&mut test, 10, 20) > 0.85, "{count}");
+        // The retransmission timer has backed off to some seconds by the end of the stall.
+        assert!(used(&mut test, 45, 60) > 0.8, "{count}");
+    }
+}
+
+#[test]
+fn background_follows_link_that_becomes_ten_times_faster() {
+    let mut test = Test::new(1, 40);
+    test.path.simulation.follow_trace(test.path.forward, varying(&[(1, 40), (10, 100)]));
+    assert!(used(&mut test, 20, 40) > 0.08);
+    assert!(used(&mut test, 60, 90) > 0.8);
+}
+
+#[test]
+fn background_follows_link_that_becomes_ten_times_slower() {
+    let mut test = Test::new(1, 40);
+    test.path.simulation.follow_trace(test.path.forward, varying(&[(10, 40), (1, 400)]));
+    assert!(used(&mut test, 20, 40) > 0.85);
+    // The higher rate is remembered for up to two minutes in which the path is used.
+    let (slow, later) = (used(&mut test, 50, 170), used(&mut test, 300, 400));
+    assert!(slow > 0.01 && later > 0.07, "{slow}, {later}");
+}
+
+/// A route that becomes four times as long, and short again.
+#[test]
+fn background_follows_path_that_becomes_longer_and_shorter() {
+    let mut test = Test::new(1, 80);
+    assert!(used(&mut test, 10, 20) > 0.85);
+    for link in [test.path.forward, test.path.back] {
+        test.path.simulation.set_delay(link, 100 * MS);
+    }
+    // Until the short path is forgotten, after 100 s to 200 s, its length is taken for a queue of others.
+    assert!(used(&mut test, 20, 220) > 0.01);
+    assert!(used(&mut test, 240, 300) > 0.8);
+    for link in [test.path.forward, test.path.back] {
+        test.path.simulation.set_delay(link, 25 * MS);
+    }
+    // Packets of both lengths arrive together, so that the capacity looks higher than it is, for a while.
+    assert!(used(&mut test, 310, 400) > 0.01);
+    assert!(used(&mut test, 440, 470) > 0.8);
+}
+
+/// Each other packet or so takes a way that is 2 ms longer.
+#[test]
+fn idle_link_is_used_beside_reordering() {
+    let mut test = Test::new(1, 80);
+    for milli in 0..40_000 {
+        let delay = (25 + 2 * (milli % 2)) as u32 * MS;
+        test.path.simulation.set_delay(test.path.forward, delay);
+        test.path.simulation.run_until(Timestamp::from_micros(milli * 1_000));
+    }
+    let used = test.bytes(&test.background) / (GOODPUT * 40.0);
+    assert!(used > 0.5, "{used}");
+}
+
+#[test]
+fn background_progresses_beside_random_losses() {
+    let delay = 25 * MS;
+    let link = LinkParameters {
+        loss: Loss::Bernoulli(0.05),
+        ..LinkParameters::drop_tail(mbit(10), delay, Limit::Packets(40))
+    };
+    for count in [1, 8] {
+        let mut test = Test::over(path(link.clone(), LinkParameters::delay(delay), seed()), count);
+        // Each loss sends it to the floor: a loss in twenty packets is what a full buffer looks like.
+        let used = used(&mut test, 10, 70);
+        assert!(used > 0.008, "{used} by {count}");
+    }
+}
+
+#[test]
+fn idle_link_is_used_behind_thinned_acknowledgements() {
+    let thinned = DelayedAck { every: 16, timeout_nanos: 40_000_000, quick: 0 };
+    let parameters = Parameters { delayed_ack: thinned, ..Parameters::default() };
+    let mut test = Test::new(0, 80);
+    test.add_connection(seconds(0), Demand::Backlogged, &SharedPath::default(), parameters);
+    let used = used(&mut test, 10, 40);
+    assert!(used > 0.8, "{used}");
+}
+
+#[test]
+fn persistent_foreground_leaves_part_of_a_percent() {
+    for count in [1, 8, 64] {
+        let mut test = Test::new(count, 40);
+        test.add_foreground(10, 200);
+        let (background, foreground) = test.shares(30, 200);
+        println!("{count}: {background:.4} beside {foreground:.3}");
+        assert!(background > 0.005 && foreground > 0.9, "{background}, {foreground}, {count}");
+    }
+}
+
+/// A host with so many destinations has as many paths, and all of them share a bottleneck. Each path must
+/// leave by itself.
+#[test]
+fn thousand_paths_over_one_link_leave_half_to_one_download() {
+    let mut test = Test::on((1000, 20), 0, 1666);
+    for number in 0..1000 {
+        let start = Timestamp::from_micros(number * 1_000);
+        test.add_background(10, start, Demand::Backlogged, &SharedPath::default());
+    }
+    test.add_foreground(8, 16);
+    // In 10 Mbit/s, of which the link has a hundred.
+    let alone = test.shares(5, 8).0 / 100.0;
+    let (background, foreground) = test.shares(11, 16);
+    let (background, foreground) = (background / 100.0, foreground / 100.0);
+    let bytes = |&one: &_| test.bytes(&[one]);
+    let least = test.background.iter().map(bytes).fold(f64::INFINITY, f64::min);
+    println!("{alone:.3} alone, {background:.3} beside {foreground:.3}; {least} bytes at least");
+    assert!(alone > 0.9 && foreground > 0.4, "{alone}, {foreground}");
+    assert!(least > 0.0, "a connection got nothing in 16 s");
+}
