@@ -12,6 +12,7 @@ const ARROW: &[&[&str]] = &[
     &["emulator"],
     &["transport", "kernel", "replication", "sim", "speculate"],
     &["cc"],
+    &["units"],
 ];
 
 /// Imports within one line of the arrow or against it, for tests only.

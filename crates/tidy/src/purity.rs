@@ -6,7 +6,7 @@ use crate::rust::Source;
 use crate::{Finding, Tree};
 
 /// Crates that are pure as a whole.
-const PURE: &[&str] = &["cc", "replication", "sim", "speculate"];
+const PURE: &[&str] = &["cc", "replication", "sim", "speculate", "units"];
 
 /// Crates of which some files or folders are pure: the rest gives them time and does what they say.
 const PURE_PARTS: &[(&str, &[&str])] = &[
