@@ -56,7 +56,7 @@ impl fmt::Display for Finding {
 
 /// Everything in `tree` that is against a rule, by file and line.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 18] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 19] = [
         functions::long_functions,
         circles::circles,
         text::machine_paths,
@@ -72,6 +72,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         prose::idioms,
         links::broken,
         links::mentions,
+        links::places,
         links::summary,
         links::test_names,
         test_names::long_names,

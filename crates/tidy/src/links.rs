@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::markdown::Page;
 use crate::prose::GENERATED;
+use crate::rust::Source;
 use crate::{Finding, Tree};
 
 /// The table of contents of the book.
@@ -96,6 +97,49 @@ fn mentioned(line: &str) -> Vec<&str> {
         .collect()
 }
 
+/// Mentions of source files, such as `crates/a/src/b.rs`, and of functions in them, such as `crates/a/src/b.rs:f`, that
+/// are not there.
+pub(crate) fn places(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.under("", ".md").filter(|(path, _)| *path != "CHANGELOG.md") {
+        for (line, code) in Page::parse(text).code {
+            let (file, function) = code.split_once(':').unwrap_or((&code, ""));
+            let is_place = !file.contains('*')
+                && (file.starts_with("crates/") || file.starts_with("bpf/"))
+                && [".rs", ".c", ".h"].iter().any(|ending| file.ends_with(ending));
+            if !is_place {
+                continue;
+            }
+            match tree.file(file) {
+                None => findings.push(Finding::at(path, line, format!("there is no file {file}"))),
+                Some(source) if !has_function(file, source, function) => {
+                    let what = format!("{file} has no function {function}");
+                    findings.push(Finding::at(path, line, what));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    findings
+}
+
+/// Whether the source has a function of this name, with a body; the empty name is in every source.
+fn has_function(file: &str, source: &str, name: &str) -> bool {
+    if name.is_empty() {
+        return true;
+    }
+    if file.ends_with(".rs") {
+        let functions = Source::parse(source).map(|source| source.functions()).unwrap_or_default();
+        return functions.iter().any(|function| function.name == name);
+    }
+    // In C the body follows on the line after the head.
+    let call = format!("{name}(");
+    source.lines().any(|line| {
+        let begins = line.starts_with(|c: char| c.is_ascii_alphabetic());
+        begins && !line.ends_with(';') && line.contains(&call)
+    })
+}
+
 /// Names of tests in the documentation that no source has, because the test has another name now.
 pub(crate) fn test_names(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -176,6 +220,26 @@ mod tests {
         let found = mentions(&tree);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].path.as_str(), found[0].line), ("crates/a.rs", Some(1)));
+    }
+
+    #[test]
+    fn functions_that_pages_name_exist() {
+        let page = "`crates/a/src/lib.rs:f` `crates/a/src/lib.rs:g`\n`crates/a/src/gone.rs`\n\
+                    `bpf/a.h:on_ack` `bpf/a.h:on_loss` `bpf/a.h` `a.rs:1` `src/x.rs`\n";
+        let tree = made_up(&[
+            ("A.md", page),
+            ("crates/a/src/lib.rs", "impl A { fn f() {} } // fn g() {}\n"),
+            ("bpf/a.h", "static void on_ack(struct s *s)\n{\n\ton_loss(s);\n}\n"),
+        ]);
+        let found: Vec<String> = places(&tree).into_iter().map(|one| one.what).collect();
+        assert_eq!(
+            found,
+            [
+                "crates/a/src/lib.rs has no function g",
+                "there is no file crates/a/src/gone.rs",
+                "bpf/a.h has no function on_loss",
+            ]
+        );
     }
 
     #[test]

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bandwidth_delay_product_of_10_mbit_and_50_ms_is_62500_bytes() {
+    fn bandwidth_delay_product_of_10_mbit_and_50_ms_is_62500_bytes() {
         let rate: Rate = "10mbit".parse().unwrap();
         assert_eq!(rate.bytes_in(Duration::from_millis(50)), Bytes(62_500));
         assert_eq!(rate.time_for(Bytes(62_500)), Duration::from_millis(50));
