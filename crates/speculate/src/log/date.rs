@@ -2,6 +2,8 @@
 
 use core::ops::RangeInclusive;
 
+use jiff::civil::{Date, Time};
+use jiff::tz::Offset;
 use lull_cc::Timestamp;
 
 const SECOND: u64 = 1_000_000_000;
@@ -124,21 +126,14 @@ fn offset(zone: &str) -> Option<i64> {
     Some(sign * (digits / 100 * 3600 + digits % 100 * 60))
 }
 
-/// The month counts from 0, the zone is in seconds east of UTC.
+/// The month counts from 0, the zone is in seconds east of UTC. A day that the month does not have is no date.
 fn since_1970(year: i64, month: i64, day: i64, clock: u64, zone: i64) -> Option<Timestamp> {
-    let seconds = days(year, month, day) * 86_400 - zone;
-    let seconds = i128::from(seconds) * i128::from(SECOND) + i128::from(clock);
-    u64::try_from(seconds).ok().map(Timestamp::from_nanos)
-}
-
-/// Days from 1970 to a day of the Gregorian calendar; the month from 0.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    // Counted from the first of March, so that the leap day is the last of a year.
-    let year = if month < 2 { year - 1 } else { year };
-    let month = (month + 10) % 12;
-    // From March on, months of 31 and 30 days alternate as 153 days in five months.
-    let of_year = (153 * month + 2) / 5 + day - 1;
-    year * 365 + year / 4 - year / 100 + year / 400 + of_year - 719_468
+    let (year, month, day) =
+        (year.try_into().ok()?, (month + 1).try_into().ok()?, day.try_into().ok()?);
+    let midnight = Date::new(year, month, day).ok()?.to_datetime(Time::midnight());
+    let seconds = Offset::UTC.to_timestamp(midnight).ok()?.as_second() - zone;
+    let nanos = i128::from(seconds) * i128::from(SECOND) + i128::from(clock);
+    u64::try_from(nanos).ok().map(Timestamp::from_nanos)
 }
 
 #[cfg(test)]
@@ -187,6 +182,8 @@ mod tests {
     fn invalid_date_is_rejected() {
         for date in [
             "32/Jan/1999:00:00:00 +0000",
+            "29/Feb/1999:00:00:00 +0000",
+            "31/Apr/1999:00:00:00 +0000",
             "01/Foo/1999:00:00:00 +0000",
             "01/Jan/1999:24:00:00 +0000",
             "01/Jan/1999:00:00:00 0000",

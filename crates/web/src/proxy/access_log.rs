@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::header::{HeaderValue, REFERER, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{Method, Version, request};
+use jiff::Timestamp;
 
 use super::config::AccessLog;
 use super::error::{Error, Result};
@@ -134,27 +135,8 @@ fn is_plain(byte: u8) -> bool {
 
 /// `10/Oct/2000:13:55:36 +0000`
 fn write_time(to: &mut impl Write, at: SystemTime) -> io::Result<()> {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (year, month, day) = civil(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    let month = MONTHS[month - 1];
-    write!(to, "{day:02}/{month}/{year}:{hour:02}:{minute:02}:{second:02} +0000")
-}
-
-/// Year, month from 1 and day from 1 of the Gregorian calendar, so many days after 1 January 1970.
-fn civil(days: u64) -> (u64, usize, u64) {
-    // Years begin in March here, so that the leap day is the last; 719,468 days lie between 1 March
-    // of year 0 and 1970. 400 years have 146,097 days.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year + u64::from(month <= 2), month as usize, day)
+    let at = Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH);
+    write!(to, "{}", at.strftime("%d/%b/%Y:%H:%M:%S +0000"))
 }
 
 enum Message {
@@ -409,7 +391,7 @@ mod tests {
             .into_parts()
             .0;
         let mut line = Line::new("192.0.2.7".parse().unwrap(), &head);
-        line.at = UNIX_EPOCH + Duration::from_secs(971_186_136);
+        line.at = SystemTime::UNIX_EPOCH + Duration::from_secs(971_186_136);
         let mut text = Vec::new();
         line.write(&mut text, 200, 2326).unwrap();
         String::from_utf8(text).unwrap()
