@@ -26,7 +26,7 @@ trap tear_down EXIT
 
 # The paths of a system, without what is mounted in it and what every installation changes.
 paths() {
-    (cd "$1" && find . -xdev ! -path './proc/*' ! -path './sys/*' ! -path './tmp/*' ! -path './home/*' \
+    (cd "$1" && find . -xdev ! -path './proc/*' ! -path './sys/*' ! -path './tmp/*' ! -path './newcomer/*' \
         ! -path './var/lib/dpkg/*' ! -path './var/log/*' ! -path './var/cache/*' ! -path './etc/*-' \
         ! -path './root/*' | sort)
 }
@@ -48,7 +48,7 @@ for release in "$@"; do
     mount --rbind /sys "$root/sys"
     # Of its own: purge removes what Lull has pinned.
     mount -t bpf bpf "$root/sys/fs/bpf"
-    inside useradd --create-home --uid 1000 newcomer
+    inside useradd --create-home --home-dir /newcomer --uid 1000 newcomer
     paths "$root" >"$work/before"
 
     say "install"
@@ -79,12 +79,12 @@ for release in "$@"; do
         sleep 0.1
     done
     newcomer 'lull doctor' || die "lull doctor finds a problem"
-    mkfifo "$root/home/newcomer/input"
-    chown 1000 "$root/home/newcomer/input"
+    mkfifo "$root/newcomer/input"
+    chown 1000 "$root/newcomer/input"
     cp scripts/transfer.pl "$root/tmp/"
-    newcomer 'cd /home/newcomer && exec lull exec -- perl /tmp/transfer.pl <input >out 2>&1' &
+    newcomer 'cd /newcomer && exec lull exec -- perl /tmp/transfer.pl <input >out 2>&1' &
     job=$!
-    exec 3>"$root/home/newcomer/input"
+    exec 3>"$root/newcomer/input"
     for _ in $(seq 100); do
         newcomer 'lull top --once --json --interval 0.5' >"$work/view"
         grep -q '"process":"perl".*"activity":"using"\|"activity":"yielding"' "$work/view" && break
@@ -102,8 +102,8 @@ for release in "$@"; do
     newcomer 'lull top --once --json --interval 0.5' >"$work/view"
     grep -q '"process":"perl"' "$work/view" || die "the job left the background: $(cat "$work/view")"
     exec 3>&-
-    wait "$job" || die "the job failed: $(cat "$root/home/newcomer/out")"
-    grep -q '^lull: sent ' "$root/home/newcomer/out" || die "no summary: $(cat "$root/home/newcomer/out")"
+    wait "$job" || die "the job failed: $(cat "$root/newcomer/out")"
+    grep -q '^lull: sent ' "$root/newcomer/out" || die "no summary: $(cat "$root/newcomer/out")"
 
     say "purge"
     kill "$server"
