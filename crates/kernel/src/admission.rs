@@ -8,8 +8,8 @@ use libbpf_rs::ProgramAttachType;
 use libbpf_rs::libbpf_sys::bpf_attach_type;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
+use crate::attach::attach_beside_others;
 use crate::error::{Error, Result};
-use crate::hooks::attach_beside_others;
 use crate::machine;
 use crate::skeletons::admission::AdmissionSkelBuilder;
 

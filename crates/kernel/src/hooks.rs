@@ -17,10 +17,10 @@ use libbpf_rs::{
 use serde::Serialize;
 
 use crate::admission::{Admission, admit};
+use crate::attach::attach_beside_others;
 use crate::error::{Error, Result};
 use crate::receive::{Direction, yield_received};
 use crate::skeletons::exec::{ExecSkel, ExecSkelBuilder};
-use crate::sys;
 
 /// The traffic class of lower effort (RFC 8622): the code point 000001, and no ECN.
 pub(crate) const LOWER_EFFORT: u8 = 1 << 2;
@@ -300,26 +300,6 @@ fn counters_in(words: [u64; COUNTERS], open_lived: u64, open_yielded: u64) -> Co
         yielded: Duration::from_micros(yielded + open_yielded),
         unmarked,
     }
-}
-
-/// Attaches a program to a cgroup, and lets all programs of the cgroups around it run as before.
-///
-/// A program that was attached with BPF_F_ALLOW_OVERRIDE stops to run for a cgroup that gets one of
-/// its own (compute_effective_progs of the kernel). It may be a firewall, so it is attached here, too.
-pub(crate) fn attach_beside_others(
-    program: BorrowedFd<'_>,
-    cgroup: BorrowedFd<'_>,
-    kind: bpf_attach_type,
-) -> Result<()> {
-    let others = sys::effective_programs(cgroup, kind).map_err(Error::outer_program)?;
-    sys::attach_to_cgroup(program, cgroup, kind).map_err(Error::attach)?;
-    let running = sys::effective_programs(cgroup, kind).map_err(Error::outer_program)?;
-    for overridden in others.into_iter().filter(|number| !running.contains(number)) {
-        sys::program(overridden)
-            .and_then(|program| sys::attach_to_cgroup(program.as_fd(), cgroup, kind))
-            .map_err(Error::outer_program)?;
-    }
-    Ok(())
 }
 
 /// Requests of the hooks to mend what they cannot.

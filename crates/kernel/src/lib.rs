@@ -12,6 +12,7 @@
 
 mod admission;
 mod adopt;
+mod attach;
 mod background;
 mod cgroup;
 mod control;

@@ -10,8 +10,8 @@ use libbpf_rs::{MapHandle, MapType, OpenMapMut, ProgramAttachType};
 use lull_cc::lull::Member;
 use serde::Serialize;
 
+use crate::attach::attach_beside_others;
 use crate::error::{Error, Result};
-use crate::hooks::attach_beside_others;
 use crate::skeletons::receive::ReceiveSkelBuilder;
 
 /// Which traffic of a background yields.
