@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lull_cc::lull::SharedPath;
 use lull_cc::{Bytes, Rate, Timestamp};
 use lull_sim::link::LinkParameters;
 use lull_sim::queue::Limit;
@@ -161,8 +162,9 @@ impl Stage {
         for (number, group) in scenario.groups.iter().enumerate() {
             let random = Random::of_part(seed, GROUPS | number as u64);
             let way = stage.ways[number];
-            let parameters = None;
-            let maker = Maker { scenario, network, folder, rate, group, way, random, parameters };
+            let (parameters, path) = (None, SharedPath::default());
+            let maker =
+                Maker { scenario, network, folder, rate, group, way, random, parameters, path };
             stage.add_group(maker, &mut hosts, number, &logs[number])?;
         }
         Ok(stage)
@@ -394,6 +396,8 @@ struct Maker<'a> {
     random: Random,
     /// What its connections share.
     parameters: Option<Arc<Parameters>>,
+    /// What the group's connections share under `lull`: they are of one host.
+    path: SharedPath,
 }
 
 impl Maker<'_> {
@@ -421,8 +425,10 @@ impl Maker<'_> {
         self.parameters = Some(Arc::clone(&parameters));
         let control = Control::named(&self.group.control, &self.scenario.controls);
         let seed = self.random.bits();
-        let controller = control
-            .and_then(|control| controllers::factory(&control, parameters.segment_bytes, seed));
+        let path = self.path.clone();
+        let controller = control.and_then(|control| {
+            controllers::factory(&control, parameters.segment_bytes, seed, path)
+        });
         Ok(Tcp { parameters, controller: controller?, dscp: self.group.dscp })
     }
 

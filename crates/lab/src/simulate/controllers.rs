@@ -11,7 +11,8 @@ use lull_sim::traffic::ControllerFactory;
 
 use crate::plan::{Algorithm, Control, Invalid};
 
-/// Makes the controllers of a control; `seed` feeds those that have randomness of their own.
+/// Makes the controllers of a control; `seed` feeds those that have randomness of their own, and `path` is
+/// what connections of `lull` share.
 ///
 /// # Errors
 /// A constant outside its range, in one line.
@@ -19,13 +20,12 @@ pub(super) fn factory(
     control: &Control,
     segment_bytes: u16,
     seed: u64,
+    path: SharedPath,
 ) -> Result<ControllerFactory, Invalid> {
     let parameters = control.parameters()?;
     let window = control.initial_window.map(Window::from_packets);
     let made = AtomicU64::new(seed);
     let algorithm = control.algorithm;
-    // All that one factory makes is of one host.
-    let path = SharedPath::default();
     Ok(ControllerFactory::boxed(move || -> Box<dyn Controller + Send> {
         match (algorithm, window) {
             // Vegas is Nice without its detector (`NiceParameters::vegas`).
