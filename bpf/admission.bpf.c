@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
 /*
- * Connections of a cgroup that start together are admitted one after the other: each gets a time for
- * its SYN. The SYN before that is dropped, and the first retransmission timeout is set so that the
- * kernel sends it again at that time. The first ten segments of a connection are not paced, so a
- * crowd can be spread out before its SYNs only.
+ * Connections of a cgroup that start together are admitted one after the other: each gets a time
+ * for its SYN. An earlier SYN is dropped, and the first retransmission timeout is set so that the
+ * kernel sends it again at that time. The first ten segments of a connection are not paced, so many
+ * connections can be spread out only before their SYNs.
  *
- * The kernel doubles the timeout of a SYN from then on. From a short first one it would send many, and
- * give up early. So what comes sooner after the SYN that has left than RFC 6298 (5.5, 5.7) has it is
- * dropped, too, and there are as many more retries as the first timeout was halved.
+ * The kernel doubles the timeout of a SYN from then on. After a short first one it would send many,
+ * and time out early. So retransmissions that come sooner after the sent SYN than RFC 6298 (5.5,
+ * 5.7) allows are dropped, too. The number of retries is raised by the number of halvings of the
+ * first timeout.
  */
 #include <linux/bpf.h>
 #include "kernel.h"
@@ -16,7 +17,7 @@
 
 #define INLINE inline __attribute__((always_inline))
 
-/* Set before loading. Between two SYNs to one path, as long as few wait. */
+/* Set before loading. The time between two SYNs to one path, while few wait. */
 const volatile u64 gap_us = 4000;
 /* The longest time that a SYN is held. */
 const volatile u64 longest_us = 1000000;
@@ -25,7 +26,7 @@ enum {
 	LEVEL_TCP = 6,
 	OPTION_SYN_COUNT = 7,
 	MOST_SYNS = 127,
-	/* What a kernel of default settings would do. */
+	/* The values of a kernel with default settings. */
 	DEFAULT_SYN_RETRIES = 6,
 	STATE_SYN_SENT = 2,
 	/* In TCP_CONNECT_CB the timeout is still that of a new socket: one second. */
@@ -35,17 +36,17 @@ enum {
 	/* Timers count jiffies, and may fire this much before the time of a SYN in microseconds. */
 	EARLY_US = 1000,
 	PASS = 1,
-	/* Silent: `connect` goes on (NET_XMIT_DROP). */
+	/* Silent: `connect` continues (NET_XMIT_DROP). */
 	DROP = 2,
 };
 
-/* What a connection waits for. */
+/* The admission of a connection. */
 struct held {
 	u64 due_us;  /* the time for its SYN */
-	u64 sent_us; /* when the SYN last left; 0: it has not */
+	u64 sent_us; /* when the SYN was last sent; 0: never */
 	u32 timeout; /* jiffies from `connect` to that time */
-	u32 sent;    /* how often it has left */
-	u32 retries; /* what its TCP_SYNCNT was */
+	u32 sent;    /* how often it was sent */
+	u32 retries; /* its previous TCP_SYNCNT */
 };
 
 struct {
@@ -69,8 +70,9 @@ static INLINE u64 monotonic_us(void)
 }
 
 /*
- * Takes the next time of the path. The gap shrinks as more wait, so that the longest wait is
- * approached and not passed. Where two processors take one at once, both may get the same.
+ * Takes the next time of the path. The gap shrinks as more connections wait, so that their wait
+ * approaches the longest one without exceeding it. If two processors take a time at once, both may
+ * get the same.
  */
 static INLINE u64 take_turn(const struct path_key *key, u64 now_us)
 {
@@ -90,7 +92,7 @@ static INLINE u64 take_turn(const struct path_key *key, u64 now_us)
 	return due;
 }
 
-/* Gives up no earlier than without us: a retry more for each time that the timeout was halved. */
+/* Times out no earlier than without this program: adds a retry for each halving of the timeout. */
 static INLINE void add_retries(struct bpf_sock_ops *ops, struct held *h, u32 second)
 {
 	int retries = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
 /*
  * TCP-Background as a congestion control of the kernel; with other parameters, any other protocol
- * of its paper. For networks that serve a lower class last: it does not yield by itself.
+ * of its paper. For networks that serve a lower class last: it does not yield on its own.
  *
  * This file turns the kernel's callbacks into the events of background.h and writes the window
- * back. What the kernel writes in between (tcp_enter_loss, tcp_init_cwnd_reduction, undo) is
+ * back. The kernel's own changes in between (tcp_enter_loss, tcp_init_cwnd_reduction, undo) are
  * overwritten at the next acknowledgement.
  */
 #include "kernel.h"
@@ -37,7 +37,7 @@ static BACKGROUND_INLINE struct background_params parameters(void)
 	return p;
 }
 
-/* What the kernel does by itself (net.ipv4.tcp_min_tso_segs). */
+/* The kernel's default (net.ipv4.tcp_min_tso_segs). */
 #define MIN_TSO_SEGS 2
 
 /* The kernel's own limit of a threshold (TCP_INFINITE_SSTHRESH). */
@@ -49,9 +49,9 @@ static BACKGROUND_INLINE u32 ssthresh_of(const struct background *b)
 							 (u32)(b->ssthresh >> FIXED_SHIFT);
 }
 
-/* Writes the window to the socket, and the pace that the kernel gives to controls which leave that
- * to it: it sizes the bursts of segmentation offload and is what an fq qdisc spreads packets by.
- * Twice what the window needs while it grows by acknowledgements, else a fifth more. */
+/* Writes the window to the socket, and the kernel's default pacing rate. The rate sizes the bursts
+ * of segmentation offload, and an fq qdisc spreads packets by it. It is twice the window's rate
+ * while the window grows by acknowledgements, otherwise a fifth more. */
 static BACKGROUND_INLINE void apply(struct sock *sk, const struct background *b)
 {
 	struct tcp_sock *tp = tcp_of(sk);
@@ -76,8 +76,8 @@ static BACKGROUND_INLINE struct background *open_socket(struct sock *sk)
 
 	if (!b)
 		return 0;
-	/* One that is taken over keeps its window, and has its slow start behind it. Its SYN counts
-	 * as delivered in one that is new. */
+	/* An existing connection keeps its window, and has no slow start. In a new one, its SYN
+	 * counts as delivered. */
 	if (!tp->data_segs_out) {
 		background_init(b, BACKGROUND_INITIAL_WINDOW, BACKGROUND_NO_THRESHOLD);
 	} else {
@@ -107,9 +107,9 @@ void BPF_PROG(tcp_background_init, struct sock *sk)
 }
 
 /*
- * The kernel asks this before each attempt to send. Where the congestion control was chosen in
- * TCP_CONNECT_CB, `init` came before the handshake, and the kernel's ten packets after it (also where
- * the SYN had data): the first flight is what algorithm 1 has, as in a connection that chose before.
+ * The kernel calls this before each attempt to send. If the congestion control was chosen in
+ * TCP_CONNECT_CB, `init` came before the handshake. The kernel set ten packets after it (also if
+ * the SYN had data). The first flight is that of algorithm 1, as in a connection that chose before.
  */
 SEC("struct_ops")
 u32 BPF_PROG(tcp_background_min_tso_segs, struct sock *sk)
@@ -146,8 +146,8 @@ void BPF_PROG(tcp_background_set_state, struct sock *sk, u8 state)
 		background_on_timeout(&p, b, tp->delivered);
 		return;
 	}
-	/* What is lost was sent a window ago: where a mark or a loss has cut since, this is the same
-	 * congestion. */
+	/* The lost packets were sent a window ago: if a mark or a loss has cut since, this is the
+	 * same congestion. */
 	if (state == CA_RECOVERY)
 		background_on_loss(&p, b, tp->delivered, tp->delivered - tp->packets_out);
 	else
@@ -155,8 +155,8 @@ void BPF_PROG(tcp_background_set_state, struct sock *sk, u8 state)
 	apply(sk, b);
 }
 
-/* The socket closes, or goes on with another congestion control, which must not find our state or
- * our pace. */
+/* The socket closes, or changes to another congestion control, which must not find this state or
+ * this pacing rate. */
 SEC("struct_ops")
 void BPF_PROG(tcp_background_release, struct sock *sk)
 {

@@ -43,8 +43,8 @@ static BACKGROUND_INLINE void background_settle(struct background *b, u32 delive
 	b->reacted = 1;
 }
 
-/* 3.1 to 3.5. The paper has no floor: two packets, as RFC 5681 3.1 has for Reno, but a drop raises
- * no window that a timeout left below that. */
+/* 3.1 to 3.5. The paper has no floor. Here it is two packets, as in RFC 5681 3.1 for Reno. A drop
+ * does not raise a window that a timeout left below that. */
 static BACKGROUND_INLINE u64 background_decreased(const struct background_params *p, u64 window,
 						  u64 power)
 {
@@ -89,7 +89,7 @@ static BACKGROUND_INLINE void background_drop(const struct background_params *p,
 	else if (p->limit == BACKGROUND_LIMIT_POWER)
 		limit = fixed_power(before, p->limit_amount);
 	/* 3.6. A power grows slower than a share: 0.75 cwnd is above cwnd^0.95 from 316 packets.
-	 * There the window is where the slow start would have ended, or beyond. */
+	 * There the window is already at or beyond the end of the slow start. */
 	if (limit > b->window) {
 		b->ssthresh = limit;
 		b->phase = BACKGROUND_REGROWTH;
@@ -111,7 +111,7 @@ static BACKGROUND_INLINE void background_on_loss(const struct background_params 
 static BACKGROUND_INLINE void background_on_timeout(const struct background_params *p,
 						    struct background *b, u32 delivered)
 {
-	/* The start of a connection has no threshold that could be held. */
+	/* The start of a connection has no threshold to hold. */
 	bool held = b->phase != BACKGROUND_AVOIDANCE && b->ssthresh != BACKGROUND_NO_THRESHOLD;
 	u64 ssthresh = b->window / 2;
 
@@ -121,11 +121,11 @@ static BACKGROUND_INLINE void background_on_timeout(const struct background_para
 	b->window = BACKGROUND_ONE;
 	b->phase = BACKGROUND_SLOW_START;
 	background_settle(b, delivered);
-	/* What is acknowledged from here on was sent again after the timeout. */
+	/* Packets acknowledged from here on were retransmitted after the timeout. */
 	b->reacted = 0;
 }
 
-/* RFC 5681 4.1: after a pause no more than the initial window. */
+/* RFC 5681 4.1: after a pause at most the initial window. */
 static BACKGROUND_INLINE void background_on_idle(struct background *b)
 {
 	b->window = background_min(b->window, BACKGROUND_INITIAL_WINDOW);
@@ -144,7 +144,7 @@ static BACKGROUND_INLINE void background_on_ack(const struct background_params *
 		b->round_end = a->delivered - a->acked;
 		b->loss_end = b->round_end;
 	}
-	/* Who acknowledges nothing says nothing of what limited the sender. */
+	/* An acknowledgement of no new packets does not show what limited the sender. */
 	if (a->acked && !a->app_limited)
 		b->unlimited = 1;
 	if (a->lost && (s32)(a->prior_delivered - b->loss_end) >= 0)
@@ -158,7 +158,7 @@ static BACKGROUND_INLINE void background_on_ack(const struct background_params *
 	if (factor) {
 		b->window += a->acked * factor * BACKGROUND_ONE / 100;
 		/* The slow start after a drop stops at its limit; the first one with the
-		 * acknowledgement that passes the threshold. */
+		 * acknowledgement that exceeds the threshold. */
 		if (b->phase != BACKGROUND_SLOW_START)
 			b->window = background_min(b->window, b->ssthresh);
 		b->window = background_min(b->window, BACKGROUND_WINDOW_LIMIT);
@@ -175,7 +175,7 @@ static BACKGROUND_INLINE void background_on_ack(const struct background_params *
 		b->phase = BACKGROUND_AVOIDANCE;
 }
 
-/* What the transport may have in flight: whole packets. */
+/* The whole packets that the transport may have in flight. */
 static BACKGROUND_INLINE u32 background_cwnd(const struct background *b)
 {
 	return (u32)(b->window >> FIXED_SHIFT);

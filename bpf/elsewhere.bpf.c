@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
 /*
- * What a program in the background has others send: `lull exec` reports it, for it is in the foreground.
+ * Finds work that other processes do for a background program: `lull exec` reports it, because it
+ * runs in the foreground.
  */
 #include <linux/bpf.h>
 #include "kernel.h"
@@ -8,11 +9,11 @@
 
 #define INLINE inline __attribute__((always_inline))
 
-/* crates/kernel/src/elsewhere.rs reads the fields by their place. */
+/* crates/kernel/src/elsewhere.rs reads the fields by their position. */
 _Static_assert(sizeof(struct elsewhere_record) == 24 && sizeof(struct elsewhere_event) == 116,
 	       "change RECORD_SIZE and EVENT_SIZE in crates/kernel/src/elsewhere.rs, too");
 
-/* Flavours of the kernel's structures, with what only this file needs. */
+/* Variants of the kernel's structures, with fields that only this file needs. */
 struct sock___protocol {
 	u16 sk_protocol;
 } RELOCATED;
@@ -68,7 +69,7 @@ struct {
 	__uint(max_entries, 65536);
 } events SEC(".maps");
 
-/* The devices of file systems whose data others send. */
+/* The devices of file systems whose data other processes send. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 256);
@@ -76,7 +77,7 @@ struct {
 	__type(value, u32);
 } devices SEC(".maps");
 
-/* The processes that were in the background when they began. */
+/* The processes that were in the background when they started. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -94,7 +95,7 @@ enum {
 	ACCESS_MODE = 3,
 };
 
-/* Whether a cgroup is the background or lies inside it. */
+/* Whether a cgroup is the background or inside it. */
 static INLINE bool is_inside(struct cgroup *cgroup)
 {
 	struct cgroup_subsys_state *css = (struct cgroup_subsys_state *)cgroup;
@@ -123,7 +124,7 @@ static INLINE bool is_foreign_socket(struct file___open *file)
 	return !is_inside(BPF_CORE_READ(sk, sk_cgrp_data.cgroup));
 }
 
-/* A record for each descriptor of the background through which others send. */
+/* A record for each descriptor of the background through which other processes send. */
 SEC("iter/task_file")
 int lull_descriptors(struct bpf_iter__task_file *ctx)
 {
@@ -174,7 +175,7 @@ static INLINE void tell_of_move(u32 process)
 		bpf_ringbuf_submit(e, 0);
 }
 
-/* A child may be born in another cgroup (clone3, CLONE_INTO_CGROUP). */
+/* A child may start in another cgroup (clone3, CLONE_INTO_CGROUP). */
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(lull_fork, struct task_struct *parent, struct task_struct *child)
 {
@@ -189,7 +190,7 @@ int BPF_PROG(lull_fork, struct task_struct *parent, struct task_struct *child)
 	return 0;
 }
 
-/* By whomever: podman asks systemd to. */
+/* Any process may move it: podman requests it from systemd. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(lull_move, struct cgroup *to, const char *path, struct task_struct *task)
 {

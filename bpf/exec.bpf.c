@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
 /*
- * What `lull exec` attaches to a cgroup: every TCP connection that a process of the cgroup opens
- * or accepts takes the chosen congestion control and the chosen DSCP, whatever the process asks
- * for itself. UDP is counted and otherwise left alone.
+ * The programs that `lull exec` attaches to a cgroup. Every TCP connection that a process of the
+ * cgroup opens or accepts gets the chosen congestion control and DSCP, regardless of the process's
+ * own settings. UDP is counted and otherwise unchanged.
  *
- * The hooks belong to sockets, not to processes: a socket runs those of the cgroup in which it
- * was made, for life, and what a listener accepts belongs to the listener's cgroup.
+ * The hooks belong to sockets, not to processes: a socket always runs those of the cgroup in which
+ * it was made. Accepted connections belong to the listener's cgroup.
  */
 #include <linux/bpf.h>
 #include "kernel.h"
@@ -14,7 +14,7 @@
 
 #define INLINE inline __attribute__((always_inline))
 
-/* crates/kernel/src/hooks.rs reads as many words (COUNTERS), in the order of the structure. */
+/* crates/kernel/src/hooks.rs reads the same number of words (COUNTERS), in this order. */
 _Static_assert(sizeof(struct exec_counters) == 10 * sizeof(u64),
 	       "change COUNTERS in crates/kernel/src/hooks.rs, too");
 
@@ -22,11 +22,11 @@ _Static_assert(sizeof(struct exec_counters) == 10 * sizeof(u64),
 const volatile char congestion[CONGESTION_NAME_SIZE] = "reno";
 /* The TOS byte, or traffic class, of every packet; 0: left to the program. */
 const volatile u8 traffic_class = 0;
-/* What is sent yields; otherwise connections keep the congestion control that programs choose. */
+/* Whether sent traffic yields; otherwise connections keep the programs' congestion controls. */
 const volatile bool is_sending = true;
-/* Of connections under `lull`; 0: the usual one. */
+/* Weight of connections under `lull`; 0: the default. */
 const volatile u32 weight = 0;
-/* Tests of the way round old kernels, see ask_parent(). */
+/* Tests of the workaround for old kernels, see ask_parent(). */
 const volatile bool mapped_by_parent = false;
 
 struct {
@@ -36,14 +36,14 @@ struct {
 	__type(value, struct exec_counters);
 } counters SEC(".maps");
 
-/* One entry, of no meaning, for each socket that the parent has to mend. */
+/* One entry, with any value, for each socket that the parent has to mark. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } requests SEC(".maps");
 
 struct connection {
-	u64 opened_us; /* 0: it is not counted */
+	u64 opened_us; /* 0: not counted */
 	u32 is_unmarked;
 	u32 unused;
 };
@@ -56,10 +56,10 @@ struct {
 } opened SEC(".maps");
 
 struct destination {
-	u32 address[4]; /* IPv4 as an IPv6 address that maps it */
+	u32 address[4]; /* IPv4 as a mapped IPv6 address */
 };
 
-/* Where packets with the mark got no answer. */
+/* Destinations where packets with the mark got no answer. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -67,8 +67,9 @@ struct {
 	__type(value, u32);
 } silent_if_marked SEC(".maps");
 
-/* The sockets that `lull exec --pid` has moved out of this background since. What a listener of them
- * accepts goes with it. crates/kernel/src/release.rs finds the map by its name. */
+/* The sockets that `lull exec --pid` has moved out of this background since. Connections accepted
+ * by their listeners are moved with them. crates/kernel/src/release.rs finds the map by its
+ * name. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
@@ -76,7 +77,7 @@ struct {
 	__type(value, u32);
 } lull_released SEC(".maps");
 
-/* The weight of each socket, for `lull`: the loader puts the map of that here. */
+/* The weight of each socket, for `lull`: the loader puts its map here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -84,7 +85,7 @@ struct {
 	__type(value, u32);
 } weights SEC(".maps");
 
-/* The state of each socket: the loader puts the map of the congestion control here. */
+/* The state of each socket: the loader puts the congestion control's map here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -108,7 +109,7 @@ enum {
 	PROTOCOL_MPTCP = 262,
 	STATE_SYN_SENT = 2,
 	STATE_CLOSE = 7,
-	/* Half a second less than when the kernel would send the third SYN (RFC 6298). */
+	/* Half a second before the kernel would send the third SYN (RFC 6298). */
 	MARKED_SYNS_US = 2500000,
 };
 
@@ -135,8 +136,8 @@ static INLINE bool is_released(struct bpf_sock *sk)
 }
 
 /*
- * An IPv6 socket that talks IPv4 takes its TOS byte from IP_TOS, which bpf_setsockopt refuses
- * for this family before Linux 6.13. The parent does it with the system call then.
+ * An IPv6 socket with IPv4 traffic takes its TOS byte from IP_TOS, which bpf_setsockopt rejects for
+ * this family before Linux 6.13. The parent then sets it with the system call.
  */
 static INLINE void ask_parent(void)
 {
@@ -161,7 +162,7 @@ static INLINE void set_class(struct bpf_sock_ops *ops, bool listens, int class)
 		return;
 	}
 	bpf_setsockopt(ops, LEVEL_IPV6, OPTION_TCLASS, &class, sizeof(class));
-	/* A listener hands its TOS byte on to what it accepts, and answers with it. */
+	/* Accepted connections inherit the TOS byte of a listener, which also answers with it. */
 	if ((listens || is_mapped(ops)) &&
 	    (mapped_by_parent ||
 	     bpf_setsockopt(ops, LEVEL_IP, OPTION_TOS, &class, sizeof(class))))
@@ -179,7 +180,7 @@ static INLINE struct destination destination_of(struct bpf_sock_ops *ops)
 	struct destination to = { { 0, 0, bpf_htonl(0xffff), 0 } };
 	u32 v4 = ops->remote_ip4, v6 = ops->remote_ip6[3];
 
-	/* The verifier accepts no load from one of two offsets, which the compiler would make of it. */
+	/* The verifier rejects a load from one of two offsets, which the compiler would generate. */
 	barrier_var(v4);
 	barrier_var(v6);
 	if (ops->family == FAMILY_INET) {
@@ -205,7 +206,7 @@ static INLINE bool choose(void *socket)
 	return !bpf_setsockopt(socket, LEVEL_TCP, OPTION_CONGESTION, name, sizeof(name));
 }
 
-/* Before the congestion control is chosen, which asks for it when it begins. */
+/* Before the congestion control is chosen, which reads it when it starts. */
 static INLINE void weigh(struct bpf_sock_ops *ops)
 {
 	struct bpf_sock *sk = ops->sk;
@@ -215,7 +216,7 @@ static INLINE void weigh(struct bpf_sock_ops *ops)
 		bpf_sk_storage_get(&weights, sk, &value, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
-/* Whether the socket runs it. Both names are filled up with zeros. */
+/* Whether the socket runs it. Both names are padded with zeros. */
 static INLINE bool is_chosen(struct bpf_sock_ops *ops)
 {
 	char name[CONGESTION_NAME_SIZE];
@@ -229,8 +230,8 @@ static INLINE bool is_chosen(struct bpf_sock_ops *ops)
 }
 
 /*
- * What a connection runs when it is established, it keeps. If that is what TCP_CONNECT_CB has
- * chosen, it is left alone: chosen anew, it would begin anew.
+ * An established connection keeps its congestion control. If TCP_CONNECT_CB has chosen it, it is
+ * not set again: it would start again.
  */
 static INLINE void settle(struct bpf_sock_ops *ops)
 {
@@ -241,8 +242,8 @@ static INLINE void settle(struct bpf_sock_ops *ops)
 		return;
 	if (c)
 		add(&c->refused, 1);
-	/* A route took the place of what was chosen before, and nobody told that (tcp_ca_dst_init):
-	 * its state would be taken for that of a connection that runs it. */
+	/* A route replaced the earlier choice without a notification (tcp_ca_dst_init). Its state
+	 * would be mistaken for that of a connection that runs it. */
 	if (sk)
 		bpf_sk_storage_delete(&sockets, sk);
 }
@@ -256,7 +257,7 @@ static INLINE void open_connection(struct bpf_sock_ops *ops, bool unmarked)
 	if (!c || !sk)
 		return;
 	connection = bpf_sk_storage_get(&opened, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	/* The second time for the same connection: it was seen when it began to connect. */
+	/* The second call for the same connection: it was seen when it began to connect. */
 	if (!connection || connection->opened_us)
 		return;
 	connection->opened_us = now_us();
@@ -281,10 +282,11 @@ static INLINE void begin_to_connect(struct bpf_sock_ops *ops)
 }
 
 /*
- * Some routers drop packets whose DSCP they do not know. The first SYN and its first
- * retransmission had the mark, and got no answer: the next one is sent without. Timeouts are not
- * counted but timed: admission.bpf.c holds the first SYN for up to a second by short timeouts, and
- * lets none leave sooner after it than without. Both have left then.
+ * Some routers drop packets with an unknown DSCP. If the first SYN and its first retransmission had
+ * the mark and got no answer, the next one is sent without it. Timeouts are not counted, but their
+ * time is measured. The reason is admission.bpf.c: it holds the first SYN for up to a second by
+ * short timeouts. It does not let retransmissions leave sooner after it than without. By then, both
+ * have been sent.
  */
 static INLINE void unmark_unanswered(struct bpf_sock_ops *ops)
 {
@@ -311,7 +313,7 @@ static INLINE void note_if_unmarked(struct bpf_sock_ops *ops)
 
 	if (!c || !sk)
 		return;
-	/* What times out from now on is no SYN. */
+	/* Later timeouts are not those of a SYN. */
 	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_RTO_CB_FLAG);
 	connection = bpf_sk_storage_get(&opened, sk, 0, 0);
 	if (!connection || !connection->is_unmarked)
@@ -351,9 +353,9 @@ int lull_sock_ops(struct bpf_sock_ops *ops)
 		mark(ops, true);
 		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
-		/* A new connection begins with it. Right after this a route that names another one
-		 * (ip-route(8), congctl) puts that in its place (tcp_connect_init), so that only the
-		 * established connection tells what became of it. */
+		/* A new connection starts with it. Right after this, a route with another one
+		 * (ip-route(8), congctl) replaces it (tcp_connect_init). So only the established
+		 * connection shows the result. */
 		weigh(ops);
 		choose(ops);
 		begin_to_connect(ops);
@@ -380,7 +382,7 @@ int lull_sock_ops(struct bpf_sock_ops *ops)
 	return 1;
 }
 
-/* Puts our class in the place of the program's; a single byte is a valid TOS, too. */
+/* Replaces the program's class by this one; a single byte is a valid TOS, too. */
 static INLINE void rewrite_class(struct bpf_sockopt *ctx, struct bpf_sock *sk)
 {
 	struct connection *connection = bpf_sk_storage_get(&opened, sk, 0, 0);
@@ -408,8 +410,8 @@ static INLINE void rewrite_congestion(struct bpf_sockopt *ctx)
 }
 
 /*
- * The program's own choices, which OpenSSH and rsync make, give way to ours. The call succeeds,
- * and a later getsockopt tells the truth.
+ * The choices of the program, such as those of OpenSSH and rsync, are replaced. The call succeeds,
+ * and a later getsockopt returns the real setting.
  */
 SEC("cgroup/setsockopt")
 int lull_setsockopt(struct bpf_sockopt *ctx)
@@ -422,7 +424,7 @@ int lull_setsockopt(struct bpf_sockopt *ctx)
 		return 1;
 	if (ctx->level == LEVEL_TCP && ctx->optname == OPTION_CONGESTION) {
 		/* Chosen here, it needs no privilege of the program; the call itself is skipped.
-		 * MPTCP has to see the name to hand it to its subflows, and may ask for the
+		 * MPTCP has to see the name to pass it to its subflows, and may require the
 		 * privilege. */
 		if (sk->protocol == PROTOCOL_TCP && choose(sk))
 			ctx->optlen = -1;
@@ -435,7 +437,7 @@ int lull_setsockopt(struct bpf_sockopt *ctx)
 	return 1;
 }
 
-/* The payload of a packet over TCP or UDP, and which of both; 0 of any other. */
+/* The payload of a packet over TCP or UDP, and which of the two; 0 for other packets. */
 static INLINE u32 payload(struct __sk_buff *skb, u8 *protocol)
 {
 	u32 header;
@@ -449,7 +451,7 @@ static INLINE u32 payload(struct __sk_buff *skb, u8 *protocol)
 		if (bpf_skb_load_bytes(skb, 9, protocol, 1))
 			return 0;
 	} else if (skb->protocol == bpf_htons(ETHERNET_IPV6)) {
-		/* What hides behind extension headers is not counted. */
+		/* Packets with extension headers are not counted. */
 		header = 40;
 		if (bpf_skb_load_bytes(skb, 6, protocol, 1))
 			return 0;
@@ -468,7 +470,7 @@ static INLINE u32 payload(struct __sk_buff *skb, u8 *protocol)
 	return skb->len > header ? skb->len - header : 0;
 }
 
-/* Counts what leaves the sockets of the cgroup, and lets it pass. */
+/* Counts packets from the sockets of the cgroup, and lets them pass. */
 SEC("cgroup_skb/egress")
 int lull_egress(struct __sk_buff *skb)
 {
@@ -481,7 +483,7 @@ int lull_egress(struct __sk_buff *skb)
 	return 1;
 }
 
-/* Counts what arrives: the other side sends it, so it is not slowed. */
+/* Counts arriving packets: the other side sends them, so they are not slowed. */
 SEC("cgroup_skb/ingress")
 int lull_ingress(struct __sk_buff *skb)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
 /*
- * Sees what the host's other connections send, and writes it to the table of paths of lull.bpf.c:
- * attached to the root cgroup, it runs for each packet that leaves a socket of this host. A packet
- * counts as foreground unless its socket runs `lull` or it is marked lower effort (RFC 8622).
+ * Measures the host's other connections, and writes the results to the table of paths of
+ * lull.bpf.c. Attached to the root cgroup, it runs for each packet that leaves a socket of this
+ * host. A packet counts as foreground unless its socket runs `lull` or it is marked lower effort
+ * (RFC 8622).
  */
 #include <linux/bpf.h>
 #include "kernel.h"
@@ -12,7 +13,7 @@
 
 #define INLINE inline __attribute__((always_inline))
 
-/* Set before loading: the name that `lull` is registered by. */
+/* Set before loading: the registered name of `lull`. */
 const volatile char congestion[16] = "lull";
 
 enum {
@@ -47,7 +48,7 @@ struct {
 
 extern void *bpf_rdonly_cast(const void *object, u32 type) __attribute__((section(".ksyms")));
 
-/* What is asked of a packet. */
+/* The properties of a packet. */
 struct packet {
 	struct path_key key;
 	u32 payload;
@@ -72,7 +73,7 @@ static INLINE void read_transport(const struct __sk_buff *skb, const u8 *header,
 }
 
 /* Whether the packet counts: it carries data or opens a connection, and is not of lower effort. The
- * headers of what a socket sends are contiguous. IPv6 with extension headers is not counted. */
+ * headers of a socket's packets are contiguous. IPv6 with extension headers is not counted. */
 static INLINE bool read_packet(const struct __sk_buff *skb, struct packet *p)
 {
 	const u8 *data = (const u8 *)(long)skb->data, *end = (const u8 *)(long)skb->data_end;
@@ -99,7 +100,7 @@ static INLINE void add_data(struct path_foreground *f, u64 now_us, u32 bytes)
 
 	f->data_us = now_us;
 	__sync_fetch_and_add(&f->bytes, bytes);
-	/* Another processor may do the same at the same time; an interval is then short of a packet. */
+	/* Another processor may do the same at the same time; an interval then misses a packet. */
 	if (age >= FOREGROUND_INTERVAL_US) {
 		f->last_bytes = age < 2 * FOREGROUND_INTERVAL_US ? f->interval_bytes : 0;
 		f->interval_us = now_us;
@@ -108,7 +109,7 @@ static INLINE void add_data(struct path_foreground *f, u64 now_us, u32 bytes)
 	__sync_fetch_and_add(&f->interval_bytes, bytes);
 }
 
-/* A connection that was given `lull` before it connects has no state yet when its SYN leaves. */
+/* A connection with `lull` chosen before it connects has no state yet when its SYN leaves. */
 static INLINE bool will_run_lull(const struct sock *sk)
 {
 	const struct tcp_sock *tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
@@ -130,7 +131,7 @@ int lull_foreground(struct __sk_buff *skb)
 	struct packet p = {};
 	u64 now_us;
 
-	/* Acknowledgements are half of all packets: they go first. */
+	/* Acknowledgements are half of all packets, so they are checked first. */
 	if (!read_packet(skb, &p) || !sk || !(sk = bpf_sk_fullsock(sk)) ||
 	    bpf_sk_storage_get(&sockets, sk, 0, 0))
 		return 1;

@@ -2,7 +2,7 @@
 /*
  * The mirrors on the host, for the conformance test: parameters and events from standard input,
  * state to standard output, all as 64-bit words. First come the parameters, then events of eleven
- * words each, its kind first; each is answered.
+ * words each, with the kind first; each is answered.
  *
  * The includer defines HOST_PARAMETERS and HOST_ANSWERS, the numbers of words, and the functions
  * host_start and host_step.

@@ -67,10 +67,10 @@ static void host_init(HOST_PATH *path);
 static void host_join(HOST_PATH *path, HOST_MEMBER *member, u64 now_us);
 static void host_leave(HOST_PATH *path, HOST_MEMBER *member, u64 now_us);
 static bool host_leads(const HOST_PATH *path, const HOST_MEMBER *member);
-/* Of a path: when the host's foreground last connected and sent, and how many bytes so far, in
- * the words `delivered`, `prior_delivered` and `acked`. */
+/* For a path: when the host's foreground last connected and sent, and its number of bytes so far,
+ * in the words `delivered`, `prior_delivered` and `acked`. */
 static void host_foreground(HOST_PATH *path, const struct host_event *event);
-/* Any event of a member but those above. */
+/* Any other event of a member. */
 static void host_feed(HOST_PATH *path, HOST_MEMBER *member, const struct host_event *event);
 /* Answers for a path and one of its members. */
 static void host_answer(const HOST_PATH *path, const HOST_MEMBER *member,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * The kernel's types as far as our programs touch them. Offsets are relocated at load time
- * against the running kernel's BTF, so only names and types matter here, not order or size.
+ * The part of the kernel's types that our programs use. Offsets are relocated at load time against
+ * the running kernel's BTF, so only names and types matter here, not order or size.
  */
 #ifndef LULL_KERNEL_H
 #define LULL_KERNEL_H

@@ -12,7 +12,7 @@
 #define SOCKET_STATE struct lull_socket
 #include "socket.h"
 
-/* Nice's state of the connections that share none. */
+/* Nice's state of the connections without a shared path. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -31,14 +31,14 @@ static LULL_INLINE struct lull_socket *state_of(struct sock *sk)
 	return bpf_sk_storage_get(&sockets, sk, 0, 0);
 }
 
-/* Writes the window and its pace to the socket. */
+/* Writes the window and its pacing rate to the socket. */
 static LULL_INLINE void apply(struct sock *sk, struct lull_socket *s)
 {
 	struct tcp_sock *tp = tcp_of(sk);
 	u64 rate = lull_pacing_rate(&s->member, tp->srtt_us >> 3, tp->mss_cache);
 	u32 cwnd = lull_cwnd(&s->member, packets_in_flight(tp));
 
-	/* As Nice does: an fq qdisc must not take the pacing over. */
+	/* Like Nice: an fq qdisc must not take over the pacing. */
 	sk->sk_pacing_status = PACING_NEEDED;
 	if (rate)
 		set_pace(sk, rate);
@@ -51,7 +51,7 @@ static LULL_INLINE void apply(struct sock *sk, struct lull_socket *s)
 	tp->snd_cwnd = cwnd;
 }
 
-/* Joins a path, or begins to run Nice. */
+/* Joins a path, or starts to run Nice. */
 static LULL_INLINE void begin(struct sock *sk, struct lull_socket *s)
 {
 	struct nice *n;
@@ -71,7 +71,7 @@ static LULL_INLINE void begin(struct sock *sk, struct lull_socket *s)
 		tcp_of(sk)->snd_cwnd = 2;
 }
 
-/* The path of the socket, locked; a path that has gone is joined again. */
+/* The path of the socket, locked; if it was deleted, the socket joins it again. */
 static LULL_INLINE struct shared_path *enter_path(struct sock *sk, struct lull_socket *s)
 {
 	struct shared_path *p = s->epoch ? lock_path(s) : 0;
@@ -95,7 +95,7 @@ void BPF_PROG(lull_init, struct sock *sk)
 		tcp_of(sk)->snd_cwnd = 2;
 }
 
-/* The socket closes, or goes on with another congestion control, which must not find our pauses. */
+/* The socket closes, or changes to another congestion control, which must not find these pauses. */
 SEC("struct_ops")
 void BPF_PROG(lull_release, struct sock *sk)
 {
@@ -104,7 +104,8 @@ void BPF_PROG(lull_release, struct sock *sk)
 	__sync_fetch_and_sub(&connections, 1);
 	if (s)
 		leave_path(s);
-	/* ~0: the application has set no maximum, which had to be paced without us, too. */
+	/* ~0: the application has set no maximum. A maximum would need pacing without this control,
+	 * too. */
 	if (sk->sk_max_pacing_rate == ~0UL)
 		sk->sk_pacing_status = PACING_NONE;
 	bpf_sk_storage_delete(&alone, sk);
@@ -137,7 +138,7 @@ static LULL_INLINE void ask_path(struct sock *sk, struct lull_socket *s)
 	apply(sk, s);
 }
 
-/* The kernel asks this before each attempt to send. */
+/* The kernel calls this before each attempt to send. */
 SEC("struct_ops")
 u32 BPF_PROG(lull_min_tso_segs, struct sock *sk)
 {
@@ -209,8 +210,8 @@ void BPF_PROG(lull_set_state, struct sock *sk, u8 state)
 	apply(sk, s);
 }
 
-/* Whether the receiver or SO_MAX_PACING_RATE leaves a part of the socket's window unused: others may use
- * that, and it must not grow. */
+/* Whether the receiver or SO_MAX_PACING_RATE leaves a part of the socket's window unused. Others
+ * may use that part, and it must not grow. */
 static LULL_INLINE bool is_held_back(const struct sock *sk, const struct lull_socket *s)
 {
 	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
@@ -234,7 +235,7 @@ static LULL_INLINE void resume(struct sock *sk)
 	struct lull_socket *s = state_of(sk);
 	struct nice *n = s && !s->epoch ? nice_socket_state(sk) : 0;
 
-	/* One that shares a path was asked before this attempt to send. */
+	/* A socket with a shared path was checked before this attempt to send. */
 	if (n)
 		nice_socket_resume(sk, n);
 }
@@ -259,7 +260,7 @@ static LULL_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 	}
 	was_alone = !s->epoch;
 	follow_path(sk, s);
-	/* Should it be alone again, it begins with the window that it has then. */
+	/* If it is alone again, it starts with its window at that time. */
 	if (was_alone && s->epoch)
 		bpf_sk_storage_delete(&alone, sk);
 	p = enter_path(sk, s);

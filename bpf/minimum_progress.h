@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * The least that a connection sends: the mirror of crates/cc/src/minimum_progress.rs, the
- * reference. The includer provides u32, u64 and NICE_INLINE.
+ * The lowest rate of a connection: the mirror of crates/cc/src/minimum_progress.rs, the reference.
+ * The includer provides u32, u64 and NICE_INLINE.
  */
 #ifndef LULL_MINIMUM_PROGRESS_H
 #define LULL_MINIMUM_PROGRESS_H

@@ -52,12 +52,13 @@ void BPF_PROG(tcp_nice_set_state, struct sock *sk, u8 state)
 		nice_socket_set_state(sk, n, state);
 }
 
-/* The socket closes, or goes on with another congestion control, which must not find our pauses. */
+/* The socket closes, or changes to another congestion control, which must not find these pauses. */
 SEC("struct_ops")
 void BPF_PROG(tcp_nice_release, struct sock *sk)
 {
 	__sync_fetch_and_sub(&connections, 1);
-	/* ~0: the application has set no maximum, which had to be paced without us, too. */
+	/* ~0: the application has set no maximum. A maximum would need pacing without this control,
+	 * too. */
 	if (sk->sk_max_pacing_rate == ~0UL)
 		sk->sk_pacing_status = PACING_NONE;
 	forget(sk);

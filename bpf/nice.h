@@ -2,12 +2,12 @@
 /*
  * TCP Nice in plain C: the mirror of crates/cc (nice.rs, rtt.rs, vegas.rs), the reference.
  *
- * No kernel call, no clock, no memory of its own. The includer provides u32, s32, u64, bool,
- * NICE_INLINE and NICE_OPAQUE(variable), which rtt_history.h explains.
- * Windows are packets in fixed point with 16 fractional bits, times microseconds.
- * The conformance test feeds this file and the Rust the same events; every answer must be equal.
- * The letter of the papers is `refinements` = 0; nice.bpf.c has all of them on, so that below two
- * packets the step is W/2 or 3W, and no more than one packet (`gentle`), not the literal +1.
+ * It makes no kernel call, has no clock and no memory. The includer provides u32, s32, u64, bool,
+ * NICE_INLINE and NICE_OPAQUE(variable), which rtt_history.h explains. Windows are packets in fixed
+ * point with 16 fractional bits, times microseconds. The conformance test feeds this file and the
+ * Rust the same events; every answer must be equal. With `refinements` = 0 it is the published
+ * algorithm. nice.bpf.c enables all refinements. Below two packets the step is then W/2 or 3W, and
+ * at most one packet (`gentle`), not the published +1.
  *
  * "Nice" cites Venkataramani, Kokku, Dahlin: TCP Nice (OSDI 2002); "SSR" cites Safe Speculative
  * Replication, whose section 4 refines it.
@@ -62,8 +62,8 @@ static NICE_INLINE void nice_init(struct nice *n, u64 window, u64 ssthresh)
 
 /*
  * t of Nice 2.2. `probation`: a quarter of it at first, all of it after sixty-four rounds without
- * congestion. A flow that comes late takes the foreground's queue for the path, and twice that for
- * its end; what it knows of the path it learns while it yields.
+ * congestion. A flow that starts late mistakes the foreground's queue for the path, and twice that
+ * for the full queue. It measures the path while it yields.
  */
 static NICE_INLINE u32 nice_threshold(const struct nice_params *p, const struct nice *n)
 {
@@ -74,7 +74,8 @@ static NICE_INLINE u32 nice_threshold(const struct nice_params *p, const struct 
 	return p->threshold * (NICE_PROBATION_ROUNDS + 3 * clean) / (4 * NICE_PROBATION_ROUNDS);
 }
 
-/* What a packet without a queue has at the most: min_rtt, and with `noise` what jitter alone adds. */
+/* The highest RTT of a packet without a queue: min_rtt, and with `noise` the effect of jitter
+ * alone. */
 static NICE_INLINE u32 nice_quiet_rtt(const struct nice_params *p, const struct nice *n)
 {
 	if (!(p->refinements & NICE_NOISE))
@@ -82,7 +83,7 @@ static NICE_INLINE u32 nice_quiet_rtt(const struct nice_params *p, const struct 
 	return n->rtt.min_rtt + nice_min32(noise_floor_us(&n->noise), n->rtt.max_rtt - n->rtt.min_rtt);
 }
 
-/* Nice 2.2: t (max_rtt - min_rtt), but never less than the floor. */
+/* Nice 2.2: t (max_rtt - min_rtt), but at least the floor. */
 static NICE_INLINE u32 nice_tolerance(const struct nice_params *p, const struct nice *n)
 {
 	u64 delay = ((u64)(n->rtt.max_rtt - n->rtt.min_rtt) * nice_threshold(p, n)) >> NICE_SHIFT;
@@ -97,9 +98,10 @@ static NICE_INLINE u32 nice_trigger_rtt(const struct nice_params *p, const struc
 }
 
 /*
- * RFC 1122 4.2.3.2: a receiver may hold back the acknowledgement of a single packet. Alone in
- * flight it always may; else the sample then stands out from the one before by what receivers wait
- * at the least. A queue that has grown so much at once is believed with the next sample.
+ * RFC 1122 4.2.3.2: a receiver may delay the acknowledgement of a single packet. It may always do
+ * so for the only packet in flight. Otherwise the sample then exceeds the previous one by at least
+ * the receivers' minimum delay. A queue that has grown so much at once is accepted with the next
+ * sample.
  */
 static NICE_INLINE bool nice_is_maybe_delayed(const struct nice *n, const struct ack *a,
 					      u32 rtt)
@@ -117,8 +119,8 @@ static NICE_INLINE void nice_sample(const struct nice_params *p, struct nice *n,
 	u32 trigger, shortest;
 	bool delayed;
 
-	/* A full packet's own time on a slow link is no queue: what small ones have shown of the
-	 * path does not count as soon as full ones do. */
+	/* A full packet's own time on a slow link is not a queue: measurements by small packets are
+	 * discarded when full ones arrive. */
 	if (n->of_small && !a->is_small)
 		rtt_history_forget(&n->rtt);
 	if (!n->rtt.slots) {
@@ -131,14 +133,14 @@ static NICE_INLINE void nice_sample(const struct nice_params *p, struct nice *n,
 	if (!delayed)
 		noise_floor_on_sample(&n->noise, a->now_us, rtt, n->rtt.min_rtt);
 	n->last_rtt = rtt;
-	/* What the receiver may have added can only hide the absence of a queue. */
+	/* A delay by the receiver can only hide the absence of a queue. */
 	if (rtt > trigger && delayed)
 		return;
 	if (rtt > trigger)
 		n->num_cong += a->acked;
 	n->num_sampled += a->acked;
 	n->rtt_sum += (u64)rtt * a->acked;
-	/* A small packet among full ones does not tell how short the path is for those. */
+	/* A small packet among full ones does not measure how short the path is for those. */
 	shortest = a->is_small && !n->of_small ? nice_max32(rtt, n->rtt.min_rtt) : rtt;
 	if (!n->round_low || shortest < n->round_low)
 		n->round_low = shortest;
@@ -165,15 +167,15 @@ static NICE_INLINE void nice_take_one(const struct nice_params *p, struct nice *
 	n->window = less;
 }
 
-/* The longest queue that this round or the one before has seen. */
+/* The longest queue in this round or the previous one. */
 static NICE_INLINE u32 nice_queue_us(const struct nice *n)
 {
 	return noise_above(nice_max32(n->round_high, n->last_high), n->rtt.min_rtt);
 }
 
-/* A loss, for which Nice 2.2 has Reno's rules, or a mark (RFC 3168 6.1.2). It is half of the window;
- * RFC 5681 3.1 equation 4 and RFC 6675 5 step 4.2 have half of what is in flight, which is no more.
- * Slow start ends here next time, as in Reno. */
+/* A loss, for which Nice 2.2 uses Reno's rules, or a mark (RFC 3168 6.1.2). It halves the window;
+ * RFC 5681 3.1 equation 4 and RFC 6675 5 step 4.2 halve the data in flight, which is no more. Slow
+ * start ends here next time, as in Reno. */
 static NICE_INLINE void nice_halve_for_loss(const struct nice_params *p, struct nice *n)
 {
 	nice_halve(p, n);
@@ -182,9 +184,9 @@ static NICE_INLINE void nice_halve_for_loss(const struct nice_params *p, struct 
 	n->recall = 0;
 }
 
-/* The detector's rule (Nice 2.2). Reno has not cut here, so the slow-start threshold may go down,
- * but not up. `recall`: of a run of cuts only the first says something about the path; the others
- * say how long the foreground stayed. */
+/* The detector's rule (Nice 2.2). Reno has not cut here, so the slow-start threshold may fall, but
+ * not rise. `recall`: of a series of cuts only the first says something about the path; the others
+ * show how long the foreground stayed. */
 static NICE_INLINE void nice_halve_for_delay(const struct nice_params *p, struct nice *n)
 {
 	bool is_first = n->window > n->recall;
@@ -198,14 +200,14 @@ static NICE_INLINE void nice_halve_for_delay(const struct nice_params *p, struct
 		n->recall = n->window;
 }
 
-/* Where slow start ends. Up to the mark of `recall` it goes only from quiet to quiet round, or it
- * would make up for the cuts. */
+/* The end of slow start. Up to the mark of `recall` it grows only from quiet to quiet round,
+ * because it would otherwise undo the cuts. */
 static NICE_INLINE u64 nice_slow_start_end(const struct nice *n)
 {
 	return n->quiet && n->ssthresh < n->recall ? n->recall : n->ssthresh;
 }
 
-/* A reaction to loss, mark or timeout closes the round: what it counted is settled. */
+/* A reaction to loss, mark or timeout closes the round: its counts are final. */
 static NICE_INLINE void nice_settle(struct nice *n, u32 delivered)
 {
 	n->num_cong = 0;
@@ -218,8 +220,8 @@ static NICE_INLINE void nice_settle(struct nice *n, u32 delivered)
 	n->started = 1;
 }
 
-/* Nice 2.2: a lost packet means Reno's rule; once a round. `full`: max_rtt is at least the RTT seen
- * around it, no more twice min_rtt. */
+/* Nice 2.2: a lost packet triggers Reno's rule; once a round. `full`: max_rtt is at least the RTT
+ * around it, and no longer twice min_rtt. */
 static NICE_INLINE void nice_on_loss(const struct nice_params *p, struct nice *n, u32 delivered,
 				     u32 prior_delivered)
 {
@@ -233,15 +235,15 @@ static NICE_INLINE void nice_on_loss(const struct nice_params *p, struct nice *n
 	nice_settle(n, delivered);
 }
 
-/* ECN echo or local congestion: as a loss, but no packet met a full queue. The caller tells it
- * once a window of data, as RFC 3168 has it. */
+/* ECN echo or local congestion: like a loss, but no packet met a full queue. The caller reports it
+ * once a window of data, as in RFC 3168. */
 static NICE_INLINE void nice_on_mark(const struct nice_params *p, struct nice *n, u32 delivered)
 {
 	nice_halve_for_loss(p, n);
 	nice_settle(n, delivered);
 }
 
-/* W = min(W, 1): a timeout never raises a window that was below one already. */
+/* W = min(W, 1): a timeout never raises a window that was already below one. */
 static NICE_INLINE void nice_on_timeout(struct nice *n, u32 delivered)
 {
 	n->ssthresh = n->window / 2;
@@ -251,7 +253,7 @@ static NICE_INLINE void nice_on_timeout(struct nice *n, u32 delivered)
 	nice_settle(n, delivered);
 }
 
-/* After a pause the network may be another: start again as a new connection would. */
+/* After a pause the network may have changed: start again like a new connection. */
 static NICE_INLINE void nice_on_idle(struct nice *n)
 {
 	u32 reacted = n->reacted;
@@ -276,19 +278,19 @@ static NICE_INLINE u64 nice_diff(const struct nice_params *p, const struct nice 
 	return n->window * (observed - quiet) / observed;
 }
 
-/* Below this the queue is as good as empty: a quarter of the way to the trigger. The foreground has
- * gone, or pauses. */
+/* Below this the queue is nearly empty: a quarter of the way to the trigger. The foreground has
+ * ended, or pauses. */
 static NICE_INLINE u32 nice_empty_rtt(const struct nice_params *p, const struct nice *n)
 {
 	return nice_quiet_rtt(p, n) + nice_max32(nice_tolerance(p, n) / 4, p->delay_floor_us);
 }
 
 /*
- * The additive step below two packets: the literal +1, of one pair's round (Nice 2.3).
- * `gentle`: half the window. In packets per RTT the literal step grows as W/2 and a halving takes
- * W^2/4, so that a crowd of small windows keeps any queue above the trigger most of the time; with
- * half the window, growth and cut are equal when half of the rounds are congested. Where the queue
- * is as good as empty, the window is taken four times.
+ * The additive step below two packets: the published +1, for one pair's round (Nice 2.3). `gentle`:
+ * half the window. In packets per RTT the published step grows as W/2 and a halving takes W^2/4. So
+ * many small windows keep any queue above the trigger most of the time. With half the window,
+ * growth and cut are equal when half of the rounds are congested. If the queue is nearly empty, the
+ * window is multiplied by four.
  */
 static NICE_INLINE u64 nice_small_step(const struct nice_params *p, const struct nice *n,
 				       u32 observed)
@@ -301,10 +303,10 @@ static NICE_INLINE u64 nice_small_step(const struct nice_params *p, const struct
 }
 
 /*
- * The additive step of congestion avoidance: literally one packet. `headroom`: a quarter of what
- * would bring the RTT half way to the trigger if every flow at the bottleneck took the same step
- * at once. That is little where the path is long and the window small; so as long as the queue
- * stays as good as empty it doubles every eight rounds, up to the literal one.
+ * The additive step of congestion avoidance: as published, one packet. `headroom`: a quarter of the
+ * step that would bring the RTT half way to the trigger if every flow at the bottleneck took it at
+ * once. That is small if the path is long and the window small. So while the queue stays nearly
+ * empty, it doubles every eight rounds, up to the published one.
  */
 static NICE_INLINE u64 nice_step(const struct nice_params *p, const struct nice *n, u32 observed)
 {
@@ -323,9 +325,9 @@ static NICE_INLINE u64 nice_step(const struct nice_params *p, const struct nice 
 static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u32 observed,
 				  bool in_slow_start)
 {
-	/* `least`: from two packets in a millisecond on, Vegas looks at the least RTT of the round. A
-	 * window leaves in bursts of that length, whose packets wait for each other, and paths jitter
-	 * by as much. */
+	/* `least`: from two packets in a millisecond on, Vegas uses the lowest RTT of the round. A
+	 * window is sent in bursts of that length, whose packets wait for each other, and the
+	 * jitter of paths is as large. */
 	bool dense = n->window * NICE_BURST_US > NICE_TWO * n->rtt.min_rtt;
 	u32 seen = p->refinements & NICE_LEAST && dense ? n->round_low : observed;
 	u64 diff;
@@ -336,7 +338,7 @@ static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u
 	}
 	diff = nice_diff(p, n, seen);
 	if (in_slow_start) {
-		/* The slow start itself is per ACK; it ends when the queue begins. */
+		/* The slow start itself is per ACK; it ends when a queue forms. */
 		if (p->base == NICE_BASE_VEGAS && diff > p->alpha) {
 			n->ssthresh = nice_min64(n->ssthresh, n->window);
 			n->recall = nice_min64(n->recall, n->window);
@@ -350,7 +352,8 @@ static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u
 	n->window = nice_min64(n->window, NICE_WINDOW_LIMIT);
 }
 
-/* Nice 2.2, per round; `in_slow_start`: the acknowledgement that ends it was met there. */
+/* Nice 2.2, per round; `in_slow_start`: the acknowledgement that ends the round arrived in slow
+ * start. */
 static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, u64 now_us,
 				   bool in_slow_start)
 {
@@ -377,7 +380,7 @@ static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, 
 		}
 		rtt_history_remember(&n->rtt, now_us, n->round_low, observed);
 	}
-	/* Who has nothing to send yields to nobody. */
+	/* A flow without data does not yield. */
 	if (yielding && n->unlimited && n->round_start_us && now_us > n->round_start_us)
 		n->yielded_us += now_us - n->round_start_us;
 	n->round_start_us = now_us;
@@ -397,13 +400,13 @@ static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
 	noise_floor_on_delivery(&n->noise, a->acked);
 	if (a->rtt_us && a->acked)
 		nice_sample(p, n, a);
-	/* Who acknowledges nothing says nothing of what limited the sender. While the round waits for
-	 * the pair to return, what it was is settled. */
+	/* An acknowledgement of no new packets does not show what limited the sender. While the
+	 * round waits for the pair to return, its state is final. */
 	if (a->acked && !a->app_limited && !n->pending)
 		n->unlimited = 1;
 	if (a->lost)
 		nice_on_loss(p, n, a->delivered, a->prior_delivered);
-	/* Slow start: half of what Reno adds, as Vegas doubles every other round. */
+	/* Slow start: half of Reno's growth, as Vegas doubles every other round. */
 	in_slow_start = n->window >= NICE_TWO && n->window < nice_slow_start_end(n);
 	if (in_slow_start && !a->app_limited && !n->reacted) {
 		u64 step = (u64)a->acked << (NICE_SHIFT - (p->base == NICE_BASE_VEGAS));
@@ -411,8 +414,8 @@ static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
 		n->window = nice_min64(nice_min64(n->window + step, nice_slow_start_end(n)),
 				       NICE_WINDOW_LIMIT);
 	}
-	/* Nice 2.3: below two packets the pair is the round, so wait for all of it; that is, until
-	 * nothing is in flight or, where pairs have come to overlap, another round has passed. */
+	/* Nice 2.3: below two packets the pair is the round, so wait for all of it. That is, until
+	 * nothing is in flight or, if pairs overlap, until another round has passed. */
 	whole = n->window >= NICE_TWO || a->in_flight <= a->acked + a->lost;
 	if (a->acked && (s32)(a->prior_delivered - n->round_end) >= 0) {
 		n->round_end = a->delivered;
@@ -424,9 +427,9 @@ static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
 		nice_round(p, n, a->now_us, in_slow_start);
 }
 
-/* What the transport may have in flight: whole packets, and never less than one pair, which the
- * pacing rate spreads (Nice 2.3). The next pair waits for the last one, however long that takes:
- * a packet alone would wait at the receiver for company. */
+/* The packets that the transport may have in flight: whole packets, and at least one pair, which
+ * the pacing rate spreads (Nice 2.3). The next pair waits for the last one for any time: a single
+ * packet would wait at the receiver for a second one. */
 static NICE_INLINE u32 nice_cwnd(const struct nice *n, u32 in_flight)
 {
 	if (n->window >= NICE_TWO)
@@ -435,11 +438,10 @@ static NICE_INLINE u32 nice_cwnd(const struct nice *n, u32 in_flight)
 }
 
 /*
- * Bytes per second. Below two packets exactly W per RTT, which is a pair each 2/W RTTs, or what
- * `progress` has at the least; above,
- * a quarter more than the window needs (twice in slow start), so that ACKs set the pace and
- * pacing only takes the bursts apart; not so far apart that the receiver would acknowledge each
- * packet by its timer.
+ * Bytes per second. Below two packets exactly W per RTT, which is a pair each 2/W RTTs, or at least
+ * the rate of `progress`. Above, a quarter more than the window needs (twice in slow start). So
+ * ACKs set the rate, and pacing only spreads the bursts. Packets are not so far apart that the
+ * receiver would acknowledge each one by its timer.
  */
 static NICE_INLINE u64 nice_pacing_rate(const struct nice_params *p, const struct nice *n,
 					u32 srtt_us, u32 mss)
@@ -448,11 +450,12 @@ static NICE_INLINE u64 nice_pacing_rate(const struct nice_params *p, const struc
 
 	if (!srtt_us)
 		return 0;
-	/* Pairs are far apart, and the mean over eight of them still holds the queue that has gone. */
+	/* Pairs are far apart, and the mean over eight of them still includes a queue that has
+	 * drained. */
 	if (n->window < NICE_TWO && n->last_rtt && n->last_rtt < srtt_us)
 		srtt_us = n->last_rtt;
-	/* A million is below 2^20: the product fits, or else the window is so large that its
-	 * fraction does not matter. */
+	/* A million is below 2^20: the product fits, or the window is so large that its fraction
+	 * does not matter. */
 	rate = n->window * mss;
 	if (rate < (1ULL << 43))
 		rate = (rate * 1000000 / srtt_us) >> NICE_SHIFT;

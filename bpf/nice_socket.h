@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
  * TCP Nice on a socket of the kernel: turns the kernel's callbacks into the events of nice.h, and
- * writes window and pace back. `cong_control` leaves both wholly to us; what the kernel writes in
- * between (tcp_enter_loss, tcp_init_cwnd_reduction, undo) is overwritten at the next
- * acknowledgement.
+ * writes window and pacing rate back. With `cong_control`, the kernel leaves both to this file. The
+ * kernel's own changes in between (tcp_enter_loss, tcp_init_cwnd_reduction, undo) are overwritten
+ * at the next acknowledgement.
  *
- * The kernel paces none of the first ten data segments of a connection, whatever the rate: until
- * then a window below two packets sends a pair each round trip (docs/algorithm.md).
+ * The kernel does not pace the first ten data segments of a connection at any rate. Until then, a
+ * window below two packets sends a pair each round trip (docs/algorithm.md).
  *
  * The includer has socket.h, and defines NICE_SOCKETS, the map with the state of each socket.
  */
@@ -18,7 +18,7 @@
 #include "nice.h"
 #include "pair.h"
 
-/* Set before loading: NiceParameters::refined() unless told. */
+/* Set before loading: NiceParameters::refined() by default. */
 const volatile struct nice_params params = {
 	.min_window = NICE_ONE / 48,
 	.threshold = NICE_ONE / 5,
@@ -49,7 +49,7 @@ static NICE_INLINE struct nice_params parameters(void)
 	return p;
 }
 
-/* Connections that are under this congestion control; they share the minimum progress. */
+/* Connections under this congestion control; they share the minimum progress. */
 u32 connections = 0;
 
 /* SOL_TCP and TCP_THIN_LINEAR_TIMEOUTS of the kernel's headers. */
@@ -60,7 +60,7 @@ static NICE_INLINE struct nice *nice_socket_state(struct sock *sk)
 	return bpf_sk_storage_get(&NICE_SOCKETS, sk, 0, 0);
 }
 
-/* Writes the window and its pace to the socket. */
+/* Writes the window and its pacing rate to the socket. */
 static NICE_INLINE void nice_socket_apply(struct sock *sk, struct nice *n)
 {
 	struct tcp_sock *tp = tcp_of(sk);
@@ -68,9 +68,9 @@ static NICE_INLINE void nice_socket_apply(struct sock *sk, struct nice *n)
 	u64 rate = nice_pacing_rate(&p, n, tp->srtt_us >> 3, tp->mss_cache);
 
 	n->connections = connections;
-	/* An fq qdisc sets PACING_FQ, takes what is due later at once, and drops what is due in
-	 * more than ten seconds, as a pair at 1/48 may be. TCP's own timer holds it as long as
-	 * it takes. */
+	/* An fq qdisc sets PACING_FQ, accepts packets that are due later at once, and drops those
+	 * that are due in more than ten seconds. That is possible for a pair at 1/48. TCP's own
+	 * timer holds a packet for any time. */
 	sk->sk_pacing_status = PACING_NEEDED;
 	if (rate)
 		set_pace(sk, rate);
@@ -87,9 +87,9 @@ static NICE_INLINE struct nice *nice_socket_open(struct sock *sk)
 
 	if (!n)
 		return 0;
-	/* A new connection starts with two packets: ten from each of many flows would overfill
-	 * any buffer before the first sample. One that is taken over keeps its window, and has
-	 * its slow start behind it. */
+	/* A new connection starts with two packets: ten from each of many flows would overfill any
+	 * buffer before the first sample. An existing one keeps its window, and has no slow
+	 * start. */
 	if (!tp->data_segs_out)
 		nice_init(n, NICE_TWO, ~0U);
 	else
@@ -106,8 +106,8 @@ static NICE_INLINE struct nice *nice_socket_find(struct sock *sk)
 	return n && n->window ? n : nice_socket_open(sk);
 }
 
-/* Where both packets of a pair are lost in a full buffer, nothing but the retransmission timer goes
- * on, and each of its doublings is a pause without progress. */
+/* If both packets of a pair are lost in a full buffer, only the retransmission timer continues.
+ * Each of its doublings is a pause without progress. */
 static NICE_INLINE void nice_socket_retry_evenly(struct sock *sk)
 {
 	struct nice_params p = parameters();
@@ -125,15 +125,14 @@ static NICE_INLINE void nice_socket_send(struct sock *sk, struct nice *n)
 	u64 rate;
 
 	if (n->window >= NICE_TWO) {
-		/* Where the congestion control was chosen in TCP_CONNECT_CB, `init` came before
-		 * the handshake, and the kernel's ten packets after it, also where the SYN had
-		 * data. */
+		/* If the congestion control was chosen in TCP_CONNECT_CB, `init` came before the
+		 * handshake. The kernel set ten packets after it, also if the SYN had data. */
 		if (tp->snd_cwnd > nice_cwnd(n, 0))
 			tp->snd_cwnd = nice_cwnd(n, 0);
 		return;
 	}
-	/* Between pairs the connection is silent by its own will, so that the beginning of sending
-	 * says nothing. A silence begins when the pair might have left. */
+	/* Between pairs the connection is intentionally silent, so the start of sending has no
+	 * meaning. A silence begins when the pair could have been sent. */
 	if (tp->data_segs_out && !packets_in_flight(tp) &&
 	    tp->tcp_mstamp > tp->tcp_wstamp_ns / 1000 + timeout_us(tp))
 		nice_on_idle(n);
@@ -151,8 +150,8 @@ static NICE_INLINE void nice_socket_set_state(struct sock *sk, struct nice *n, u
 		nice_on_timeout(n, tp->delivered);
 		return;
 	}
-	/* What is lost was sent a window ago: where a mark or a loss has cut since, this is the same
-	 * congestion. */
+	/* The lost packets were sent a window ago: if a mark or a loss has cut since, this is the
+	 * same congestion. */
 	if (state == CA_RECOVERY)
 		nice_on_loss(&p, n, tp->delivered, tp->delivered - tp->packets_out);
 	else
@@ -160,10 +159,10 @@ static NICE_INLINE void nice_socket_set_state(struct sock *sk, struct nice *n, u
 	nice_socket_apply(sk, n);
 }
 
-/* The first packet after a time with nothing in flight is about to leave. */
+/* The first packet after a time with nothing in flight is about to be sent. */
 static NICE_INLINE void nice_socket_resume(struct sock *sk, struct nice *n)
 {
-	/* Pairs look at this before they are sent. */
+	/* Pairs read this before they are sent. */
 	if (n->window < NICE_TWO || !was_silent(tcp_of(sk)))
 		return;
 	nice_on_idle(n);

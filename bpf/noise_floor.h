@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * The noise floor of a path: the mirror of crates/cc/src/noise_floor.rs, the reference, which says
- * why each rule is there. The includer provides u32, u64, bool and NICE_INLINE.
+ * The noise floor of a path: the mirror of crates/cc/src/noise_floor.rs, the reference, which
+ * explains each rule. The includer provides u32, u64, bool and NICE_INLINE.
  */
 #ifndef LULL_NOISE_FLOOR_H
 #define LULL_NOISE_FLOOR_H
@@ -49,7 +49,7 @@ static NICE_INLINE u32 noise_floor_us(const struct noise_floor *f)
 	return noise >= 2 * NOISE_LEAST_US ? noise : 0;
 }
 
-/* A loss, a mark or a timeout, while round-trip times were so far above the lowest. */
+/* A loss, a mark or a timeout, while round-trip times were this far above the lowest. */
 static NICE_INLINE void noise_floor_on_loss(struct noise_floor *f, u32 queue_us)
 {
 	f->limit = queue_us / NOISE_LOSS_QUEUE_PART;
@@ -117,7 +117,7 @@ static NICE_INLINE u32 noise_floor_add_to_block(struct noise_floor *f, u32 rtt, 
 	return NOISE_UNKNOWN;
 }
 
-/* A round-trip time below 2^24 us which no receiver has held back. Returns how far jitter raises
+/* A round-trip time below 2^24 us that no receiver has delayed. Returns how far jitter raises
  * round-trip times at the end of a block without a queue, and otherwise NOISE_UNKNOWN. */
 static NICE_INLINE u32 noise_floor_on_sample(struct noise_floor *f, u64 now_us, u32 rtt,
 					     u32 min_rtt)

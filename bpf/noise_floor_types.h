@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
-/* What noise_floor.h keeps for each path. The includer provides u32 and u64. */
+/* The state of noise_floor.h for each path. The includer provides u32 and u64. */
 #ifndef LULL_NOISE_FLOOR_TYPES_H
 #define LULL_NOISE_FLOOR_TYPES_H
 

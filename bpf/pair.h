@@ -2,10 +2,10 @@
 /*
  * Windows below two packets: a pair of packets, and a pause after it (Nice 2.3).
  *
- * The kernel asks min_tso_segs before each attempt to send, and takes the pause after a packet from
- * the pacing rate when it sends it. A window of two never lets both packets go as one buffer
- * (tcp_cwnd_test halves it), so the first is sent at a rate that makes the pause within the pair,
- * and the second at the rate that makes the pause behind it. The includer has socket.h.
+ * The kernel calls min_tso_segs before each attempt to send. When it sends a packet, it computes
+ * the pause after it from the pacing rate. A window of two never sends both packets as one buffer
+ * (tcp_cwnd_test halves it). So the first is sent at a rate for the pause within the pair, and the
+ * second at the rate for the pause after it. The includer has socket.h.
  */
 #ifndef LULL_PAIR_H
 #define LULL_PAIR_H
@@ -15,7 +15,7 @@
 
 #define MICROS 1000000ULL
 
-/* The pace at which a packet makes a pause of so many microseconds; 0 would mean unpaced. */
+/* The pacing rate that gives a packet a pause of this many microseconds; 0 would mean unpaced. */
 static SOCKET_INLINE u64 pace_of(u32 bytes, u64 pause_us)
 {
 	u64 pace = bytes * MICROS / (pause_us ? pause_us : 1);
@@ -25,8 +25,8 @@ static SOCKET_INLINE u64 pace_of(u32 bytes, u64 pause_us)
 
 /*
  * Paces the next packet: the first or the second of a pair at `rate`, in bytes per second, whose
- * two packets leave `spacing` microseconds apart. `began` keeps the count of segments sent when the
- * pair was begun.
+ * two packets are sent `spacing` microseconds apart. `began` is the count of segments sent at the
+ * beginning of the pair.
  */
 static SOCKET_INLINE void pace_pair(struct sock *sk, u32 *began, u64 rate, u64 spacing)
 {
@@ -35,7 +35,7 @@ static SOCKET_INLINE void pace_pair(struct sock *sk, u32 *began, u64 rate, u64 s
 
 	sk->sk_pacing_status = PACING_NEEDED;
 	if (packets_in_flight(tp) || tp->data_segs_out == *began + 1) {
-		/* The second, or the first had gone alone for want of data. */
+		/* The second one, or the first had been sent alone because there was no more data. */
 		pause = 2ULL * tp->mss_cache * MICROS / rate;
 		pause = pause > 2 * spacing ? pause - spacing : pause / 2;
 		set_pace(sk, pace_of(tp->mss_cache, pause));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
-/* What tells one path of this host from another. The includer has kernel.h. */
+/* The identity of a path of this host. The includer has kernel.h. */
 #ifndef LULL_PATH_KEY_TYPES_H
 #define LULL_PATH_KEY_TYPES_H
 

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * What is remembered of round-trip times, min_rtt and max_rtt: the mirror of `RttHistory` in
+ * The record of round-trip times, min_rtt and max_rtt: the mirror of `RttHistory` in
  * crates/cc/src/rtt.rs, the reference.
  *
- * It may run under a spin lock, where bpf_loop is refused, and the verifier follows every path of a
- * plain loop: so the loop over the slots has no branches. The includer provides u32, u64,
- * NICE_INLINE, and NICE_OPAQUE(variable), behind which the compiler knows nothing of a variable.
+ * It may run under a spin lock, where bpf_loop is not allowed, and the verifier follows every path
+ * of a plain loop. So the loop over the slots has no branches. The includer provides u32, u64,
+ * NICE_INLINE, and NICE_OPAQUE(variable), which hides a variable's value from the compiler.
  */
 #ifndef LULL_RTT_HISTORY_H
 #define LULL_RTT_HISTORY_H
 
 #include "rtt_history_types.h"
 
-/* All ones if a < b, both below 2^63. Made opaque, or the compiler would make a branch of it. */
+/* All ones if a < b, both below 2^63. Opaque, because the compiler would otherwise generate a
+ * branch. */
 static NICE_INLINE u64 rtt_is_lower(u64 a, u64 b)
 {
 	u64 mask = -((a - b) >> 63);
@@ -41,9 +42,9 @@ static NICE_INLINE struct rtt_slot *rtt_slot_at(struct rtt_history *h, u32 slot)
 }
 
 /*
- * min_rtt and max_rtt out of the slots, in place of the 5th and the 95th percentile of SSR 4.1.2 and
- * their decaying averages (docs/algorithm.md says why). With twenty slots one value at each end is
- * an outlier and dropped; with fewer, none is.
+ * min_rtt and max_rtt from the slots, in place of the 5th and the 95th percentile of SSR 4.1.2 and
+ * their decaying averages (docs/algorithm.md explains why). With twenty slots one value at each end
+ * is an outlier and dropped; with fewer, none is.
  */
 static NICE_INLINE void rtt_history_estimate(struct rtt_history *h)
 {
@@ -71,29 +72,29 @@ static NICE_INLINE void rtt_history_estimate(struct rtt_history *h)
 			full = second_full;
 	}
 	h->min_rtt = low;
-	/* Nice 2.3: max_rtt is 2 min_rtt until something better is known. A loss is better: the
-	 * queue was full then. */
+	/* Nice 2.3: max_rtt is 2 min_rtt until a better value is known. A loss is better: the queue
+	 * was full then. */
 	h->max_rtt = rtt_higher(high, full ? full : 2 * low);
-	/* A buffer below an eighth of the BDP can't be told from a loss by chance. */
+	/* A buffer below an eighth of the BDP cannot be distinguished from a random loss. */
 	h->max_rtt = rtt_higher(h->max_rtt, h->min_rtt + h->min_rtt / 8);
 }
 
-/* Nothing that is known holds any more. */
+/* Discards all state, which is no longer valid. */
 static NICE_INLINE void rtt_history_forget(struct rtt_history *h)
 {
 	h->slots = 0;
 }
 
-/* A round's lowest and mean RTT; opens the next slot when this one's time is over. Two rounds have to
- * reach a mean: one late packet is no full queue, and below two packets a round has one sample. The
- * first sample of all has no mean, 0: it counts in that of its round, and may have been acknowledged
- * late. */
+/* A round's lowest and mean RTT; opens the next slot when this one's time is over. Two rounds have
+ * to reach a mean: one late packet is not a full queue, and below two packets a round has one
+ * sample. The first sample of all has no mean, 0: it counts in that of its round, and may have been
+ * acknowledged late. */
 static NICE_INLINE void rtt_history_remember(struct rtt_history *h, u64 now_us, u32 low, u32 mean)
 {
 	struct rtt_slot *s;
 	u32 before, high;
 
-	/* Another path: less than half of what was the shortest. Nothing known holds. */
+	/* Another path: less than half of the previous shortest RTT. No old state is valid. */
 	if (h->slots && low < h->min_rtt / 2)
 		rtt_history_forget(h);
 	before = h->slots ? h->highest : 0;

@@ -2,10 +2,10 @@
 /*
  * The table of paths, and how a socket finds the state that it shares.
  *
- * An entry is used under its lock alone, and only by who has found it by its key there: memory of a
- * deleted entry may be another's at once, so each use compares the epoch that the socket joined.
- * A socket whose entry has gone joins again; one that finds no room has epoch 0. The includer has
- * socket.h, lull.h and shared_path_types.h.
+ * An entry is used only under its lock, and only by a socket that has found it by its key there.
+ * The memory of a deleted entry may be reused at once, so each use compares the epoch that the
+ * socket joined. A socket whose entry was deleted joins again; one without room has epoch 0. The
+ * includer has socket.h, lull.h and shared_path_types.h.
  */
 #ifndef LULL_SHARED_PATH_H
 #define LULL_SHARED_PATH_H
@@ -14,17 +14,18 @@
 
 enum { NO_ROOM = -7 /* -E2BIG */ };
 
-/* An entry that no connection has used for so long is deleted: what it knows is as old as the
- * oldest round-trip time that Nice goes by. Set before loading. */
+/* An entry that no connection has used for this long is deleted: its state is as old as the oldest
+ * round-trip time that Nice uses. Set before loading. */
 const volatile u64 path_kept_us = 200000000;
-/* The table is swept at most so many times in that time, and where it is full, so often. */
+/* At most PATH_SWEEPS sweeps of the table in that time; if it is full, one each
+ * PATH_FULL_SWEEP_US. */
 #define PATH_SWEEPS 20
 #define PATH_FULL_SWEEP_US 100000ULL
-/* A connection looks so often whether its route has changed, and without a path whether there is
+/* How often a connection checks whether its route has changed, and without a path whether there is
  * room. */
 #define PATH_LOOK_US 1000000ULL
 
-/* The loader may change the size. Memory is taken as it is used. */
+/* The loader may change the size. Memory is allocated on use. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -33,7 +34,7 @@ struct {
 	__type(value, struct shared_path);
 } paths SEC(".maps");
 
-/* An entry that was not used; more than the stack of a program holds. */
+/* An unused entry; larger than a program's stack. */
 const char unused_path[sizeof(struct shared_path)] = {};
 
 u64 path_epochs = 0;
@@ -75,7 +76,7 @@ static SOCKET_INLINE void sweep_paths(u64 now_us, bool is_full)
 	bpf_for_each_map_elem(&paths, sweep_path, &sweep, 0);
 }
 
-/* The entry of a key; makes it, and room for it, if need be. */
+/* The entry of a key; creates it, and room for it, if necessary. */
 static SOCKET_INLINE struct shared_path *obtain_path(const struct path_key *key, u64 now_us)
 {
 	struct shared_path *p = bpf_map_lookup_elem(&paths, key);
@@ -90,7 +91,7 @@ static SOCKET_INLINE struct shared_path *obtain_path(const struct path_key *key,
 	return bpf_map_lookup_elem(&paths, key);
 }
 
-/* The weight of each socket that has another than the usual one: exec.bpf.c sets it. */
+/* The weight of each socket that differs from the default: exec.bpf.c sets it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -98,7 +99,7 @@ struct {
 	__type(value, u32);
 } weights SEC(".maps");
 
-/* Joins the path of the socket. Without room it is on none. */
+/* Joins the path of the socket. Without room, the socket has no path. */
 static SOCKET_INLINE void join_path(struct sock *sk, struct lull_socket *s)
 {
 	u64 now_us = monotonic_us();
@@ -127,7 +128,7 @@ static SOCKET_INLINE void join_path(struct sock *sk, struct lull_socket *s)
 	bpf_spin_unlock(&p->lock);
 }
 
-/* The socket's path with its lock held; 0: it has gone, and nothing is locked. */
+/* The socket's path with its lock held; 0: it was deleted, and nothing is locked. */
 static SOCKET_INLINE struct shared_path *lock_path(const struct lull_socket *s)
 {
 	struct shared_path *p = bpf_map_lookup_elem(&paths, &s->key);
@@ -171,7 +172,7 @@ static SOCKET_INLINE void leave_path(struct lull_socket *s)
 	s->epoch = 0;
 }
 
-/* Looks now and then whether the route of the socket has become another, or there is room. */
+/* Occasionally checks whether the route of the socket has changed, or there is room. */
 static SOCKET_INLINE void follow_path(struct sock *sk, struct lull_socket *s)
 {
 	u64 now_us = tcp_of(sk)->tcp_mstamp;

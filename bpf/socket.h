@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * What the congestion controls of ours have in common: what they ask the kernel's socket, where
- * they keep its state, and the callbacks that differ in nothing.
+ * The common part of our congestion controls: their reads of the kernel's socket, the place of
+ * their state, and their common callbacks.
  *
  * The includer has kernel.h, defines SOCKET_STATE, the type of the state, and the functions
  * `acknowledge` and `resume`.
@@ -13,7 +13,7 @@
 
 #define SOCKET_INLINE inline __attribute__((always_inline))
 
-/* tcp_congestion_ops programs get a tcp_sock under the name of its first member. */
+/* tcp_congestion_ops programs get a tcp_sock with the type of its first member. */
 static SOCKET_INLINE struct tcp_sock *tcp_of(struct sock *sk)
 {
 	return (struct tcp_sock *)sk;
@@ -36,9 +36,9 @@ static SOCKET_INLINE u64 timeout_us(const struct tcp_sock *tp)
 	return (u64)(tp->srtt_us >> 3) + tp->rttvar_us;
 }
 
-/* A pace in bytes per second, or what the application allows if that is less
- * (SO_MAX_PACING_RATE): with cong_control the kernel leaves that to us. A pace of 0 would mean
- * none, from whichever side it comes. */
+/* A pacing rate in bytes per second, or the application's limit if that is lower
+ * (SO_MAX_PACING_RATE): with cong_control the kernel leaves that to this program. A rate of 0 from
+ * either source would mean no pacing. */
 static SOCKET_INLINE void set_pace(struct sock *sk, u64 rate)
 {
 	u64 most = sk->sk_max_pacing_rate;
@@ -48,8 +48,8 @@ static SOCKET_INLINE void set_pace(struct sock *sk, u64 rate)
 	sk->sk_pacing_rate = rate ? rate : 1;
 }
 
-/* The count of delivered packets when the newest one of this ACK was sent. Where nothing was
- * delivered: about what the newest packet would remember. */
+/* The count of delivered packets when the newest one of this ACK was sent. If none was delivered:
+ * about the count at the newest packet's sending. */
 static SOCKET_INLINE u32 prior_delivered(const struct tcp_sock *tp, const struct rate_sample *rs)
 {
 	return rs->prior_mstamp ? rs->prior_delivered : tp->delivered - rs->prior_in_flight;
@@ -73,8 +73,8 @@ static SOCKET_INLINE u32 sampled_rtt_us(const struct rate_sample *rs, u32 limit)
 	return rs->rtt_us > limit ? limit : rs->rtt_us ? (u32)rs->rtt_us : 1;
 }
 
-/* The packets of an ACK were on average less than three quarters of a full one. What is acknowledged
- * selectively is not counted in bytes. `bytes_acked` keeps the socket's count. */
+/* The packets of an ACK were on average smaller than three quarters of a full one. Selectively
+ * acknowledged ones are not counted in bytes. `bytes_acked` keeps the socket's count. */
 static SOCKET_INLINE bool is_small(const struct tcp_sock *tp, u32 acked, u64 *bytes_acked)
 {
 	u64 bytes = tp->bytes_acked - *bytes_acked;
@@ -83,7 +83,7 @@ static SOCKET_INLINE bool is_small(const struct tcp_sock *tp, u32 acked, u64 *by
 	return bytes && bytes < (u64)acked * tp->mss_cache * 3 / 4;
 }
 
-/* What an algorithm gets to know of an acknowledgement. Round-trip times are `rtt_limit` at the most;
+/* An acknowledgement as the input of an algorithm. Round-trip times are at most `rtt_limit`;
  * `bytes_acked` keeps the socket's count. */
 static SOCKET_INLINE void fill_ack(struct ack *ack, const struct tcp_sock *tp,
 				   const struct rate_sample *rs, u64 *bytes_acked, u32 rtt_limit)
@@ -100,9 +100,9 @@ static SOCKET_INLINE void fill_ack(struct ack *ack, const struct tcp_sock *tp,
 	ack->rtt_us = sampled_rtt_us(rs, rtt_limit);
 }
 
-/* An acknowledgement, after all that the kernel itself does with it. */
+/* An acknowledgement, after the kernel's own processing. */
 static void acknowledge(struct sock *sk, const struct rate_sample *rs);
-/* The first packet after a time with nothing in flight is about to leave. */
+/* The first packet after a time with nothing in flight is about to be sent. */
 static void resume(struct sock *sk);
 
 /* From Linux 6.10 `cong_control` gets the ACK number and flags before the rate sample. Set before
@@ -119,16 +119,16 @@ struct {
 
 enum { INITIAL_WINDOW = 10 };
 
-/* Leaves a socket as another congestion control expects it: without a state, and with the pace of a
- * new one, which an fq qdisc obeys until the next acknowledgement. */
+/* Leaves a socket as another congestion control expects it: without state, and with the pacing rate
+ * of a new one, which an fq qdisc uses until the next acknowledgement. */
 static SOCKET_INLINE void forget(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_of(sk);
 
-	/* Somebody waits by now, and would be sent ten packets over a new connection (RFC 6928). What the
-	 * window was in the background says of the path only that the background had to yield; the
-	 * threshold stays, so that slow start leads no further than before. Where packets are missing
-	 * it is the path's word. */
+	/* The connection may be in the foreground now, and a new one would be allowed ten packets
+	 * (RFC 6928). The window in the background only shows that the background had to yield. The
+	 * threshold is kept, so that slow start leads no further than before. If packets are
+	 * missing, the window does describe the path. */
 	if (!tp->lost_out && !tp->sacked_out && tp->snd_cwnd < INITIAL_WINDOW)
 		tp->snd_cwnd = INITIAL_WINDOW;
 	sk->sk_pacing_rate = sk->sk_max_pacing_rate;
@@ -150,12 +150,12 @@ void socket_cong_control(unsigned long long *ctx)
 SEC("struct_ops")
 u32 BPF_PROG(socket_undo_cwnd, struct sock *sk)
 {
-	/* Nothing that the kernel undoes raises a window of ours. */
+	/* No undo by the kernel raises our window. */
 	return tcp_of(sk)->snd_cwnd;
 }
 
-/* Before Linux 7.1 the beginning of sending is one event of many; from there on it has an operation
- * of its own, and the others may have moved down to its number. */
+/* Before Linux 7.1 the start of sending is one event of many. From there on it has a separate
+ * operation, and the others may have moved down to its number. */
 SEC("struct_ops")
 void BPF_PROG(socket_cwnd_event, struct sock *sk, u32 event)
 {
@@ -164,7 +164,7 @@ void BPF_PROG(socket_cwnd_event, struct sock *sk, u32 event)
 		resume(sk);
 }
 
-/* The loader leaves it out where the kernel has no such operation. */
+/* The loader leaves it out if the kernel has no such operation. */
 SEC("struct_ops")
 void BPF_PROG(socket_cwnd_event_tx_start, struct sock *sk)
 {

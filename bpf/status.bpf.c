@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
 /*
- * Writes one record for each socket that has a state in the map of a congestion control. The map
- * knows no network namespace, so the sockets of all of them are seen.
+ * Writes one record for each socket with a state in the map of a congestion control. The map has no
+ * network namespace, so it includes the sockets of all of them.
  */
 #include <linux/bpf.h>
 #include "kernel.h"
@@ -21,7 +21,7 @@ _Static_assert(sizeof(struct status_record) == 160 &&
 		       __builtin_offsetof(struct status_record, local) == 112,
 	       "change RECORD_SIZE and parse in crates/kernel/src/status.rs, too");
 
-/* Never created: it tells the loader how large a state this program reads. */
+/* Never created: it gives the loader the size of the state that this program reads. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -49,7 +49,7 @@ tell_state(struct status_record *record, const void *state, const struct tcp_soc
 
 		record->epoch = s->epoch;
 		record->member = s->member.number;
-		/* Without a path it runs Nice, whose state is elsewhere. */
+		/* Without a path it runs Nice, whose state is in another map. */
 		record->window = s->epoch ? s->member.window : (u64)tp->snd_cwnd << LULL_SHIFT;
 	} else if (state_kind == STATE_BACKGROUND) {
 		const struct background *b = state;
@@ -100,8 +100,8 @@ int lull_status(struct bpf_iter__bpf_sk_storage_map *ctx)
 	return 0;
 }
 
-/* A byte for each socket that has a state, which may be another version's: it is not looked at. It
- * is 1 while a program holds the socket. */
+/* A byte for each socket with a state. The state may be that of another version, so it is not read.
+ * The byte is 1 while a program holds the socket. */
 SEC("iter/bpf_sk_storage_map")
 int lull_count(struct bpf_iter__bpf_sk_storage_map *ctx)
 {

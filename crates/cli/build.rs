@@ -1,14 +1,14 @@
-//! Tells the program which commit it is built from, so that what it records can say so.
+//! Passes the commit of the build to the program, so that its records can include it.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
 use std::path::Path;
 use std::process::Command;
 
-/// What goes into the program, seen from the root of the tree.
+/// The sources of the program, relative to the root of the tree.
 const SOURCES: [&str; 5] = ["bpf", "crates", "plans", "Cargo.lock", "Cargo.toml"];
-/// What of that decides what a cell of a plan measures: plans are read when they are run, and each
-/// record says by itself what its cells did.
+/// The sources that determine the measurements of a plan's cell: plans are read at run time, and each record
+/// describes its cells itself.
 const CODE: [&str; 4] = ["bpf", "crates", "Cargo.lock", "Cargo.toml"];
 /// The root of the tree.
 const ROOT: &str = "../..";
@@ -23,13 +23,12 @@ fn main() {
     println!("cargo::rustc-env=LULL_COMMIT={}", commit.unwrap_or_default());
 }
 
-/// The commit, with `-dirty` where the sources are other ones, and a number for what they are; none
-/// where there is no tree.
+/// The commit, with `-dirty` for changed sources, and a number for their contents; none outside a tree.
 fn commit() -> Option<String> {
     for source in SOURCES {
         println!("cargo::rerun-if-changed={ROOT}/{source}");
     }
-    // The reflog grows with whatever moves the commit; without one it is left to HEAD.
+    // The reflog grows with each move of the commit; without one, HEAD is used.
     for file in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", file]) {
             println!("cargo::rerun-if-changed={path}");
@@ -43,11 +42,11 @@ fn commit() -> Option<String> {
     }
 }
 
-/// A number for all by which the code differs from the commit: two programs that were built of a changed
-/// tree are not to be taken for one, for what they measure may differ.
+/// A number for all differences of the code from the commit: two programs built from a changed tree must be
+/// distinguished, because their measurements may differ.
 fn changes() -> Option<u64> {
     let mut hasher = DefaultHasher::new();
-    // With full hashes it tells of files that are no text, too.
+    // With full hashes it covers binary files, too.
     let diff = ["-C", ROOT, "diff", "HEAD", "--full-index", "--no-ext-diff", "--no-color", "--"];
     hasher.write(git(&[&diff[..], &CODE].concat())?.as_bytes());
     let new = ["-C", ROOT, "ls-files", "--others", "--exclude-standard", "--"];
@@ -58,7 +57,7 @@ fn changes() -> Option<u64> {
     Some(hasher.finish())
 }
 
-/// What git answers; none without git, or outside a tree.
+/// The output of git; none without git, or outside a tree.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())

@@ -49,8 +49,8 @@ fn main() {
     }
 }
 
-/// A number that is another one whenever the state that a congestion control keeps of a socket, or
-/// what it means, may be another: of the text that declares it (FNV-1a, 64 bits).
+/// A number that changes whenever the state that a congestion control keeps of a socket, or its meaning, may
+/// have changed: a hash of the text that declares it (FNV-1a, 64 bits).
 fn state(headers: &[PathBuf]) -> u64 {
     let text = headers.iter().flat_map(|header| {
         std::fs::read(header)
@@ -61,7 +61,7 @@ fn state(headers: &[PathBuf]) -> u64 {
     })
 }
 
-/// What clang needs beside libbpf's own headers: ours, and the directory in which Debian keeps
+/// The include paths for clang beside libbpf's own headers: ours, and the directory in which Debian keeps
 /// `asm/types.h`, which the compiler for the BPF target does not search by itself.
 fn clang_arguments(bpf: &Path) -> Vec<String> {
     let architecture = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the architecture");

@@ -1,4 +1,4 @@
-//! Writes a corpus for `cargo fuzz` to begin with: a folder of `fuzz/corpus` for each target.
+//! Writes an initial corpus for `cargo fuzz`: a folder of `fuzz/corpus` for each target.
 
 use std::path::Path;
 use std::{fs, io};

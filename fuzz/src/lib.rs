@@ -1,7 +1,7 @@
-//! What must hold of any bytes that reach Lull from outside: each function takes some, and panics
-//! if it does not hold.
+//! Properties for any bytes that reach Lull from outside: each function takes some, and panics if its
+//! property does not hold.
 //!
-//! `fuzz_targets/` hands them what libFuzzer makes up, `tests/` what proptest does.
+//! `fuzz_targets/` calls them with input from libFuzzer, `tests/` with input from proptest.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +33,7 @@ const FORMATS: [Format; 9] = [
     Format::Iis,
 ];
 
-/// So little room that a few lines fill it.
+/// Limits so low that a few lines reach them.
 fn tight() -> (Limits, PpmParameters) {
     let limits = Limits { urls: 8, path_bytes: Bytes(1_024), sessions: 4, ..Limits::default() };
     let parameters = PpmParameters {
@@ -50,8 +50,8 @@ fn hasher() -> ClientHasher {
     ClientHasher::new([7; 16])
 }
 
-/// A log: each line is a request, none or bad in each format; a model that learns from it keeps to
-/// its room, and is the same when it is written and read.
+/// A log: each line is a request, none or bad in each format. A model that learns from it keeps to its
+/// limits, and is the same after writing and reading.
 pub fn log(bytes: &[u8]) {
     let lines = || bytes.split(|byte| *byte == b'\n');
     let mut detected = Reader::detect(lines());
@@ -81,7 +81,7 @@ pub fn log(bytes: &[u8]) {
     }
 }
 
-/// A plan: one of whose cells all can be read, or one line with the place of what is wrong.
+/// A plan: either all of its cells can be read, or there is an error of one line with the position.
 pub fn plan(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let lines = text.lines().count().max(1);
@@ -97,8 +97,7 @@ pub fn plan(bytes: &[u8]) {
     }
 }
 
-/// A model, as it is, and as what stands between the version and a checksum that is right: it is
-/// refused, or it is one that can be worked with.
+/// A model, as given, and as the part between the version and a correct checksum: it is rejected, or usable.
 pub fn model(bytes: &[u8]) {
     for bytes in [bytes, &sealed(bytes)] {
         match Model::read(bytes, hasher(), Bytes(1 << 30)) {
@@ -109,7 +108,7 @@ pub fn model(bytes: &[u8]) {
     }
 }
 
-/// What [`model`] makes of some bytes: a whole model.
+/// The model that [`model`] makes of some bytes, as a whole.
 pub fn sealed(body: &[u8]) -> Vec<u8> {
     let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes(), body].concat();
     let checksum = SipHasher24::new().hash(&bytes);
@@ -117,7 +116,7 @@ pub fn sealed(body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of which [`sealed`] makes a model.
+/// The bytes from which [`sealed`] makes a model.
 pub fn body(model: &Model) -> Vec<u8> {
     let bytes = written(model);
     bytes[MAGIC.len() + 2..bytes.len() - 8].to_vec()
@@ -129,7 +128,7 @@ fn written(model: &Model) -> Vec<u8> {
     bytes
 }
 
-/// Learns from a few requests at several times, and asks in between.
+/// Learns from a few requests at several times, and predicts in between.
 fn work(model: &mut Model) {
     let before = written(model);
     let again = Model::read(&before[..], hasher(), Bytes(1 << 30)).expect("it was just written");
@@ -148,7 +147,7 @@ fn work(model: &mut Model) {
     assert!(Model::read(&written[..], hasher(), Bytes(1 << 30)).is_ok());
 }
 
-/// Asks what comes next for the client of a visit.
+/// Predicts the next requests of a visit's client.
 fn answer(model: &Model, visit: &Visit) {
     let mut asker = Asker::default();
     let question = asker.ask(visit.at, model.observer().history(visit));

@@ -1,4 +1,4 @@
-//! Pages on their way to a browser.
+//! Pages that the proxy sends to a browser.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use compression_core::util::{PartialBuffer, WriteBuffer};
 use http::header::{CONTENT_ENCODING, CONTENT_SECURITY_POLICY, HeaderMap, HeaderValue};
 use lull_web::{munge, script};
 
-/// As much of a page as is looked at: a few bytes may be the compressed form of gigabytes.
+/// The largest part of a page that is checked: a few bytes may be the compressed form of gigabytes.
 const MOST: usize = 1 << 24;
-/// What is packed or unpacked at a time.
+/// The bytes that are compressed or decompressed at a time.
 const STEP: usize = 1 << 14;
 
 const CODINGS: [&str; 4] = ["identity", "gzip", "br", "zstd"];
-/// Policies of each kind: one that lets the script pass, that has a nonce, that takes a hash, that
-/// leaves no place. In place of the last one comes the first line of the page.
+/// Policies of each kind: one that allows the script, one with a nonce, one that accepts a hash, one that
+/// leaves no room. The first line of the page replaces the last one.
 const POLICIES: [&str; 8] = [
     "",
     "script-src 'self'; connect-src 'self'",
@@ -32,11 +32,11 @@ const POLICIES: [&str; 8] = [
     "?",
 ];
 
-/// Any page, in any pieces and any coding, under any policy: without the tag it is the same page. The
-/// two lowest bits of the first byte choose the coding. By the third one the page is packed by it,
-/// else it is called so as it is. The next three choose the policy, and the last two what else the tag
-/// says: that it may have speculation rules, and for how long the script waits. The second byte is the
-/// length of the pieces, and its highest bit says that the browser takes zstd.
+/// Any page, in any pieces and any coding, under any policy: without the tag it is the same page. The two
+/// lowest bits of the first byte choose the coding. The third one selects whether the page is compressed with
+/// it, or only labelled so. The next three choose the policy. The last two choose the other contents of the
+/// tag: whether it may have speculation rules, and for how long the script waits. The second byte is the
+/// length of the pieces, and its highest bit means that the browser accepts zstd.
 pub fn munger(bytes: &[u8]) {
     let [choices, length, page @ ..] = bytes else { return };
     let coding = CODINGS[usize::from(choices & 3)];
@@ -45,7 +45,7 @@ pub fn munger(bytes: &[u8]) {
         "?" => {
             let end = page.iter().position(|&byte| byte == b'\n').unwrap_or(page.len());
             let (line, page) = page.split_at(end);
-            // Not all bytes can stand in a header.
+            // Some bytes are not allowed in a header.
             let Ok(policy) = HeaderValue::from_bytes(line) else { return };
             (policy, page)
         }
@@ -67,10 +67,10 @@ pub fn munger(bytes: &[u8]) {
     assert!(without == page, "{coding} {policy:?} {}", String::from_utf8_lossy(&without));
 }
 
-/// What the tag says, beside whose it is.
+/// The contents of the tag, besides its owner.
 #[derive(Clone, Copy)]
 struct Says {
-    /// Where the policies let them pass.
+    /// Whether the policies allow them.
     rules: bool,
     wait: bool,
 }
@@ -78,8 +78,8 @@ struct Says {
 /// Seconds for which the script waits, if it does.
 const WAIT: u64 = 17;
 
-/// The body as it comes out, in which coding, and whether the script is in it; `None` if it is no page with the script
-/// to touch, or broken.
+/// The resulting body, its coding, and whether it contains the script. `None` if it is not a page that gets
+/// the script, or broken.
 fn munged(
     coding: &str,
     takes_zstd: bool,
@@ -129,7 +129,7 @@ fn munged(
     Some((out, rewritten, munger.outcome() == munge::Outcome::Placed))
 }
 
-/// A policy is as it was, but for the script's hash, and perhaps white space before that.
+/// A policy is unchanged, except for the script's hash, and possibly white space before that.
 fn keeps_its_policy(headers: &HeaderMap, policy: &HeaderValue) {
     let bare = |value: &HeaderValue| {
         let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -140,7 +140,7 @@ fn keeps_its_policy(headers: &HeaderMap, policy: &HeaderValue) {
     assert_eq!(found, (!policy.is_empty()).then(|| bare(policy)));
 }
 
-/// The page without the script's tag, which has a nonce and what it is to say at most.
+/// The page without the script's tag, which has a nonce and at most these contents.
 fn without_tag(page: &[u8], says: Says) -> Vec<u8> {
     let find = |text: &[u8], from: usize| {
         let at = page[from..].windows(text.len()).position(|window| window == text);

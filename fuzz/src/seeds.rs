@@ -1,4 +1,4 @@
-//! Logs, models, pages, plans and streams of frames that are as they should be, to begin with.
+//! Valid logs, models, pages, plans and streams of frames, as initial input.
 
 use std::fs;
 use std::path::Path as FilePath;
@@ -46,7 +46,7 @@ pub const LOGS: [&str; 10] = [
      192.0.2.7, -, 7/3/2024, 9:46:40, W3SVC1, WEB1, 10.0.0.3, 12, 300, 1000, 200, 0, GET, /, -,\n",
 ];
 
-/// Pages as they come: what says in which coding, under what policy and in what pieces, then the page.
+/// Pages with their input bytes: coding, policy and pieces, then the page.
 pub const PAGES: [&[u8]; 7] = [
     b"\0\xff<!DOCTYPE html><html lang=en><head><meta charset=utf-8><title>A</title></head>\
       <body><p>B</p></body></html>\n",
@@ -68,7 +68,7 @@ pub fn plans() -> Vec<String> {
     paths.iter().map(|path| fs::read_to_string(path).expect("it is a text")).collect()
 }
 
-/// Some models, in little and in much room, each with something in all of its tables.
+/// Some models, with low and high limits, each with entries in all of its tables.
 pub fn models() -> Vec<Model> {
     let (limits, parameters) = super::tight();
     let both = [(limits, parameters), (Limits::default(), PpmParameters::shipped())];
@@ -78,7 +78,7 @@ pub fn models() -> Vec<Model> {
             for (second, target) in (0..).zip(["/", "/a.png", "/b", "/c", "/a.png", "/long/path"]) {
                 let at =
                     Timestamp::from_nanos((1_000 + 100 * client as u64 + second) * 1_000_000_000);
-                // Whether it is learned from does not matter here.
+                // Whether it is learned does not matter here.
                 let _ = model.learn(&entry(at, client, target));
             }
         }
@@ -87,12 +87,12 @@ pub fn models() -> Vec<Model> {
     learned.into_iter().collect()
 }
 
-/// A page that a client got.
+/// A page that a client received.
 pub(crate) fn entry(at: Timestamp, client: usize, target: &str) -> Entry<'_> {
     Entry::page(at, format!("192.0.2.{client}"), target)
 }
 
-/// A stream for each channel and direction, with every message; and what they open with.
+/// A stream for each channel and direction, with every message, and their first bytes.
 pub fn streams() -> Vec<Vec<u8>> {
     let path = || Path::new("a/ä.html").expect("a path");
     let (sequence, stamp) = (Sequence(7), WallTime::from_nanos(1_700_000_000_000_000_000));
@@ -162,7 +162,7 @@ pub fn streams() -> Vec<Vec<u8>> {
     bodies.push(longer);
     bodies.extend(Outline::of(large.chunks(PIECE)).parts(of_longer));
     for (number, bytes) in (0..).zip(large.chunks(PIECE)) {
-        // A short one passes it.
+        // A short one exceeds it.
         bodies.extend(whole.clone());
         bodies.push(BodyPart::Piece { lane: of_longer, number, bytes: bytes.to_vec() });
     }

@@ -8,8 +8,8 @@ use lull_replication::wire::{
     Assembly, Attach, BodyPart, Delivery, Frames, Message, PREFACE, Preface, encode,
 };
 
-/// What a connection of any channel and direction brings: it is refused, or it is what the same
-/// frames would have been sent as; and parts of bodies are put together or refused.
+/// The input of a connection of any channel and direction: it is rejected, or equal to the frames as they
+/// would have been sent. Parts of bodies are joined or rejected.
 pub fn wire(bytes: &[u8]) {
     stream::<ToOrigin>(bytes);
     stream::<ToReplica>(bytes);
@@ -45,18 +45,18 @@ pub fn wire(bytes: &[u8]) {
     }
 }
 
-/// What is under way by other lanes than this one.
+/// Bodies in transit on other lanes than this one.
 fn others(assembly: &Assembly, than: Lane) -> impl Iterator<Item = Option<BodyHeader>> {
     let others = Lane::ALL.into_iter().filter(move |lane| *lane != than);
     others.map(|lane| assembly.header(lane).cloned())
 }
 
-/// The frames of a stream, as far as it is one.
+/// The frames of a stream, up to the first error.
 fn stream<M: Message>(bytes: &[u8]) -> Vec<Frame<M>> {
     let mut frames = Frames::<M>::default();
     let mut got = Vec::new();
     let mut again = Vec::new();
-    // In two parts, of which the second one begins anywhere.
+    // In two parts, of which the second one may begin at any byte.
     let cut = bytes.len() / 3;
     for part in [&bytes[..cut], &bytes[cut..]] {
         frames.extend(part);

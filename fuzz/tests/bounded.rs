@@ -1,4 +1,4 @@
-//! Each target for some seconds, on good input with bytes changed.
+//! Each target for some seconds, on valid input with changed bytes.
 
 use lull_fuzz::seeds;
 use proptest::prelude::*;
@@ -8,11 +8,11 @@ use proptest::sample::Index;
 #[derive(Clone, Debug)]
 enum Change {
     Set(Index, u8),
-    /// Four bytes that stand for a number which programs like to trip over.
+    /// Four bytes of a number that often causes errors.
     Number(Index, u32),
     Insert(Index, Vec<u8>),
     Remove(Index, usize),
-    /// What stands at one place comes once more at another.
+    /// The bytes at one position are repeated at another.
     Repeat(Index, Index, usize),
     Cut(Index),
 }
@@ -71,7 +71,7 @@ fn changed(good: &[u8], changes: &[Change]) -> Vec<u8> {
 }
 
 fn cases(cases: u32) -> ProptestConfig {
-    // A case that fails is printed whole; it belongs into a test of its own, not into a file.
+    // A failing case is printed completely; it belongs in a separate test, not in a file.
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 

@@ -1,4 +1,4 @@
-//! Whatever is written into a plan, reading it gives a plan or one line that says where it is wrong.
+//! For any text of a plan, reading it gives a plan or one line with the position of an error.
 
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ enum TokenChange {
     RepeatLine(Index),
 }
 
-/// Words of plans, at the edge of what they may be, or beyond it.
+/// Words of plans, at the limits of valid values, or beyond.
 const WORDS: &[&str] = &[
     "0",
     "1",
@@ -119,7 +119,7 @@ fn tokens(text: &str) -> Vec<String> {
 fn change_tokens(text: &str, changes: &[TokenChange]) -> String {
     let mut all = tokens(text);
     for change in changes {
-        // What is not blank.
+        // Tokens that are not blank.
         let places: Vec<usize> = (0..all.len()).filter(|&at| !all[at].trim().is_empty()).collect();
         if places.is_empty() {
             break;
@@ -149,7 +149,7 @@ fn change_tokens(text: &str, changes: &[TokenChange]) -> String {
 }
 
 fn cases() -> ProptestConfig {
-    // A case that fails is printed whole; it belongs into a test of its own, not into a file.
+    // A failing case is printed completely; it belongs in a separate test, not in a file.
     ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() }
 }
 

@@ -1,17 +1,16 @@
-//! What a congestion controller takes and gives.
+//! The inputs and outputs of a congestion controller.
 
 use crate::{Rate, Timestamp, Window};
 
-/// One acknowledgement, as the transport saw it.
+/// One acknowledgement, as seen by the transport.
 ///
-/// `delivered` counts packets, wraps around, and is what tells rounds apart: a packet remembers
-/// the count at its sending, and once it is delivered every packet that was in flight before it
-/// has left the network.
+/// `delivered` counts packets, wraps around, and separates rounds. A packet stores the count at its sending,
+/// and once it is delivered every packet that was in flight before it has left the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
     /// When the acknowledgement arrived.
     pub now: Timestamp,
-    /// Packets delivered so far, with those of this acknowledgement.
+    /// Packets delivered so far, including those of this acknowledgement.
     pub delivered: u32,
     /// The same count at the time when the newest packet of this acknowledgement was sent.
     pub prior_delivered: u32,
@@ -19,32 +18,29 @@ pub struct Ack {
     pub acked: u32,
     /// Packets newly marked lost, without those of [`lost_in_recovery`](Ack::lost_in_recovery).
     pub lost: u32,
-    /// Packets newly marked lost that belong to a recovery which the controller learned of when it
-    /// began: there is one reduction for all of them (RFC 6675 §5 step 4, RFC 6582 §3.2 step 2). A
-    /// transport that does not know them apart counts them in [`lost`](Ack::lost). Controllers
-    /// take what was sent before their last reaction for part of it, which is not enough where a
-    /// recovery lasts longer than a round.
+    /// Packets newly marked lost that belong to a recovery whose beginning was reported to the controller:
+    /// there is one reduction for all of them (RFC 6675 §5 step 4, RFC 6582 §3.2 step 2). A transport that
+    /// cannot separate them counts them in [`lost`](Ack::lost). Controllers treat packets that were sent
+    /// before their last reaction as part of it. That is not enough if a recovery lasts longer than a round.
     pub lost_in_recovery: u32,
     /// Packets in flight before this acknowledgement.
     pub in_flight: u32,
     /// Round-trip time of the newest packet in microseconds; `None` without a valid sample.
     pub rtt_micros: Option<core::num::NonZeroU32>,
-    /// How long the newest packet travelled one way, in microseconds, with an offset between the
-    /// two clocks that is the same for the whole connection (RFC 7323 §3); `None` where the
-    /// transport has no time stamps.
+    /// The one-way delay of the newest packet, in microseconds. It includes an offset between the two clocks
+    /// that is constant for the whole connection (RFC 7323 §3). `None` if the transport has no time stamps.
     pub one_way_micros: Option<u32>,
-    /// The time in which `delivered - prior_delivered` packets were delivered, in microseconds:
-    /// the longer of the times in which they were sent and acknowledged, so that their quotient
-    /// is a delivery rate. `None` without a valid sample.
+    /// The time in which `delivered - prior_delivered` packets were delivered, in microseconds. It is the
+    /// longer of the times in which they were sent and acknowledged, so that their quotient is a delivery
+    /// rate. `None` without a valid sample.
     pub interval_micros: Option<core::num::NonZeroU32>,
     /// The newest packet was sent when the application, not the window, was the limit.
     pub app_limited: bool,
-    /// The transport knows that the receiver may have held this acknowledgement back
-    /// (RFC 1122 §4.2.3.2).
+    /// The transport knows that the receiver may have delayed this acknowledgement (RFC 1122 §4.2.3.2).
     pub maybe_delayed: bool,
-    /// The round-trip time lacks what full packets under way need on the wire: the packets
-    /// acknowledged were on average less than three quarters of a full one, or, where the
-    /// transport sends pairs back to back, one came alone and waited for no other.
+    /// The round-trip time does not include the transmission time of full packets. Either the acknowledged
+    /// packets were on average smaller than three quarters of a full one. Or, if the transport sends pairs
+    /// back to back, a single one arrived that waited for no other.
     pub is_small: bool,
 }
 
@@ -55,19 +51,19 @@ impl Ack {
     }
 }
 
-/// How fast, and in what bursts, the window is to be sent.
+/// The rate and the bursts in which the window is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
     /// The rate to spread packets by.
     pub rate: Rate,
-    /// Packets that are sent as one; the pause that `rate` asks for follows the last of them.
+    /// Packets that are sent as one; the pause for `rate` follows the last of them.
     pub burst: u32,
     /// The time from one packet of a burst to the next, in microseconds; within that pause.
     pub spacing_micros: u32,
 }
 
-/// A congestion controller: acknowledgements, losses, marks, timeouts and pauses in; window and
-/// pace out.
+/// A congestion controller: its inputs are acknowledgements, losses, marks, timeouts and pauses; its outputs
+/// are window and pacing rate.
 ///
 /// Calling order: `handle_ack` for each acknowledgement, in order of arrival, with the losses
 /// that it revealed; `handle_loss` for losses found otherwise; `handle_mark` at most
@@ -79,12 +75,12 @@ pub trait Controller {
     /// An acknowledgement has arrived.
     fn handle_ack(&mut self, ack: &Ack);
 
-    /// The transport has found a loss without an acknowledgement (a reordering timer, RFC 8985
-    /// §6.3) or enters recovery. `delivered` is the count of [`Ack::delivered`].
+    /// The transport has found a loss without an acknowledgement (a reordering timer, RFC 8985 §6.3) or
+    /// enters recovery. `delivered` is the count of [`Ack::delivered`].
     fn handle_loss(&mut self, now: Timestamp, delivered: u32);
 
-    /// The network has marked a packet (ECN echo) or the host's own queue has refused one.
-    /// `delivered` is the count of [`Ack::delivered`].
+    /// The network has marked a packet (ECN echo) or the host's own queue has rejected one. `delivered` is
+    /// the count of [`Ack::delivered`].
     fn handle_mark(&mut self, now: Timestamp, delivered: u32);
 
     /// The retransmission timer has fired. `delivered` is the count of [`Ack::delivered`].
@@ -93,8 +89,8 @@ pub trait Controller {
     /// The connection was silent for more than a retransmission timeout and is about to send.
     fn handle_idle(&mut self, now: Timestamp);
 
-    /// The connection has something to send, nothing in flight, and its pace allows it now.
-    /// `delivered` is the count of [`Ack::delivered`]. Window and pace may change.
+    /// The connection has data to send, nothing in flight, and pacing allows it now. `delivered` is the count
+    /// of [`Ack::delivered`]. Window and pacing may change.
     fn handle_send(&mut self, _now: Timestamp, _delivered: u32) {}
 
     /// The congestion window.
@@ -103,16 +99,16 @@ pub trait Controller {
     /// The slow-start threshold.
     fn slow_start_threshold(&self) -> Window;
 
-    /// Whole packets that may be in flight, with `in_flight` of them there now. Never zero when
-    /// nothing is in flight.
+    /// Whole packets that may be in flight, with `in_flight` of them in flight now. Never zero when nothing
+    /// is in flight.
     fn packets(&self, in_flight: u32) -> u32;
 
-    /// The pace for a smoothed round-trip time in microseconds and packets of `packet_bytes`
-    /// payload; `None` means as fast as acknowledgements allow.
+    /// The pacing for a smoothed round-trip time in microseconds and packets of `packet_bytes` payload;
+    /// `None` means as fast as acknowledgements allow.
     fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing>;
 }
 
-/// So that connections with different controllers fit one collection.
+/// Allows connections with different controllers in one collection.
 impl<C: Controller + ?Sized> Controller for Box<C> {
     fn handle_ack(&mut self, ack: &Ack) {
         (**self).handle_ack(ack);

@@ -15,14 +15,14 @@ const C: (u64, u64) = (4, 10);
 /// Cubed milliseconds in a cubed second.
 const CUBIC_MILLIS: u64 = 1_000_000_000;
 
-/// A stretch of congestion avoidance between two reactions (RFC 9438 §4.2).
+/// The time in congestion avoidance between two reactions (RFC 9438 §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Epoch {
     /// When it began, in milliseconds.
     start: u64,
     /// K: milliseconds from the start to the plateau at `w_max`.
     k: u64,
-    /// What Reno would have (RFC 9438 §4.3).
+    /// Reno's window (RFC 9438 §4.3).
     w_est: u64,
 }
 
@@ -31,7 +31,7 @@ struct Epoch {
 pub struct Cubic {
     window: u64,
     ssthresh: u64,
-    /// Where the last reaction found the window.
+    /// The window at the last reaction.
     w_max: u64,
     /// The window before the last reaction, for the Reno-friendly region.
     prior: u64,
@@ -39,7 +39,7 @@ pub struct Cubic {
     rounds: Rounds,
     /// Last round-trip time in milliseconds.
     rtt: u64,
-    /// When the last acknowledgement came, in milliseconds.
+    /// When the last acknowledgement arrived, in milliseconds.
     last_ack: u64,
 }
 
@@ -59,8 +59,8 @@ impl Cubic {
     }
 
     fn reduce(&mut self) {
-        // RFC 9438 §4.7, fast convergence: a flow that could not get back to its last maximum
-        // gives way to newer ones.
+        // RFC 9438 §4.7, fast convergence: a flow that could not reach its last maximum again yields to newer
+        // ones.
         self.w_max = if self.window < self.w_max {
             self.window * (BETA.0 + BETA.1) / (2 * BETA.1)
         } else {
@@ -96,7 +96,7 @@ impl Cubic {
     fn avoid_congestion(&mut self, now: u64, acked: u32) {
         let mut epoch = self.epoch.unwrap_or_else(|| self.begin_epoch(now));
         let acked = u64::from(acked);
-        // RFC 9438 §4.3: α_cubic = 3(1 − β)/(1 + β) until the window is where it was, then 1.
+        // RFC 9438 §4.3: α_cubic = 3(1 − β)/(1 + β) until the window has recovered, then 1.
         let alpha = if epoch.w_est < self.prior { (9, 17) } else { (1, 1) };
         epoch.w_est += acked * ONE * alpha.0 / alpha.1 * ONE / self.window;
         epoch.w_est = epoch.w_est.min(WINDOW_LIMIT);
@@ -142,7 +142,7 @@ impl Controller for Cubic {
             return;
         }
         if ack.app_limited || ack.acked == 0 {
-            // RFC 9438 §4.2: t holds no time in which the application kept the window as it was.
+            // RFC 9438 §4.2: t does not include time in which the application limited the window.
             if let Some(epoch) = &mut self.epoch {
                 epoch.start += since_last;
             }
@@ -165,8 +165,7 @@ impl Controller for Cubic {
         self.rounds.settle(delivered);
     }
 
-    /// RFC 9438 §4.8: K is 0 in the congestion avoidance that comes next, and the plateau is where that
-    /// begins.
+    /// RFC 9438 §4.8: K is 0 in the next congestion avoidance, and the plateau is at its beginning.
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
         self.reduce();
         self.w_max = 0;

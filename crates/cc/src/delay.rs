@@ -1,28 +1,28 @@
-//! What LEDBAT and its kin remember of delays (RFC 6817 §2.4.2).
+//! The delays that LEDBAT and related controllers record (RFC 6817 §2.4.2).
 
 /// `BASE_HISTORY` of RFC 6817 §2.4.2: minutes over which the lowest delay is that of the path.
 const BASE_MINUTES: usize = 10;
-/// `CURRENT_FILTER`: samples of which the lowest is the delay now. RFC 6817 leaves the number and
-/// the filter open; the lowest of four passes over what a receiver adds to single ACKs.
+/// `CURRENT_FILTER`: samples of which the lowest is the present delay. RFC 6817 leaves the number and the
+/// filter open; the lowest of four ignores delays that a receiver adds to single ACKs.
 const CURRENT_SAMPLES: usize = 4;
 const MINUTE_MICROS: u64 = 60_000_000;
 /// No sample yet.
 const NONE: i64 = i64::MAX;
 
-/// Turns one-way delays into differences from the first of them, so that neither the offset
-/// between the two clocks nor its wrapping matters (RFC 6817 §2.4.2, appendix A).
+/// Converts one-way delays to differences from the first of them. So neither the offset between the two
+/// clocks nor its wrapping matters (RFC 6817 §2.4.2, appendix A).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RelativeDelay(Option<u32>);
 
 impl RelativeDelay {
-    /// Microseconds above the first delay that was shown to it, or below.
+    /// Microseconds above or below the first delay that it was given.
     pub(crate) fn since_first(&mut self, one_way_micros: u32) -> i64 {
         let first = *self.0.get_or_insert(one_way_micros);
         i64::from(one_way_micros.wrapping_sub(first) as i32)
     }
 }
 
-/// The lowest delay of the last minutes, and the delay now, in microseconds.
+/// The lowest delay of the last minutes, and the present delay, in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DelayHistory {
     /// The lowest delay of each minute, the current one first.
@@ -60,12 +60,12 @@ impl DelayHistory {
         self.minutes.iter().copied().min().filter(|&delay| delay != NONE)
     }
 
-    /// The delay now.
+    /// The present delay.
     pub(crate) fn current(&self) -> Option<i64> {
         self.samples.iter().copied().min().filter(|&delay| delay != NONE)
     }
 
-    /// The queueing delay: what the delay now is above the base.
+    /// The queueing delay: the present delay minus the base.
     pub(crate) fn queueing(&self) -> Option<i64> {
         let queueing = self.current()? - self.base()?;
         debug_assert!(queueing >= 0, "the base covers every sample of the filter");

@@ -1,11 +1,11 @@
 //! Powers and logarithms of windows in integers, the same on every machine.
 //!
-//! Both loops have a fixed number of turns and no branch, so that the kernel's mirror
+//! Both loops have a fixed number of iterations and no branch, so that the kernel's mirror
 //! (`bpf/background.h`) is the same code and passes the verifier.
 
 use crate::Window;
 
-/// Fractional bits of a logarithm. The squarings of [`log2`] are good for 29.
+/// Fractional bits of a logarithm. The squarings of [`log2`] are exact to 29.
 const LOG_BITS: u32 = 28;
 /// Fractional bits of a number between one and two.
 const MANTISSA_BITS: u32 = 31;
@@ -29,8 +29,8 @@ const ROOTS_OF_TWO: [u64; LOG_BITS as usize] = {
 
 /// The binary logarithm of a window of at least one packet, with [`LOG_BITS`] fractional bits.
 ///
-/// Squaring a number between one and two doubles its logarithm: each time it passes two, the next
-/// bit is one.
+/// Squaring a number between one and two doubles its logarithm: each time it exceeds two, the next bit is
+/// one.
 fn log2(window: u64) -> u64 {
     debug_assert!(window >= Window::ONE.raw(), "the logarithm would be negative");
     let magnitude = 63 - window.leading_zeros();
@@ -59,8 +59,8 @@ fn exp2(log: u64) -> u64 {
     (y << (log >> LOG_BITS)) >> (MANTISSA_BITS - Window::SHIFT)
 }
 
-/// `window`^(`percent`/100), counted in packets. Exact to one part in 2^25 and 1/65536 packet,
-/// always below or at the true value but for that.
+/// `window`^(`percent`/100), counted in packets. Exact to one part in 2^25 and 1/65536 packet; apart from
+/// that error, always below or at the true value.
 ///
 /// `window` is at least one packet and below 2^32, `percent` at most 100.
 pub(crate) fn power(window: u64, percent: u32) -> u64 {
@@ -109,7 +109,7 @@ mod tests {
                 cases += 1;
             }
         }
-        // The tolerance is no wider than it needs to be.
+        // The tolerance is no wider than necessary.
         assert!(cases > 200_000 && worst > 1e-8, "{cases} cases, off by {worst:e} at most");
     }
 

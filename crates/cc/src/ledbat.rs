@@ -1,4 +1,4 @@
-//! LEDBAT (RFC 6817): keeps the queueing delay at a target, and so yields to who fills the queue.
+//! LEDBAT (RFC 6817): keeps the queueing delay at a target, and so yields to flows that fill the queue.
 //!
 //! ```text
 //!                   per ACK: window += off_target · acked / window,
@@ -24,8 +24,8 @@ const ALLOWED_INCREASE: u64 = ONE;
 
 /// The LEDBAT controller, after the pseudocode of RFC 6817 §2.4.2. It has no slow start.
 ///
-/// It needs [`Ack::one_way_micros`]: an acknowledgement without it moves nothing but by its
-/// losses. GAIN is one, the most that §2.5 allows.
+/// It needs [`Ack::one_way_micros`]: an acknowledgement without it changes the window only for losses. GAIN
+/// is one, the maximum of §2.5.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledbat {
     target_micros: u32,
@@ -38,7 +38,7 @@ pub struct Ledbat {
 impl Ledbat {
     /// `INIT_CWND` (RFC 6817 §2.4.2): two packets.
     pub const INITIAL_WINDOW: Window = Window::TWO;
-    /// TARGET in microseconds: 100 ms, the most that RFC 6817 §2.5 allows.
+    /// TARGET in microseconds: 100 ms, the maximum of RFC 6817 §2.5.
     pub const TARGET_MICROS: u32 = 100_000;
 
     /// A controller for a new connection.
@@ -49,7 +49,7 @@ impl Ledbat {
     /// A controller that keeps the queueing delay at `target_micros`.
     ///
     /// # Panics
-    /// If the target is zero, or above what RFC 6817 §2.5 allows.
+    /// If the target is zero, or above the maximum of RFC 6817 §2.5.
     pub fn with_target(target_micros: u32) -> Self {
         assert!(
             (1..=Self::TARGET_MICROS).contains(&target_micros),
@@ -81,7 +81,7 @@ impl Ledbat {
         self.window = window.min(allowed).max(MIN_WINDOW);
     }
 
-    /// RFC 6817 §2.4.2, on data loss: half, not below the minimum, and never more than it was.
+    /// RFC 6817 §2.4.2, on data loss: half, not below the minimum, and never more than before.
     fn halve(&mut self, delivered: u32) {
         self.window = self.window.min((self.window / 2).max(MIN_WINDOW));
         self.rounds.settle(delivered);
@@ -116,7 +116,7 @@ impl Controller for Ledbat {
         self.handle_mark(now, delivered);
     }
 
-    /// RFC 6817 §2.4.2 names loss and, where it is supported, ECN together.
+    /// RFC 6817 §2.4.2 treats loss and, where it is supported, ECN alike.
     fn handle_mark(&mut self, _now: Timestamp, delivered: u32) {
         self.halve(delivered);
     }
@@ -128,7 +128,7 @@ impl Controller for Ledbat {
         self.rounds.settle(delivered);
     }
 
-    /// RFC 5681 §4.1: as a new connection after a pause. RFC 6817 is silent.
+    /// RFC 5681 §4.1: like a new connection after a pause. RFC 6817 does not mention it.
     fn handle_idle(&mut self, _now: Timestamp) {
         self.window = self.window.min(Self::INITIAL_WINDOW.raw());
     }
@@ -137,7 +137,7 @@ impl Controller for Ledbat {
         Window::from_raw(self.window)
     }
 
-    /// There is no slow start: the window itself.
+    /// There is no slow start: returns the window itself.
     fn slow_start_threshold(&self) -> Window {
         self.window()
     }

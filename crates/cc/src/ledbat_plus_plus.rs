@@ -1,5 +1,5 @@
-//! LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus): LEDBAT on round-trip times that shares with its
-//! kind, because every flow now and then empties the queue and looks at the path again.
+//! LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus): LEDBAT on round-trip times that shares fairly with other
+//! LEDBAT++ flows. Every flow periodically empties the queue and measures the path again.
 //!
 //! ```text
 //!   new connection                              now ≥ slowdown due:
@@ -23,17 +23,17 @@ use crate::rtt::Rounds;
 use crate::{Timestamp, Window};
 
 const ONE: u64 = Window::ONE.raw();
-/// Draft §4.1 and §4.4: two packets to begin with, to freeze at, and at the least.
+/// Draft §4.1 and §4.4: two packets are the initial, the frozen, and the smallest window.
 const MIN_WINDOW: u64 = Window::TWO.raw();
 /// Draft §4.2: GAIN is not below a sixteenth.
 const GAIN_LIMIT: i64 = 16;
 /// Draft §4.3: the constant of the decrease that the draft recommends.
 const DECREASE: i128 = 1;
-/// Draft §4.4: round trips from the end of the slow start to the first slowdown, and round trips
-/// for which a slowdown freezes the window.
+/// Draft §4.4: round trips from the end of the slow start to the first slowdown, and round trips for which a
+/// slowdown freezes the window.
 const SLOWDOWN_RTTS: u64 = 2;
-/// Draft §4.4: the next slowdown begins when nine times the length of the last one has passed, so
-/// that they cost a tenth of the capacity at most.
+/// Draft §4.4: the next slowdown begins when nine times the length of the last one has passed. So slowdowns
+/// cost at most a tenth of the capacity.
 const SLOWDOWN_PERIOD: u64 = 9;
 
 /// The states of the slowdown (draft §4.1, §4.4), with times in microseconds.
@@ -83,7 +83,7 @@ impl LedbatPlusPlus {
         }
     }
 
-    /// `true` while the window is held at two packets to look at the empty path (draft §4.4).
+    /// `true` while the window is held at two packets to measure the empty path (draft §4.4).
     pub fn is_frozen(&self) -> bool {
         matches!(self.phase, Phase::Frozen { .. })
     }
@@ -92,19 +92,19 @@ impl LedbatPlusPlus {
         i64::from(self.target_micros)
     }
 
-    /// Draft §4.2: GAIN = 1 / min(16, ⌈2·TARGET / base⌉). This is what divides.
+    /// Draft §4.2: GAIN = 1 / min(16, ⌈2·TARGET / base⌉). This is its divisor.
     fn gain_divisor(&self) -> i64 {
         let base = self.delays.base().unwrap_or(self.target()).max(1) as u64;
         let twice = 2 * u64::from(self.target_micros);
         (twice.div_ceil(base) as i64).min(GAIN_LIMIT)
     }
 
-    /// The round-trip time now in microseconds.
+    /// The present round-trip time in microseconds.
     fn rtt(&self) -> u64 {
         self.delays.current().map_or(0, |rtt| rtt.unsigned_abs())
     }
 
-    /// Draft §4.1, the modified slow start: GAIN for each packet that is acknowledged.
+    /// Draft §4.1, the modified slow start: GAIN for each acknowledged packet.
     fn slow_start(&mut self, acked: u32) {
         let step = u64::from(acked) * ONE / self.gain_divisor().unsigned_abs();
         self.window = (self.window + step).min(self.ssthresh).min(WINDOW_LIMIT);
@@ -121,7 +121,7 @@ impl LedbatPlusPlus {
         if !may_grow {
             step = step.min(0);
         }
-        // A packet of one window's acknowledgements has its share of the round's step.
+        // Each acknowledged packet of a window has its share of the round's step.
         let share = i128::from(acked) * i128::from(ONE);
         let window = window + step * share.min(window) / window;
         self.window = (window as u64).clamp(MIN_WINDOW, WINDOW_LIMIT);
@@ -143,7 +143,7 @@ impl LedbatPlusPlus {
                 self.ssthresh = self.window;
                 self.after_slowdown(now, since)
             }
-            // What was lost belongs to the window before the slowdown.
+            // The lost packets belong to the window before the slowdown.
             frozen @ Phase::Frozen { .. } => {
                 self.ssthresh = (self.ssthresh / 2).max(MIN_WINDOW);
                 frozen
@@ -158,7 +158,7 @@ impl LedbatPlusPlus {
         let queueing = self.delays.queueing().unwrap_or(0);
         match self.phase {
             Phase::InitialSlowStart => {
-                // Draft §4.1: only the first slow start watches the delay.
+                // Draft §4.1: only the first slow start uses the delay.
                 if queueing > self.target() * 3 / 4 {
                     self.ssthresh = self.window;
                     self.phase =
@@ -215,13 +215,13 @@ impl Controller for LedbatPlusPlus {
         self.handle_mark(now, delivered);
     }
 
-    /// RFC 3168 §6.1.2: as a loss.
+    /// RFC 3168 §6.1.2: like a loss.
     fn handle_mark(&mut self, now: Timestamp, delivered: u32) {
         self.halve(now.as_micros(), delivered);
     }
 
-    /// RFC 6817 §2.4.2: one packet. The draft is silent about the way back: as from a slowdown, to
-    /// half of what it was.
+    /// RFC 6817 §2.4.2: one packet. The draft does not mention the recovery: as after a slowdown, to half of
+    /// the previous window.
     fn handle_timeout(&mut self, now: Timestamp, delivered: u32) {
         let before = if self.is_frozen() { self.ssthresh } else { self.window };
         self.ssthresh = (before / 2).max(MIN_WINDOW);
@@ -230,8 +230,8 @@ impl Controller for LedbatPlusPlus {
         self.rounds.settle(delivered);
     }
 
-    /// RFC 5681 §4.1: as a new connection after a pause; the draft is silent. The pause has emptied
-    /// the queue as a slowdown would, and the way back is the same.
+    /// RFC 5681 §4.1: like a new connection after a pause; the draft does not mention it. The pause has
+    /// emptied the queue like a slowdown, and the recovery is the same.
     fn handle_idle(&mut self, now: Timestamp) {
         if let Phase::Avoidance { .. } = self.phase {
             self.ssthresh = self.window.max(MIN_WINDOW);

@@ -1,8 +1,8 @@
 //! Congestion controllers, without a clock, a socket or an allocation per ACK.
 //!
-//! Everything here is integer arithmetic on values that come in as arguments, so that the same
-//! controller runs in the kernel (through C mirrors in `bpf/`), in the simulator and over
-//! user-space sockets, and so that a trace of events always gives the same windows.
+//! Everything here is integer arithmetic on arguments. So the same controller runs in the kernel (through C
+//! mirrors in `bpf/`), in the simulator and over user-space sockets. A trace of events always gives the same
+//! windows.
 #![forbid(unsafe_code)]
 
 pub mod bbr;

@@ -1,26 +1,25 @@
-//! Minimum progress: the least that a connection sends, whatever the delay says.
+//! Minimum progress: the lowest rate of a connection at any delay.
 //!
-//! Nice's smallest window is a pair of packets each 96 round trips. With a full buffer of one
-//! second that is a pair in 96 s, and applications give up: Apache expects 500 bytes a second,
-//! nginx a byte in 60 s, and scp the answer to a keep-alive in 45 s. So a pair leaves at least once
-//! a second. When a host has many connections in the background, they share four pairs a second,
-//! but each has a pair in ten seconds.
+//! Nice's smallest window is a pair of packets each 96 round trips. With a full buffer of one second that is
+//! a pair in 96 s, and applications time out. Apache expects 500 bytes a second, nginx a byte in 60 s, and
+//! scp the answer to a keep-alive in 45 s. So a pair is sent at least once a second. When a host has many
+//! connections in the background, they share four pairs a second, but each has a pair in ten seconds.
 //!
-//! The cost to the foreground: 24 kbit/s for each connection with data, and 96 kbit/s for each
-//! host up to 40 connections.
+//! The cost to the foreground: 24 kbit/s for each connection with data, and 96 kbit/s for each host up to 40
+//! connections.
 //!
 //! `bpf/minimum_progress.h` is the mirror for the kernel; change both together.
 
-/// The pause between two pairs of a connection that has the minimum to itself.
+/// The pause between two pairs of a connection that does not share the minimum.
 const SHORTEST_PAUSE_MICROS: u64 = 1_000_000;
-/// What each further connection of the host adds to the pause, once there are four.
+/// The additional pause for each further connection of the host, once there are four.
 const PAUSE_PER_CONNECTION_MICROS: u64 = 250_000;
 /// The longest pause. An `fq` queue discipline drops packets that are due later than that.
 const LONGEST_PAUSE_MICROS: u64 = 10_000_000;
 
-/// The longest pause between two pairs of packets in microseconds, for `connections` connections
-/// in the background of this host, at a round-trip time of `rtt_micros`. At least two round trips:
-/// a pair is never sent before the last one can have returned.
+/// The longest pause between two pairs of packets in microseconds, for `connections` connections in the
+/// background of this host, at a round-trip time of `rtt_micros`. At least two round trips: a pair is never
+/// sent before the last one can have returned.
 pub const fn longest_pause_micros(connections: u32, rtt_micros: u32) -> u64 {
     let mut pause = connections as u64 * PAUSE_PER_CONNECTION_MICROS;
     if pause < SHORTEST_PAUSE_MICROS {

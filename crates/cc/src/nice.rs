@@ -11,9 +11,9 @@
 //!  A timeout: W ← min(W, 1).
 //! ```
 //!
-//! That is the letter of the papers. The refinements, all of them on unless told otherwise, change
-//! its steps: below two packets `gentle` adds W/2 or 3·W, and no more than one packet; above,
-//! `headroom` adds a part of one; `recall` lets slow start come again.
+//! This is the published algorithm. The refinements, which are all on by default, change its steps. Below two
+//! packets `gentle` adds W/2 or 3·W, and no more than one packet; above, `headroom` adds a part of one;
+//! `recall` allows another slow start.
 //!
 //! This is the reference; `bpf/nice.h` is its mirror for the kernel, and a test feeds both the
 //! same events. Change them together.
@@ -30,25 +30,25 @@ pub use parameters::{Base, NiceParameters, Reaction, Refinements, fixed};
 const SHIFT: u32 = Window::SHIFT;
 const ONE: u64 = Window::ONE.raw();
 const TWO: u64 = Window::TWO.raw();
-/// A window beyond any path of today; keeps every product below 64 bits.
+/// A window larger than any present path needs; it keeps every product below 64 bits.
 pub(crate) const WINDOW_LIMIT: u64 = (1 << 20) << SHIFT;
-/// Round-trip times above this are cut: 16.7 s keeps window times RTT below 2^60.
+/// Round-trip times above this are limited: 16.7 s keeps window times RTT below 2^60.
 const RTT_LIMIT: u32 = (1 << 24) - 1;
-/// Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more.
+/// Linux delays a single packet's acknowledgement by at least 40 ms, other systems by more.
 const RECEIVER_DELAY: u32 = 35_000;
-/// A packet must find the acknowledgement of the one before still held back, which Linux does for
-/// 40 ms at the least: an acknowledgement that had to wait for that time looks like a queue.
+/// The acknowledgement of the previous packet must still be delayed when a packet arrives. Linux delays it
+/// for at least 40 ms, and an acknowledgement with that delay looks like a queue.
 const LARGEST_SPACING: u32 = 20_000;
-/// A window leaves in bursts of a millisecond (Linux's `tcp_tso_autosize`), whose packets wait for each
-/// other, and paths jitter by as much. Of a flow that has more than two packets in that time, between
-/// α and β, Vegas takes it for a queue.
+/// A window is sent in bursts of a millisecond (Linux's `tcp_tso_autosize`), whose packets wait for each
+/// other, and the jitter of paths is as large. If a flow has more than two packets in that time, between α
+/// and β, Vegas mistakes this for a queue.
 const BURST: u64 = 1_000;
-/// The step doubles with each eight rounds in which the queue was as good as empty, up to 2^6.
+/// The step doubles after each eight rounds with a nearly empty queue, up to 2^6.
 const EMPTY_ROUNDS: u32 = 48;
 /// Rounds without congestion until a new flow has the whole threshold.
 const PROBATION_ROUNDS: u32 = 64;
 
-/// What a round has counted so far.
+/// The counts of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Round {
     /// Packets that met a queue above the trigger.
@@ -59,11 +59,11 @@ struct Round {
     rtt_sum: u64,
     low: u32,
     high: u32,
-    /// The round is over; its operation waits for the rest of the pair.
+    /// The round has ended; its operation waits for the rest of the pair.
     pending: bool,
-    /// The window was cut, and what is in flight was sent before that.
+    /// The window was cut, and the packets in flight were sent before that.
     reacted: bool,
-    /// Some packet was limited by the window, not by the application.
+    /// A packet was limited by the window, not by the application.
     unlimited: bool,
 }
 
@@ -73,14 +73,13 @@ pub struct Nice {
     parameters: NiceParameters,
     window: u64,
     ssthresh: u64,
-    /// Half of the window at which the detector's last run of cuts began; 0 after anything else
-    /// that cut it.
+    /// Half of the window at which the detector's last series of cuts began; 0 after any other cut.
     recall: u64,
     /// The last round was without congestion.
     quiet: bool,
     rounds: Rounds,
     rtt: RttHistory,
-    /// Nothing but small packets has shown the path so far.
+    /// Only small packets have measured the path so far.
     is_of_small: bool,
     round: Round,
     last_high: u32,
@@ -88,11 +87,11 @@ pub struct Nice {
     yielded: u64,
     passed: u32,
     congested: u32,
-    /// The sample before, whatever it was good for.
+    /// The previous sample, in any case.
     last_rtt: u32,
     /// Rounds without congestion, up to [`PROBATION_ROUNDS`].
     clean: u32,
-    /// Rounds in a row in which the queue was as good as empty, up to [`EMPTY_ROUNDS`].
+    /// Consecutive rounds with a nearly empty queue, up to [`EMPTY_ROUNDS`].
     empty: u32,
     noise: NoiseFloor,
     /// Connections of this host that share the minimum progress.
@@ -108,17 +107,17 @@ fn diff(window: u64, min_rtt: u32, observed: u32) -> u64 {
 }
 
 impl Nice {
-    /// The window a connection starts with. The papers leave it open (Linux 2.4 had two); ten,
-    /// as RFC 6928 allows, would let 64 flows overfill any buffer before their first sample.
+    /// The initial window of a connection. The papers leave it open (Linux 2.4 had two). With ten, which RFC
+    /// 6928 allows, 64 flows would overfill any buffer before their first sample.
     pub const INITIAL_WINDOW: Window = Window::TWO;
 
-    /// A controller for a connection that has sent nothing yet.
+    /// A controller for a new connection.
     pub fn new(parameters: NiceParameters) -> Self {
         Self::with_window(parameters, Self::INITIAL_WINDOW, Window::MAX)
     }
 
-    /// A controller that takes over a connection in the middle: its window stays, and there is no
-    /// second slow start above `ssthresh`.
+    /// A controller that takes over an existing connection: its window is kept, and there is no second slow
+    /// start above `ssthresh`.
     pub fn with_window(parameters: NiceParameters, window: Window, ssthresh: Window) -> Self {
         Nice {
             parameters,
@@ -143,14 +142,14 @@ impl Nice {
         }
     }
 
-    /// The round-trip time of the empty queue in microseconds: the lowest that the last twenty
-    /// slots saw, without one outlier once there are twenty. 0 before the first sample.
+    /// The round-trip time of the empty queue in microseconds: the lowest of the last twenty slots, without
+    /// one outlier once there are twenty. 0 before the first sample.
     pub fn min_rtt_micros(&self) -> u32 {
         self.rtt.min_rtt
     }
 
-    /// The round-trip time of the full queue in microseconds: the highest mean that two rounds have
-    /// reached, but at least what was seen around a loss or, without one, twice
+    /// The round-trip time of the full queue in microseconds: the highest mean that two rounds have reached.
+    /// It is at least the highest value around a loss or, without one, twice
     /// [`min_rtt_micros`](Self::min_rtt_micros). 0 before the first sample.
     pub fn max_rtt_micros(&self) -> u32 {
         self.rtt.max_rtt
@@ -166,20 +165,19 @@ impl Nice {
         self.congested
     }
 
-    /// Time spent yielding in microseconds: in rounds that ended in a cut or ran below two packets, as far
-    /// as there was something to send.
+    /// Time spent yielding in microseconds: in rounds that ended in a cut or ran below two packets, if there
+    /// was data to send.
     pub fn yielded_micros(&self) -> u64 {
         self.yielded
     }
 
-    /// Nice §2.2: the round-trip time above which a packet has met congestion,
-    /// (1 − t)·min_rtt + t·max_rtt, but never less than the floor above min_rtt.
-    /// `noise`: and above what jitter alone makes of min_rtt.
+    /// Nice §2.2: the round-trip time above which a packet has met congestion, (1 − t)·min_rtt + t·max_rtt,
+    /// but at least min_rtt plus the floor. `noise`: also at least min_rtt plus the effect of jitter alone.
     pub fn trigger_rtt_micros(&self) -> u32 {
         self.quiet_rtt() + self.tolerance()
     }
 
-    /// How far jitter alone raises round-trip times, in microseconds; 0 while it is not known.
+    /// How far jitter alone raises round-trip times, in microseconds; 0 while unknown.
     pub fn noise_micros(&self) -> u32 {
         match self.parameters.refinements.noise {
             true => self.noise.micros().min(self.rtt.max_rtt - self.rtt.min_rtt),
@@ -187,32 +185,32 @@ impl Nice {
         }
     }
 
-    /// Other connections of this host have data as well: `connections` of them, with this one,
-    /// share the minimum progress.
+    /// Other connections of this host have data as well: `connections` of them, including this one, share the
+    /// minimum progress.
     pub fn share_progress(&mut self, connections: u32) {
         self.connections = connections;
     }
 
-    /// The longest queue that this round or the one before has seen, in microseconds.
+    /// The longest queue in this round or the previous one, in microseconds.
     fn queue_micros(&self) -> u32 {
         self.round.high.max(self.last_high).saturating_sub(self.rtt.min_rtt)
     }
 
-    /// What a packet without a queue has at the most: min_rtt, and jitter.
+    /// The highest round-trip time without a queue: min_rtt, and jitter.
     fn quiet_rtt(&self) -> u32 {
         self.rtt.min_rtt + self.noise_micros()
     }
 
-    /// Nice §2.2: t·(max_rtt − min_rtt), but never less than the floor.
+    /// Nice §2.2: t·(max_rtt − min_rtt), but at least the floor.
     fn tolerance(&self) -> u32 {
         let range = u64::from(self.rtt.max_rtt - self.rtt.min_rtt);
         let delay = (range * u64::from(self.threshold())) >> SHIFT;
         (delay as u32).max(self.parameters.delay_floor_micros)
     }
 
-    /// t of Nice §2.2. `probation`: a quarter of it at first, all of it after sixty-four rounds
-    /// without congestion. A flow that comes late takes the foreground's queue for the path, and
-    /// twice that for its end; what it knows of the path it learns while it yields.
+    /// t of Nice §2.2. `probation`: a quarter of it at first, all of it after sixty-four rounds without
+    /// congestion. A flow that starts late mistakes the foreground's queue for the path, and twice that for
+    /// the full queue. It measures the path while it yields.
     fn threshold(&self) -> u32 {
         let full = self.parameters.threshold;
         if !self.parameters.refinements.probation {
@@ -222,9 +220,9 @@ impl Nice {
         full * (PROBATION_ROUNDS + 3 * clean) / (4 * PROBATION_ROUNDS)
     }
 
-    /// RFC 1122 §4.2.3.2: a receiver may hold back the acknowledgement of a single packet. Alone in
-    /// flight it always may; else the sample then stands out from the one before by what receivers
-    /// wait at the least. A queue that has grown so much at once is believed with the next sample.
+    /// RFC 1122 §4.2.3.2: a receiver may delay the acknowledgement of a single packet. It may always do so
+    /// for the only packet in flight. Otherwise the sample then exceeds the previous one by at least the
+    /// receivers' minimum delay. A queue that has grown so much at once is accepted with the next sample.
     fn is_maybe_delayed(&self, ack: &Ack, rtt: u32) -> bool {
         let stands_out = self.last_rtt > 0 && rtt >= self.last_rtt + RECEIVER_DELAY;
         ack.maybe_delayed || ack.in_flight <= 1 || (ack.acked == 1 && stands_out)
@@ -233,8 +231,8 @@ impl Nice {
     /// Nice §2.2, per ACK.
     fn sample(&mut self, ack: &Ack, rtt: u32) {
         let rtt = rtt.min(RTT_LIMIT);
-        // A full packet's own time on a slow link is no queue: what small ones have shown of the
-        // path does not count as soon as full ones do.
+        // A full packet's own transmission time on a slow link is not a queue: measurements by small packets
+        // are discarded when full ones arrive.
         if self.is_of_small && !ack.is_small {
             self.rtt.forget();
         }
@@ -244,7 +242,7 @@ impl Nice {
             self.rtt.remember(ack.now.as_micros(), rtt, 0);
         }
         let is_congested = rtt > self.trigger_rtt_micros();
-        // What the receiver may have added can only hide the absence of a queue.
+        // A delay by the receiver can only hide the absence of a queue.
         let is_maybe_delayed = self.is_maybe_delayed(ack, rtt);
         if !is_maybe_delayed {
             self.noise.handle_sample(ack.now.as_micros(), rtt, self.rtt.min_rtt);
@@ -259,7 +257,7 @@ impl Nice {
         }
         round.sampled += ack.acked;
         round.rtt_sum += u64::from(rtt) * u64::from(ack.acked);
-        // A small packet among full ones does not tell how short the path is for those.
+        // A small packet among full ones does not measure how short the path is for those.
         let is_told_by_full = ack.is_small && !self.is_of_small;
         let shortest = if is_told_by_full { rtt.max(self.rtt.min_rtt) } else { rtt };
         if round.low == 0 || shortest < round.low {
@@ -274,9 +272,9 @@ impl Nice {
         self.window = (self.window / 2).max(floor);
     }
 
-    /// A loss, for which Nice §2.2 has Reno's rules, or a mark (RFC 3168 §6.1.2). It is half of the
-    /// window; RFC 5681 §3.1 equation 4 and RFC 6675 §5 step 4.2 have half of what is in flight,
-    /// which is no more. Slow start ends here next time, as in Reno.
+    /// A loss, for which Nice §2.2 uses Reno's rules, or a mark (RFC 3168 §6.1.2). It halves the window; RFC
+    /// 5681 §3.1 equation 4 and RFC 6675 §5 step 4.2 halve the data in flight, which is no more. Slow start
+    /// ends here next time, as in Reno.
     fn halve_for_loss(&mut self) {
         self.halve();
         self.noise.handle_loss(self.queue_micros());
@@ -284,12 +282,12 @@ impl Nice {
         self.recall = 0;
     }
 
-    /// The detector's rule (Nice §2.2). Reno has not cut here, so the slow-start threshold may go
-    /// down, but not up.
+    /// The detector's rule (Nice §2.2). Reno has not cut here, so the slow-start threshold may fall, but not
+    /// rise.
     ///
-    /// `recall`: of a run of cuts only the first says something about the path; the others say how
-    /// long the foreground stayed. As long as nothing but the detector cuts, Reno's window would
-    /// still be above the one that the run began with.
+    /// `recall`: of a series of cuts only the first says something about the path; the others show how long
+    /// the foreground stayed. While only the detector cuts, Reno's window would still be above the window at
+    /// the beginning of the series.
     fn halve_for_delay(&mut self) {
         let is_first = self.window > self.recall;
         match self.parameters.reaction {
@@ -305,27 +303,27 @@ impl Nice {
         }
     }
 
-    /// Where slow start ends. Up to the mark of `recall` it goes only from quiet to quiet round, or
-    /// it would make up for the cuts.
+    /// The end of slow start. Up to the mark of `recall` it grows only from quiet to quiet round, because it
+    /// would otherwise undo the cuts.
     fn slow_start_end(&self) -> u64 {
         if self.quiet { self.ssthresh.max(self.recall) } else { self.ssthresh }
     }
 
-    /// A reaction to loss, mark or timeout closes the round: what it counted is settled.
+    /// A reaction to loss, mark or timeout closes the round: its counts are final.
     fn settle(&mut self, delivered: u32) {
         self.round = Round { reacted: true, ..self.carried() };
         self.rounds.settle(delivered);
     }
 
-    /// What a reaction leaves of the round.
+    /// The part of the round that remains after a reaction.
     fn carried(&self) -> Round {
         let Round { low, high, unlimited, .. } = self.round;
         Round { low, high, unlimited, ..Round::default() }
     }
 
-    /// Nice §2.2: a lost packet means Reno's rule; once a round.
+    /// Nice §2.2: a lost packet triggers Reno's rule; once a round.
     ///
-    /// `full`: max_rtt is at least the round-trip time seen around it, no more twice min_rtt.
+    /// `full`: max_rtt is at least the round-trip time around it, and no longer twice min_rtt.
     fn lose(&mut self, delivered: u32, prior_delivered: u32) {
         if self.parameters.refinements.full {
             self.rtt.remember_full(self.round.high.max(self.last_high));
@@ -336,18 +334,18 @@ impl Nice {
         }
     }
 
-    /// Below this the queue is as good as empty: a quarter of the way to the trigger. The
-    /// foreground has gone, or pauses.
+    /// Below this the queue is nearly empty: a quarter of the way to the trigger. The foreground has ended,
+    /// or pauses.
     fn empty_rtt(&self) -> u32 {
         self.quiet_rtt() + (self.tolerance() / 4).max(self.parameters.delay_floor_micros)
     }
 
-    /// The additive step below two packets: the literal +1, of one pair's round (Nice §2.3).
+    /// The additive step below two packets: the published +1, for one pair's round (Nice §2.3).
     ///
-    /// `gentle`: half the window. In packets per RTT the literal step grows as W/2 and a halving
-    /// takes W²/4, so that a crowd of small windows keeps any queue above the trigger most of the
-    /// time; with half the window, growth and cut are equal when half of the rounds are congested.
-    /// Where the queue is as good as empty, the window is taken four times.
+    /// `gentle`: half the window. In packets per RTT the published step grows as W/2 and a halving takes
+    /// W²/4. So many small windows keep any queue above the trigger most of the time. With half the window,
+    /// growth and cut are equal when half of the rounds are congested. If the queue is nearly empty, the
+    /// window is multiplied by four.
     fn small_step(&self, observed: u32) -> u64 {
         if !self.parameters.refinements.gentle {
             ONE
@@ -358,10 +356,10 @@ impl Nice {
         }
     }
 
-    /// The additive step of congestion avoidance: literally one packet. `headroom`: a quarter of
-    /// what would bring the RTT half way to the trigger if every flow at the bottleneck took the
-    /// same step at once. That is little where the path is long and the window small; so as long
-    /// as the queue stays as good as empty it doubles every eight rounds, up to the literal one.
+    /// The additive step of congestion avoidance: as published, one packet. `headroom`: a quarter of the step
+    /// that would bring the RTT half way to the trigger if every flow at the bottleneck took it at once. That
+    /// is small if the path is long and the window small. So while the queue stays nearly empty, it doubles
+    /// every eight rounds, up to the published one.
     fn step(&self, observed: u32) -> u64 {
         if !self.parameters.refinements.headroom {
             return ONE;
@@ -371,8 +369,8 @@ impl Nice {
         ((self.window * room / u64::from(observed) / 4) << (self.empty / 8)).min(ONE)
     }
 
-    /// Vegas' rule (Nice §2.1). `least`: from two packets in a millisecond on, what it looks at is the
-    /// least RTT of the round.
+    /// Vegas' rule (Nice §2.1). `least`: from two packets in a millisecond on, it uses the lowest RTT of the
+    /// round.
     fn grow(&mut self, observed: u32, in_slow_start: bool) {
         if self.window < TWO {
             self.window += self.small_step(observed);
@@ -387,7 +385,7 @@ impl Nice {
         let empty = quiet + delay_floor_micros;
         let diff = if seen < empty { 0 } else { diff(self.window, quiet, seen) };
         if in_slow_start {
-            // The slow start itself is per ACK; it ends when the queue begins.
+            // The slow start itself is per ACK; it ends when a queue forms.
             if base == Base::Vegas && diff > u64::from(alpha) {
                 self.ssthresh = self.ssthresh.min(self.window);
                 self.recall = self.recall.min(self.window);
@@ -402,7 +400,7 @@ impl Nice {
         self.window = self.window.min(WINDOW_LIMIT);
     }
 
-    /// Nice §2.2, per round. `in_slow_start`: the acknowledgement that ends it was met there.
+    /// Nice §2.2, per round. `in_slow_start`: the acknowledgement that ends the round arrived in slow start.
     fn end_round(&mut self, now: u64, in_slow_start: bool) {
         let round = self.round;
         let mut is_yielding = round.reacted || self.window < TWO;
@@ -436,8 +434,8 @@ impl Nice {
         self.start_round();
     }
 
-    /// From the first packet of a pair to the second, in microseconds. `spaced`: a quarter of the
-    /// round trip, so that the first has left any link that holds four packets of this path.
+    /// From the first packet of a pair to the second, in microseconds. `spaced`: a quarter of the round trip,
+    /// so that the first has left any link that holds four packets of this path.
     fn spacing(&self) -> u32 {
         if self.window >= TWO || !self.parameters.refinements.spaced {
             return 0;
@@ -458,22 +456,22 @@ impl Controller for Nice {
         if let (Some(rtt), true) = (ack.rtt_micros, ack.acked > 0) {
             self.sample(ack, rtt.get());
         }
-        // Who acknowledges nothing says nothing of what limited the sender. While the round waits for
-        // the pair to return, what it was is settled.
+        // An acknowledgement of no new packets does not show what limited the sender. While the round waits
+        // for the pair to return, its state is final.
         self.round.unlimited |= ack.acked > 0 && !ack.app_limited && !self.round.pending;
         if ack.lost > 0 {
             self.lose(ack.delivered, ack.prior_delivered);
         }
-        // The slow start is open in the papers. Vegas doubles every other round, here half of what
-        // Reno adds every round; nothing is added in a round with a reaction.
+        // The papers leave the slow start open. Vegas doubles every other round, here half of Reno's growth
+        // every round; nothing is added in a round with a reaction.
         let in_slow_start = self.window >= TWO && self.window < self.slow_start_end();
         if in_slow_start && !ack.app_limited && !self.round.reacted {
             let half = u32::from(self.parameters.base == Base::Vegas);
             let step = u64::from(ack.acked) << (SHIFT - half);
             self.window = (self.window + step).min(self.slow_start_end()).min(WINDOW_LIMIT);
         }
-        // Nice §2.3: below two packets the pair is the round, so wait for all of it; that is, until
-        // nothing is in flight or, where pairs have come to overlap, until another round has passed.
+        // Nice §2.3: below two packets the pair is the round, so wait for all of it. That is, until nothing
+        // is in flight or, if pairs overlap, until another round has passed.
         let mut is_whole = self.window >= TWO || ack.in_flight <= ack.acked + ack.lost;
         if ack.acked > 0 && self.rounds.pass(ack.delivered, ack.prior_delivered) {
             is_whole |= self.round.pending;
@@ -488,13 +486,13 @@ impl Controller for Nice {
         self.lose(delivered, delivered);
     }
 
-    /// As a loss, but no packet met a full queue.
+    /// Like a loss, but no packet met a full queue.
     fn handle_mark(&mut self, _now: Timestamp, delivered: u32) {
         self.halve_for_loss();
         self.settle(delivered);
     }
 
-    /// W ← min(W, 1): a timeout never raises a window that was below one already.
+    /// W ← min(W, 1): a timeout never raises a window that was already below one.
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
         self.ssthresh = self.window / 2;
         self.noise.handle_loss(self.queue_micros());
@@ -503,7 +501,7 @@ impl Controller for Nice {
         self.settle(delivered);
     }
 
-    /// After a pause the network may be another: start again as a new connection would.
+    /// After a pause the network may have changed: start again like a new connection.
     fn handle_idle(&mut self, _now: Timestamp) {
         self.window = self.window.min(Self::INITIAL_WINDOW.raw());
         self.recall = 0;
@@ -521,9 +519,8 @@ impl Controller for Nice {
         Window::from_raw(self.slow_start_end())
     }
 
-    /// Whole packets, and never less than one pair, which the pacing rate spreads (Nice §2.3). The
-    /// next pair waits for the last one, however long that takes: a packet alone would wait at the
-    /// receiver for company.
+    /// Whole packets, and at least one pair, which the pacing rate spreads (Nice §2.3). The next pair waits
+    /// for the last one for any time: a single packet would wait at the receiver for a second one.
     fn packets(&self, in_flight: u32) -> u32 {
         match in_flight {
             _ if self.window >= TWO => (self.window >> SHIFT) as u32,
@@ -532,24 +529,23 @@ impl Controller for Nice {
         }
     }
 
-    /// Below two packets exactly W per RTT, which is a pair each 2/W RTTs, or what `progress` has
-    /// at the least; above, a quarter more
-    /// than the window needs (twice in slow start), so that acknowledgements set the pace and
-    /// pacing only takes the bursts apart (Nice §2.3 plans it); not so far apart that the receiver
-    /// would acknowledge each packet by its timer.
+    /// Below two packets exactly W per RTT, which is a pair each 2/W RTTs, or at least the rate of
+    /// `progress`. Above, a quarter more than the window needs (twice in slow start). So acknowledgements set
+    /// the rate, and pacing only spreads the bursts (Nice §2.3 plans it). Packets are not so far apart that
+    /// the receiver would acknowledge each one by its timer.
     fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing> {
         if smoothed_rtt_micros == 0 {
             return None;
         }
-        // Pairs are far apart, and the mean over eight of them still holds the queue that has gone.
+        // Pairs are far apart, and the mean over eight of them still includes a queue that has drained.
         let rtt = match self.last_rtt {
             last if self.window < TWO && last > 0 => smoothed_rtt_micros.min(last),
             _ => smoothed_rtt_micros,
         };
         let rtt = u64::from(rtt);
         let bytes = self.window * u64::from(packet_bytes);
-        // A million is below 2^20: the product fits, or else the window is so large that its
-        // fraction does not matter.
+        // A million is below 2^20: the product fits, or the window is so large that its fraction does not
+        // matter.
         let mut rate = if bytes < 1 << 43 {
             (bytes * 1_000_000 / rtt) >> SHIFT
         } else {

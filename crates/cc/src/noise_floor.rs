@@ -5,13 +5,13 @@
 //! tens of milliseconds. A standing queue does not change that difference. Four conditions keep
 //! the queue of other flows from being learned as noise:
 //!
-//! - Samples that are compared are 10 to 25 ms apart, a queue changes more slowly. Only the first
-//!   64 comparisons of a connection, whose window is small, may be up to 2 s apart.
+//! - Compared samples are 10 to 25 ms apart; a queue changes more slowly. Only the first 64 comparisons of a
+//!   connection, whose window is small, may be up to 2 s apart.
 //! - Of eight comparisons the lowest round-trip time must be near the path's lowest.
-//! - The highest must not be far above what the differences explain: a burst that fills a queue is
-//!   no jitter.
-//! - After a loss, a mark or a timeout the noise floor is at most 1/16 of the queue that was seen
-//!   then, for 4096 packets or two minutes: a queue that loses packets is a queue.
+//! - The highest must not be far above the value that the differences explain: a burst that fills a queue is
+//!   not jitter.
+//! - After a loss, a mark or a timeout, the noise floor is at most 1/16 of the queue at that time. This holds
+//!   for 4096 packets or two minutes: a queue that loses packets is a queue.
 //!
 //! `bpf/noise_floor.h` is the mirror for the kernel; change both together.
 
@@ -29,7 +29,7 @@ const LARGE_STEPS: u32 = 16;
 const LARGEST_STEPS: u32 = 8;
 /// Comparisons until the noise floor is set again.
 const BLOCK: u32 = 8;
-/// Deviations and delays below this are no noise.
+/// Deviations and delays below this are not noise.
 const LEAST_MICROS: u32 = 500;
 /// The part of the queue at a loss that may be noise.
 const LOSS_QUEUE_PART: u32 = 16;
@@ -55,7 +55,7 @@ pub struct NoiseFloor {
     low: u32,
     high: u32,
     noise: u32,
-    /// A packet was lost, when, and how many were delivered since, up to [`TRUSTED_PACKETS`].
+    /// Whether a packet was lost, when, and how many were delivered since, up to [`TRUSTED_PACKETS`].
     has_lost: bool,
     /// The highest noise floor while noise does not count in full.
     limit: u32,
@@ -73,7 +73,7 @@ impl NoiseFloor {
         if noise >= 2 * LEAST_MICROS { noise } else { 0 }
     }
 
-    /// A loss, a mark or a timeout, while round-trip times were so far above the lowest.
+    /// A loss, a mark or a timeout, while round-trip times were this far above the lowest.
     pub fn handle_loss(&mut self, queue_micros: u32) {
         self.limit = queue_micros / LOSS_QUEUE_PART;
         self.has_lost = true;
@@ -86,9 +86,9 @@ impl NoiseFloor {
         self.delivered = self.delivered.saturating_add(packets).min(TRUSTED_PACKETS);
     }
 
-    /// A round-trip time in microseconds, below 2^24, which no receiver has held back. `now` is in
-    /// microseconds, `min_rtt` is the lowest round-trip time of the path. Returns how far jitter
-    /// raises round-trip times, in microseconds, at the end of a block without a queue.
+    /// A round-trip time in microseconds, below 2^24, that no receiver has delayed. `now` is in microseconds,
+    /// `min_rtt` is the lowest round-trip time of the path. Returns how far jitter raises round-trip times,
+    /// in microseconds, at the end of a block without a queue.
     pub fn handle_sample(&mut self, now: u64, rtt: u32, min_rtt: u32) -> Option<u32> {
         let lag = now.saturating_sub(self.reference_at);
         let is_first = self.reference_rtt == 0;

@@ -1,26 +1,26 @@
-//! What Nice remembers of round-trip times: `min_rtt` and `max_rtt` (SSR §4.1.2).
+//! Nice's record of round-trip times: `min_rtt` and `max_rtt` (SSR §4.1.2).
 
 use crate::controller::reached;
 
-/// Slots of the window. One slot of twenty is five per cent of them, after SSR §4.1.2, which asks
-/// for five per cent of the samples.
+/// Slots of the window. One slot of twenty is five per cent of them, after SSR §4.1.2, which uses five per
+/// cent of the samples.
 pub(crate) const SLOTS: usize = 20;
-/// The least time a slot covers. It also covers at least one round, so the window is at least
-/// 200 s and, at long rounds, twenty rounds. The papers leave its length open.
+/// The shortest time of a slot. It also covers at least one round, so the window is at least 200 s and, at
+/// long rounds, twenty rounds. The papers leave its length open.
 pub(crate) const SLOT_MICROS: u64 = 10_000_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
     /// Lowest round-trip time of the slot.
     pub(crate) low: u32,
-    /// Highest mean round-trip time that two rounds of it, or of it and the slot before, have reached:
-    /// one late packet is no full queue, and below two packets a round has one sample.
+    /// Highest mean round-trip time that two rounds of it, or of it and the previous slot, have reached. One
+    /// late packet is not a full queue, and below two packets a round has one sample.
     pub(crate) high: u32,
     /// Highest round-trip time around a loss; 0 without one.
     pub(crate) full: u32,
 }
 
-/// The last twenty slots, and what follows from them.
+/// The last twenty slots, and their estimates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RttHistory {
     pub(crate) min_rtt: u32,
@@ -33,7 +33,7 @@ pub(crate) struct RttHistory {
     pub(crate) history: [Slot; SLOTS],
 }
 
-/// The two highest of what was shown to it.
+/// The two highest values that it was given.
 #[derive(Default)]
 struct Highest(u32, u32);
 
@@ -53,16 +53,16 @@ impl RttHistory {
         self.slots == 0
     }
 
-    /// Nothing that is known holds any more.
+    /// Discards all state, which is no longer valid.
     pub(crate) fn forget(&mut self) {
         self.slots = 0;
     }
 
-    /// Takes a round's lowest and mean round-trip time, in microseconds; the first sample of all has no
-    /// mean, 0, as it counts in that of its round, and its packet may have been acknowledged late.
+    /// Takes a round's lowest and mean round-trip time, in microseconds. The first sample of all has no mean,
+    /// 0, because it counts in that of its round, and its packet may have been acknowledged late.
     pub(crate) fn remember(&mut self, now: u64, low: u32, mean: u32) {
-        // A route change to a shorter path (Nice §2.2): less than half of what was the shortest
-        // can be no noise, and nothing that was known of the old path holds.
+        // A route change to a shorter path (Nice §2.2): a value below half of the shortest cannot be noise,
+        // and no measurement of the old path is valid.
         if low < self.min_rtt / 2 {
             self.forget();
         }
@@ -94,9 +94,9 @@ impl RttHistory {
         }
     }
 
-    /// In place of the 5th and the 95th percentile of SSR §4.1.2 and their decaying averages: the
-    /// lowest and the highest of the slots. With twenty slots one value at each end is an outlier
-    /// and dropped; with fewer, none is. Why is in `docs/algorithm.md`.
+    /// In place of the 5th and the 95th percentile of SSR §4.1.2 and their decaying averages: the lowest and
+    /// the highest of the slots. With twenty slots one value at each end is an outlier and dropped; with
+    /// fewer, none is. `docs/algorithm.md` explains why.
     fn estimate(&mut self) {
         let (mut low, mut second_low) = (u32::MAX, u32::MAX);
         let (mut high, mut full) = (Highest::default(), Highest::default());
@@ -116,16 +116,16 @@ impl RttHistory {
             high_and_full = (high.1, if full.1 > 0 { full.1 } else { full.0 });
         }
         self.min_rtt = low;
-        // Nice §2.3: max_rtt is 2 min_rtt until something better is known. A loss is better: the
-        // queue was full then.
+        // Nice §2.3: max_rtt is 2 min_rtt until a better value is known. A loss is better: the queue was full
+        // then.
         let full = if high_and_full.1 > 0 { high_and_full.1 } else { 2 * low };
-        // A buffer below an eighth of the BDP can't be told from a loss by chance.
+        // A buffer below an eighth of the BDP cannot be distinguished from a random loss.
         self.max_rtt = high_and_full.0.max(full).max(low + low / 8);
     }
 }
 
-/// Rounds of a connection, told apart by the count of delivered packets: a round is over when a
-/// packet that was sent after its beginning is delivered.
+/// Rounds of a connection, separated by the count of delivered packets: a round ends when a packet that was
+/// sent after its beginning is delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rounds {
     pub(crate) round_end: u32,
@@ -134,7 +134,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// To be called with each acknowledgement before anything else.
+    /// Call it with each acknowledgement before other functions.
     pub(crate) fn start(&mut self, delivered: u32, acked: u32) {
         if !self.started {
             let before = delivered.wrapping_sub(acked);

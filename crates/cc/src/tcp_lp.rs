@@ -1,5 +1,5 @@
-//! TCP-LP (Kuzmanovic, Knightly: TCP-LP: A distributed algorithm for low priority data transfer,
-//! INFOCOM 2003): Reno that backs off when the one-way delay says that a queue begins.
+//! TCP-LP (Kuzmanovic, Knightly: TCP-LP: A distributed algorithm for low priority data transfer, INFOCOM
+//! 2003): Reno that backs off when the one-way delay shows the beginning of a queue.
 //!
 //! ```text
 //!   new connection            smoothed delay above 15 % of its range:
@@ -36,7 +36,7 @@ impl Default for TcpLpParameters {
     }
 }
 
-/// What the window does between indications of congestion.
+/// The window's behaviour between indications of congestion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Increase,
@@ -55,12 +55,12 @@ struct Delays {
     smoothed: i64,
 }
 
-/// The TCP-LP controller. It needs [`Ack::one_way_micros`]; without, it is Reno.
+/// The TCP-LP controller. It needs [`Ack::one_way_micros`]; without it, it is Reno.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpLp {
     parameters: TcpLpParameters,
     phase: Phase,
-    /// What it is as long as no queue begins.
+    /// The controller while no queue begins.
     reno: Reno,
     one_way: RelativeDelay,
     delays: Option<Delays>,
@@ -93,8 +93,8 @@ impl TcpLp {
         matches!(self.phase, Phase::Inference { .. })
     }
 
-    /// Takes a one-way delay. `true` if the smoothed one is above the threshold: the early
-    /// indication of congestion.
+    /// Takes a one-way delay. Returns `true` if the smoothed one is above the threshold: the early indication
+    /// of congestion.
     fn sample(&mut self, one_way_micros: u32) -> bool {
         let delay = self.one_way.since_first(one_way_micros);
         let fixed = delay << Window::SHIFT;
@@ -108,8 +108,8 @@ impl TcpLp {
         delays.smoothed > (delays.low << Window::SHIFT) + threshold
     }
 
-    /// Congestion begins: half the window, and one packet if that did not help. From there the
-    /// increase is linear.
+    /// Congestion begins: half the window, and one packet if that did not help. From there the increase is
+    /// linear.
     fn yield_early(&mut self, now: u64, delivered: u32) {
         let window = match self.phase {
             Phase::Increase => (self.reno.window().raw() / 2).max(ONE),
@@ -120,7 +120,7 @@ impl TcpLp {
         self.phase = Phase::Inference { until: now + length };
     }
 
-    /// RFC 5681 §3.1, but that nothing raises a window of one packet.
+    /// RFC 5681 §3.1, except that nothing raises a window of one packet.
     fn halve(&mut self, delivered: u32) {
         let window = self.reno.window().raw();
         let half = (window / 2).max(Window::TWO.raw());
@@ -137,9 +137,9 @@ impl Default for TcpLp {
 impl Controller for TcpLp {
     fn handle_ack(&mut self, ack: &Ack) {
         let now = ack.now.as_micros();
-        // The paper lets every ACK indicate congestion; but what is in flight was sent before the
-        // cut and reports the same queue again, and every first cut would be followed by the
-        // second at once. So once a round, as for losses.
+        // The paper lets every ACK indicate congestion. But the packets in flight were sent before the cut
+        // and report the same queue again. Every first cut would be followed by the second at once. So once a
+        // round, as for losses.
         let is_new = self.reno.see(ack);
         if let Some(rtt) = ack.rtt_micros {
             self.rtt = rtt.get();
@@ -162,7 +162,7 @@ impl Controller for TcpLp {
         self.handle_mark(now, delivered);
     }
 
-    /// RFC 3168 §6.1.2: as a loss.
+    /// RFC 3168 §6.1.2: like a loss.
     fn handle_mark(&mut self, _now: Timestamp, delivered: u32) {
         self.halve(delivered);
     }

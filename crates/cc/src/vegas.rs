@@ -1,4 +1,4 @@
-//! TCP Vegas (Nice §2.1): one to three packets of its own in the queue.
+//! TCP Vegas (Nice §2.1): one to three of its own packets in the queue.
 
 use crate::controller::{Ack, Controller, Pacing};
 use crate::nice::{Nice, NiceParameters};
@@ -6,8 +6,8 @@ use crate::{Timestamp, Window};
 
 /// Vegas(α, β): Nice without its detector and without windows below two packets.
 ///
-/// Its `observedRTT` is the mean of the round, and its slow start adds half a packet for each
-/// acknowledged one; the Vegas that Nice falls back on is the same code.
+/// Its `observedRTT` is the mean of the round, and its slow start adds half a packet for each acknowledged
+/// one. The Vegas that Nice falls back on is the same code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vegas(Nice);
 

@@ -1,4 +1,4 @@
-//! Values of options that several commands have.
+//! Values of options that several commands share.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use lull_transport::{Dscp, Options};
 /// Parses a number of seconds above 0.
 ///
 /// # Errors
-/// What to write instead.
+/// The valid form.
 pub fn seconds(text: &str) -> Result<Duration, &'static str> {
     const HELP: &str = "write a number of seconds above 0, such as 30 or 0.5";
     let seconds: f64 = text.parse().map_err(|_| HELP)?;
@@ -20,7 +20,7 @@ pub fn seconds(text: &str) -> Result<Duration, &'static str> {
 /// Parses the class of packets: `le` or `none`.
 ///
 /// # Errors
-/// What to write instead.
+/// The valid form.
 pub fn dscp(text: &str) -> Result<Dscp, &'static str> {
     match text {
         "le" => Ok(Dscp::Le),
@@ -41,7 +41,7 @@ pub fn background(congestion_control: Option<String>, dscp: Dscp) -> Options {
 /// Reads a token: the first line of a file.
 ///
 /// # Errors
-/// If the file cannot be read, or the token is short enough to be guessed.
+/// If the file cannot be read, or the token is so short that it can be guessed.
 pub fn token(path: &Path) -> anyhow::Result<String> {
     let shown = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;

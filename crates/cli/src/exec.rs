@@ -14,12 +14,12 @@ use lull_kernel::{
 };
 use serde_json::{Value, json};
 
-/// Exit codes of env(1), nice(1) and timeout(1) for what went wrong before the program ran.
+/// Exit codes of env(1), nice(1) and timeout(1) for failures before the program ran.
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// What `--cc` has to be for us to load it.
+/// The value of `--cc` for which Nice is loaded automatically.
 const NICE: &str = "nice";
 const LULL: &str = "lull";
 const BACKGROUND: &str = "background";
@@ -137,7 +137,7 @@ pub(crate) struct Args {
     program: Vec<OsString>,
 }
 
-/// What can be loaded for the length of a run.
+/// A congestion control that can be loaded for one run.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Automatic {
     Nice,
@@ -172,10 +172,10 @@ fn parse_direction(text: &str) -> Result<Direction, &'static str> {
     }
 }
 
-/// The exit code for arguments that make no sense.
+/// The exit code for invalid arguments.
 pub(crate) const USAGE: u8 = FAILED;
 
-/// What the options ask for together.
+/// Checks the combination of the options.
 fn check(args: &Args) -> anyhow::Result<()> {
     let automatic = automatic(args).map(|automatic| automatic.parameters().algorithm());
     if args.weight.is_some() && automatic.is_some_and(|algorithm| algorithm != Algorithm::Lull) {
@@ -226,7 +226,7 @@ fn choice(args: &Args) -> Choice {
     }
 }
 
-/// The user that the program runs as, if it is not the current one by default.
+/// The user of the program, if it is not the current one by default.
 fn user(args: &Args) -> Result<Option<User>, Error> {
     match &args.user {
         Some(name) => User::named(name).map(Some),
@@ -256,13 +256,13 @@ fn start(args: &Args) -> anyhow::Result<ExitCode> {
         Ending::Exited(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(FAILED))),
         Ending::Killed(signal) => {
             lull_kernel::die_by(signal);
-            // As a shell says it, where that signal does not end us.
+            // As in a shell, if that signal does not end this process.
             Ok(ExitCode::from(128u8.wrapping_add(u8::try_from(signal).unwrap_or(0))))
         }
     }
 }
 
-/// What was done is done: a summary that cannot be written changes no exit code.
+/// The work is done: a summary that cannot be written changes no exit code.
 fn say(args: &Args, text: &str, otherwise: &mut dyn Write) {
     match &args.json {
         Some(Some(path)) => {
@@ -292,14 +292,14 @@ fn share(traffic: &Traffic) -> Option<f64> {
     (lived > 0.0).then(|| (yielded.as_secs_f64() / lived).min(1.0))
 }
 
-/// A program that failed may have needed the rights of root.
+/// A failed program may have needed the rights of root.
 fn hint(user: &User, outcome: &Outcome) -> Option<String> {
     let name = user.name();
     (outcome.ending != Ending::Exited(0))
         .then(|| format!("the program ran as {name}, who called sudo: --user root runs it as root"))
 }
 
-/// The sentence, and what is not as it was asked for on lines of its own.
+/// The sentence, and deviations from the request on separate lines.
 fn told(summary: &Summary, hint: Option<String>) -> String {
     let exceptions = exceptions(&summary.left_cgroup, "foreground", &summary.foreground);
     let notes = summary.traffic.iter().flat_map(notes);
@@ -322,10 +322,10 @@ fn exceptions<'a>(
     left_cgroup.into_iter().cloned().chain(stays)
 }
 
-/// Less than this is received by what only sends, too: acknowledgements of an application, directories.
+/// A sender receives less than this, too: acknowledgements of an application, directories.
 const DOWNLOAD: u64 = 100_000;
 
-/// What the program did that is not slowed, or not marked.
+/// Traffic of the program that is not slowed, or not marked.
 fn notes(traffic: &Traffic) -> Vec<String> {
     let mut notes = Vec::new();
     if traffic.tcp_received >= DOWNLOAD && traffic.tcp_received > traffic.tcp_bytes {
@@ -378,7 +378,7 @@ fn sent(traffic: &Traffic) -> String {
     text
 }
 
-/// Null stands for what is not known.
+/// Null means unknown.
 fn summary_json(args: &Args, user: Option<&User>, outcome: &Outcome) -> Value {
     let summary = &outcome.summary;
     let traffic = summary.traffic.as_ref().ok();

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         std::io::stdout().write_all(text.as_bytes()).context("cannot write")?;
         return Ok(ExitCode::SUCCESS);
     }
-    // What a scrape would fail for is reported at the start.
+    // Errors of a scrape are reported at the start.
     lull_kernel::observe()?;
     let ready = |address| eprintln!("lull: metrics at http://{address}/metrics");
     lull_monitor::export(args.listen, lull_kernel::observe, ready)

@@ -2,10 +2,10 @@
 
 use clap::Command;
 
-/// A command with the words that lead to it, such as `lull kernel load`.
+/// A command with its words, such as `lull kernel load`.
 pub type Named = (String, Command);
 
-/// The commands that help shows, each with the words that lead to it.
+/// The commands in the help, each with its words.
 pub fn commands(root: &Command) -> Vec<Named> {
     fn below(command: &Command, before: &str, all: &mut Vec<Named>) {
         let path = format!("{before} {}", command.get_name()).trim_start().to_owned();
@@ -47,7 +47,7 @@ pub fn errors_in_examples(root: &Command) -> Vec<String> {
             errors.push(format!("{path}: no examples"));
             continue;
         };
-        // As a shell does: a line that ends with a backslash continues on the next one.
+        // As in a shell: a line that ends with a backslash continues on the next one.
         let examples = examples.replace(" \\\n     ", "");
         let lines = examples.lines().filter_map(|line| line.strip_prefix("  "));
         let calls: Vec<&str> = lines

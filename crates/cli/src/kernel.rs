@@ -1,4 +1,4 @@
-//! `lull kernel`: the congestion control that the kernel runs for us.
+//! `lull kernel`: the congestion control that the kernel runs.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -116,7 +116,7 @@ impl Load {
         match (&self.name, self.algorithm) {
             (Some(name), _) => name,
             (None, Kind::Background) => "background",
-            // A stock kernel has one of its own as 'vegas', in a module.
+            // A stock kernel has its own 'vegas', in a module.
             (None, Kind::Vegas) => "lull_vegas",
             (None, Kind::Nice) => "nice",
             (None, Kind::Lull) => "lull",
@@ -365,7 +365,7 @@ fn headline(status: &Status) -> String {
     format!("{}: {parameters}; loaded {how}at {}; {sockets}", status.name, utc(status.since))
 }
 
-/// What the user should know about connections that share no path.
+/// The message about connections that share no path.
 fn alone_line(status: &Status) -> Option<String> {
     let all = status.sockets.len();
     match status.alone() {
@@ -463,7 +463,7 @@ fn table(sockets: &[Socket]) -> anyhow::Result<()> {
     print_table(&rows)
 }
 
-/// Null stands for what the algorithm does not have.
+/// Null means that the algorithm does not have it.
 fn parameters_json(parameters: &Parameters) -> Value {
     let is_nice = parameters.algorithm() == Algorithm::Nice;
     let of_nice = |value: f64| is_nice.then_some(value);
@@ -541,8 +541,8 @@ fn socket_json(socket: &Socket) -> Value {
 fn utc(since: Duration) -> String {
     let seconds = since.as_secs();
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // The Gregorian calendar repeats every 400 years of 146 097 days; years begin in March here,
-    // so that the leap day is the last.
+    // The Gregorian calendar repeats every 400 years of 146 097 days; years begin in March here, so that the
+    // leap day is the last.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

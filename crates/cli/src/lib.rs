@@ -1,6 +1,6 @@
 //! The parts that the programs `lull` and `lull-lab` share: messages, arguments, log lines, access logs and replaced files.
 //!
-//! Both programs only parse arguments and print. Everything that they do is in the other crates.
+//! Both programs only parse arguments and print. Their work is done in the other crates.
 
 pub mod arguments;
 pub mod durable;

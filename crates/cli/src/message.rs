@@ -7,10 +7,10 @@ use clap::error::ErrorKind;
 /// The exit code for wrong arguments.
 pub const USAGE: u8 = 2;
 
-/// What ends a program whose output is not read (signal(7)). It has this number on all of Linux.
+/// The signal that ends a program whose output is not read (signal(7)). It has this number on all of Linux.
 const SIGPIPE: i32 = 13;
 
-/// An error in arguments that are valid one by one, but not together.
+/// An error in arguments that are valid individually, but not together.
 #[derive(Debug)]
 pub struct Misuse(pub String);
 
@@ -22,7 +22,7 @@ impl std::fmt::Display for Misuse {
     }
 }
 
-/// Whether standard output has no reader any more, as in `lull kernel status | head -1`.
+/// Whether standard output has lost its reader, as in `lull kernel status | head -1`.
 fn is_broken_output(error: &anyhow::Error) -> bool {
     let cause = error.root_cause().downcast_ref::<std::io::Error>();
     error.to_string() == "cannot write"

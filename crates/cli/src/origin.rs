@@ -207,7 +207,7 @@ pub(crate) struct RotateArgs {
     finish: bool,
 }
 
-/// A name that the kernel can have for one.
+/// A name that is valid for a congestion control.
 fn congestion_control(text: &str) -> Result<String, String> {
     match text.len() {
         1..=15 => Ok(text.to_owned()),

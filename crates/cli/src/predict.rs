@@ -1,4 +1,4 @@
-//! `lull predict`: what visitors of a site may want next, learned from its access logs.
+//! `lull predict`: likely next pages of a site's visitors, learned from its access logs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -24,7 +24,7 @@ mod eval;
 mod explain;
 mod train;
 
-/// Memory that a model may take.
+/// The memory limit of a model.
 const MOST: Bytes = Bytes(1 << 30);
 
 pub(crate) const EXAMPLES: &str = "\
@@ -59,10 +59,10 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The model that a running site goes on learning with: that of a file, if it is there, and what
-/// logs say since then of these sites, or of all if there are none; `is_named_by_query` says of which
-/// targets the query is part of the name. They are read when what is returned is called, as that may take
-/// long and the site is served meanwhile. What is wrong with them then is told, and they are done without.
+/// The model with which a running site continues to learn: that of a file, if it exists, and the later part
+/// of logs, for these sites, or for all if there are none. `is_named_by_query` says for which targets the
+/// query is part of the name. The logs are read when the returned function is called, because that may take
+/// long and the site is served meanwhile. Their errors are reported then, and they are skipped.
 ///
 /// # Errors
 /// If the file, the key or a log cannot be opened, or the file cannot be written.
@@ -78,7 +78,7 @@ pub(crate) fn of_a_site(
         if is_foreign(path) {
             bail!("{} is there, and no model: name another file", path.display());
         }
-        // Now, and not in the night, somebody reads why it cannot be written, or read.
+        // Now, and not in the night, an operator reads why it cannot be written, or read.
         Replacement::begin(path)
             .with_context(|| format!("the model {} cannot be written", path.display()))?;
         if let Err(error) = File::open(path)
@@ -106,7 +106,7 @@ pub(crate) fn of_a_site(
                     }
                     let named_by_query = is_named_by_query(&entry.target);
                     let entry = Entry { named_by_query, ..entry.clone() };
-                    // Why nothing is learned from some requests is for `lull predict train` to say.
+                    // `lull predict train` reports why some requests are not learned.
                     learned += u64::from(model.learn(&entry).is_ok());
                 })
             });
@@ -131,13 +131,14 @@ pub(crate) fn of_a_site(
     Ok(learn)
 }
 
-/// Which lines of a log a model has learned from.
+/// Which lines of a log a model has learned.
 struct Known {
     second: u64,
 }
 
 impl Known {
-    /// Those until `latest`. The model knows its latest second and no more of it; a log may have milliseconds.
+    /// Those until `latest`. The model knows its latest second, but no fraction of it; a log may have
+    /// milliseconds.
     fn of(latest: Timestamp) -> Self {
         Known { second: latest.as_nanos() / 1_000_000_000 }
     }
@@ -147,8 +148,8 @@ impl Known {
     }
 }
 
-/// The model in a file; none if there is none, or it cannot be read. Such a one is put aside: no site is
-/// down for want of what was learned, and whoever wants it back has it still.
+/// The model in a file; none if there is none, or it is unreadable. Such a file is moved aside: a missing
+/// model must not stop a site, and the operator can still recover it.
 fn model_of_before(path: &Path, hasher: ClientHasher, tell: &dyn Fn(&Event)) -> Option<Model> {
     let why = match read_model(path, hasher) {
         Ok(before) => return before,
@@ -169,7 +170,7 @@ fn in_one_line(error: &anyhow::Error) -> String {
     format!("{error:#}")
 }
 
-/// A secret that was drawn at random.
+/// A random secret.
 pub(crate) fn random_key() -> anyhow::Result<[u8; 16]> {
     let mut key = [0; 16];
     File::open("/dev/urandom")
@@ -178,7 +179,7 @@ pub(crate) fn random_key() -> anyhow::Result<[u8; 16]> {
     Ok(key)
 }
 
-/// The key in a file that only its owner may read; it is made if there is none.
+/// The key in a file that only its owner may read; it is made if it does not exist.
 fn key_of(path: &Path) -> anyhow::Result<[u8; 16]> {
     let shown = path.display();
     let key = random_key()?;
@@ -187,7 +188,7 @@ fn key_of(path: &Path) -> anyhow::Result<[u8; 16]> {
         Ok(mut file) => {
             let written = file.write_all(&key).and_then(|()| file.sync_all());
             if written.is_err() {
-                // A part of a key would be refused the next time.
+                // A part of a key would be rejected the next time.
                 let _ = fs::remove_file(path);
             }
             written.with_context(|| format!("the key {shown} cannot be written"))?;
@@ -206,14 +207,14 @@ fn key_of(path: &Path) -> anyhow::Result<[u8; 16]> {
     }
 }
 
-/// Whether something is there that is no model, and so is not ours to replace.
+/// Whether the path has another file than a model, which must not be replaced.
 fn is_foreign(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(8).read_to_end(&mut head));
     read.is_ok() && !head.is_empty() && head != MAGIC
 }
 
-/// The model in a file; none if there is no file.
+/// The model in a file; none if the file does not exist.
 fn read_model(path: &Path, hasher: ClientHasher) -> anyhow::Result<Option<Model>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

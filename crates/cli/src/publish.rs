@@ -1,4 +1,4 @@
-//! `lull publish`, `lull rollback`, `lull status`: what is said to daemons of this machine.
+//! `lull publish`, `lull rollback`, `lull status`: the commands to local daemons.
 
 pub(crate) mod progress;
 
@@ -15,7 +15,7 @@ use lull_replication_daemon::http::client::{Client, Publishing};
 use lull_replication_daemon::service::runtime;
 use serde_json::Value;
 
-/// The exit code if a state is made, and not all who were waited for are known to have it.
+/// The exit code if a state is made, and some awaited replicas are not known to have it.
 const NOT_EVERYWHERE: u8 = 3;
 
 const PUBLISH_EXAMPLES: &str = "\
@@ -88,8 +88,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// The exit code, when all of them have it or it is known why not: the state is made, whatever comes of
-    /// this.
+    /// The exit code, once all of them have it or it is known why not: the state is made in any case.
     async fn until(&self, client: &Client, sequence: Sequence, within: Option<&Path>) -> ExitCode {
         let waiting = client.wait_for_files(&self.wait, sequence, within, self.timeout);
         match progress::arrivals(client, &self.wait, waiting).await {
@@ -139,7 +138,7 @@ pub(crate) fn publish(args: PublishArgs) -> anyhow::Result<ExitCode> {
     };
     let client = Client::new(args.origin);
     runtime()?.block_on(async {
-        // Before anything is done: a name may be wrong.
+        // Before any work: a name may be wrong.
         client.joined(&args.waiting.wait).await?;
         let publishing = Arc::new(Publishing::default());
         let (source, delete_all) = (&args.source, args.delete_all);
@@ -175,7 +174,7 @@ pub(crate) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let status: Value = serde_json::from_str(&text)?;
-    // Twice, so that there is a rate, if anything is on its way.
+    // Twice, for a rate, if anything is in transfer.
     let begun = Instant::now();
     let mut before = status.clone();
     let mut status = status;
@@ -200,10 +199,10 @@ pub(crate) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Between the two looks that a rate is measured by.
+/// Pause between the two checks for a rate.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Whether bodies are on their way to the replica, or to one of the origin's replicas that is connected.
+/// Whether bodies are in transfer to the replica, or to one of the origin's connected replicas.
 fn is_moving(status: &Value) -> bool {
     let moves = |one: &Value| {
         one["connected"] == true && progress::on_its_way(one, one, LOOK.as_secs_f64()).is_some()
@@ -261,7 +260,7 @@ fn one_replica(one: &Value) -> String {
     if let Some(lag) = one["lag"].as_u64() {
         more += &format!(", {lag} behind{least}");
     }
-    // Of one that is connected the line below says more.
+    // For a connected one the line below has more.
     if let Some(queue @ 1..) = one["queue"].as_u64().filter(|_| one["connected"] != true) {
         more += &format!(", {queue} bodies wait for it");
     }

@@ -57,7 +57,7 @@ fn write_command(page: &mut String, parent: &str, command: &Command) {
     }
 }
 
-/// One option or argument: its form, what it does, what it is without being given, which values it has.
+/// One option or argument: its form, its effect, its default, and its values.
 fn line(arg: &Arg) -> String {
     let help = arg.get_long_help().or_else(|| arg.get_help());
     let help = help.map(ToString::to_string).unwrap_or_default();
@@ -75,7 +75,7 @@ fn line(arg: &Arg) -> String {
     line + "\n"
 }
 
-/// Help as Markdown: what could be taken for HTML or a link is escaped.
+/// Help as Markdown: characters of HTML or links are escaped.
 fn prose(help: &str) -> String {
     let escaped: String = help
         .trim()

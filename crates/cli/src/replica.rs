@@ -1,4 +1,4 @@
-//! `lull replica`: a place that has the origin's files.
+//! `lull replica`: a copy of the origin's files.
 
 use std::io::BufRead;
 use std::path::PathBuf;

@@ -285,7 +285,7 @@ mod tests {
         for trusts in ["--trust-forwarded", "--trust-forwarded=1", "--trust-forwarded=3"] {
             assert_eq!(found(&[trusts]), (true, Some(NonZeroUsize::MAX)), "{trusts}");
         }
-        // What comes behind it is another option.
+        // The following argument is another option.
         assert!(found(&["--trust-forwarded", "--plain"]).0);
     }
 

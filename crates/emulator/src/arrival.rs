@@ -1,28 +1,28 @@
-//! When packets came, which is not when they are read.
+//! Arrival times of packets, which differ from the times of reading them.
 //!
-//! A queue is fair to time only if it sees packets in the order and at the distances in which
-//! they came. A thread that wakes late finds several at once, from several hosts; the kernel's
-//! stamps put them back where they belong.
+//! A queue behaves correctly only if it sees packets in the order and at the distances of their arrival. A
+//! thread that wakes late finds several at once, from several hosts; the kernel's timestamps restore their
+//! order and times.
 
 use std::time::Duration;
 
 use lull_cc::Timestamp;
 
-/// A packet that has come.
+/// An arrived packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Arrival<P> {
-    /// When it is taken to have come. Never before the one that was taken before it.
+    /// Its assumed arrival time. Never before that of the previous packet.
     pub(super) at: Timestamp,
-    /// By how much that is too late, as far as it is known.
+    /// How much later than the real arrival that is, as far as known.
     pub(super) late: Duration,
     pub(super) packet: P,
 }
 
-/// Packets that were read and have not met the bottleneck.
+/// Packets that were read and have not entered the bottleneck.
 #[derive(Debug)]
 pub(super) struct Arrivals<P> {
     waiting: Vec<Arrival<P>>,
-    /// Up to here all is settled.
+    /// All arrivals up to here are settled.
     settled: Timestamp,
 }
 
@@ -31,7 +31,7 @@ impl<P> Arrivals<P> {
         Arrivals { waiting: Vec::new(), settled: Timestamp::ZERO }
     }
 
-    /// A packet that came at `at`, or up to `late` before.
+    /// A packet that arrived at `at`, or up to `late` before.
     pub(super) fn push(&mut self, at: Timestamp, late: Duration, packet: P) {
         self.waiting.push(Arrival { at, late, packet });
     }
@@ -40,10 +40,10 @@ impl<P> Arrivals<P> {
         self.waiting.is_empty()
     }
 
-    /// Settles the time up to and including `until`, and returns what came in it, in order. What
-    /// turns up later and is older comes at `until`.
+    /// Settles the time up to and including `until`, and returns its arrivals, in order. Older packets that
+    /// are found later arrive at `until`.
     pub(super) fn settle(&mut self, until: Timestamp) -> Vec<Arrival<P>> {
-        // Stable: equal stamps keep the order in which they were read.
+        // Stable: equal timestamps keep the order of reading.
         self.waiting.sort_by_key(|arrival| arrival.at);
         let taken = self.waiting.partition_point(|arrival| arrival.at <= until);
         let mut taken: Vec<_> = self.waiting.drain(..taken).collect();
@@ -56,21 +56,21 @@ impl<P> Arrivals<P> {
     }
 }
 
-/// Translates the kernel's stamps, which are the calendar's time.
+/// Translates the kernel's timestamps, which are in calendar time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Calendar {
-    /// The calendar's time in nanoseconds, less the emulator's.
+    /// The calendar time in nanoseconds, less the emulator's time.
     ahead: i128,
 }
 
 impl Calendar {
-    /// Both clocks' times of the same moment. Valid for moments around it: the calendar is
-    /// corrected now and then.
+    /// Both clocks' times at the same moment. Valid for nearby moments: the calendar clock is occasionally
+    /// corrected.
     pub(super) fn new(calendar: Duration, now: Timestamp) -> Self {
         Calendar { ahead: calendar.as_nanos() as i128 - i128::from(now.as_nanos()) }
     }
 
-    /// The emulator's time of a stamp; its beginning for what is older.
+    /// The emulator's time of a timestamp; its beginning for older ones.
     pub(super) fn time_of(&self, stamp: Duration) -> Timestamp {
         let nanos = stamp.as_nanos() as i128 - self.ahead;
         Timestamp::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
@@ -105,7 +105,7 @@ mod tests {
         push(&mut arrivals, &[(10, 'a'), (30, 'b'), (50, 'c'), (20, 'd'), (30, 'e')]);
         let settled = settle(&mut arrivals, 40);
         assert_eq!(settled, [('a', 10, 0), ('d', 20, 0), ('b', 30, 0), ('e', 30, 0)]);
-        // What came while they were read waits for what may have come before it.
+        // Packets that arrived while they were read wait for those that may have arrived earlier.
         assert!(!arrivals.is_empty());
         push(&mut arrivals, &[(45, 'f')]);
         assert_eq!(settle(&mut arrivals, 60), [('f', 45, 0), ('c', 50, 0)]);
@@ -119,7 +119,7 @@ mod tests {
         push(&mut arrivals, &[(90, 'a'), (110, 'b')]);
         arrivals.push(micros(120), Duration::from_micros(7), 'c');
         assert_eq!(settle(&mut arrivals, 200), [('a', 100, 10), ('b', 110, 0), ('c', 120, 7)]);
-        // Time never runs backwards.
+        // Time never decreases.
         assert_eq!(settle(&mut arrivals, 50), []);
         push(&mut arrivals, &[(1, 'd')]);
         assert_eq!(settle(&mut arrivals, 300), [('d', 200, 199)]);

@@ -1,8 +1,7 @@
 //! Queue and server of one direction, on a virtual clock.
 //!
-//! The time at which a packet leaves follows from the times at which packets arrived and from
-//! nothing else: it does not matter how late the thread that asks gets round to it. How arrivals
-//! get their times is [`super::arrival`]'s matter, and delivery at the far end that of timers.
+//! The departure times of packets depend only on their arrival times, and not on delays of the calling
+//! thread. [`super::arrival`] determines arrival times, and timers determine the delivery at the far end.
 
 use std::time::Duration;
 
@@ -28,9 +27,9 @@ pub(super) struct Bottleneck<P> {
     rate: LinkRate,
     /// The packet being sent.
     sending: Option<Sending<P>>,
-    /// Of a link with a trace: the first opportunity that has not passed.
+    /// For a link with a trace: the first opportunity that has not passed.
     next_opportunity: u64,
-    /// What the queue threw away; the caller empties it.
+    /// The packets that the queue dropped; the caller clears it.
     pub(super) effects: Effects<P>,
 }
 
@@ -39,7 +38,7 @@ struct Sending<P> {
     dequeued: Dequeued<P>,
     /// With a fixed rate: when its last bit leaves.
     finish: Timestamp,
-    /// With a trace: bytes for which there was no opportunity yet.
+    /// With a trace: bytes that still wait for an opportunity.
     left: u64,
 }
 
@@ -74,7 +73,7 @@ impl<P: QueuedPacket> Bottleneck<P> {
         });
     }
 
-    /// Does everything that happens up to and including `until`; what leaves goes to `depart`.
+    /// Processes all events up to and including `until`; departing packets go to `depart`.
     pub(super) fn advance(&mut self, until: Timestamp, mut depart: impl FnMut(Departure<P>)) {
         match self.rate.clone() {
             LinkRate::Fixed(_) => {
@@ -89,8 +88,8 @@ impl<P: QueuedPacket> Bottleneck<P> {
         }
     }
 
-    /// At each opportunity 1500 bytes leave, of one packet or of several. What is not used is
-    /// lost; a packet for which there is not enough goes on at the next opportunity.
+    /// At each opportunity 1500 bytes leave, of one packet or of several. Unused capacity is lost; a packet
+    /// that does not fit continues at the next opportunity.
     fn advance_trace(
         &mut self,
         trace: &Trace,
@@ -121,7 +120,7 @@ impl<P: QueuedPacket> Bottleneck<P> {
         self.next_opportunity = self.next_opportunity.max(trace.opportunities_until(until));
     }
 
-    /// When something will leave at the earliest; none while there is nothing to send.
+    /// The earliest time of the next departure; none while there is nothing to send.
     pub(super) fn next(&self) -> Option<Timestamp> {
         match &self.rate {
             LinkRate::Fixed(_) => self.sending.as_ref().map(|sending| sending.finish),
@@ -189,7 +188,7 @@ mod tests {
         link.arrive(millis(5), Plain(1500));
         link.arrive(millis(5), Plain(750));
         assert_eq!(link.next(), Some(millis(6)));
-        // However late one asks, the times are the same.
+        // The times are the same for a late call.
         assert_eq!(departures(&mut link, millis(100)), [(6_000, 1500), (6_500, 750)]);
         assert_eq!(link.next(), None);
     }

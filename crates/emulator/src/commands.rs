@@ -1,4 +1,4 @@
-//! What other threads ask of the emulator's.
+//! Commands of other threads to the emulator's thread.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
@@ -7,24 +7,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::Error;
 use super::statistics::{FlowKey, WindowTally};
 
-/// What other threads ask of the emulator's.
+/// A command of another thread to the emulator's thread.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// The window that is being counted, and the flows that it names by number.
+    /// The current window, and the flows that it names by number.
     Snapshot(Sender<(WindowTally, Vec<FlowKey>)>),
     /// End the window and begin one of this name.
     Mark(String, Sender<()>),
-    /// From now on nothing reaches the host of this number and nothing leaves it, or everything
-    /// does again.
+    /// Unplug the cable of the host of this number, or plug it in again.
     Cut(usize, bool, Sender<()>),
-    /// End.
+    /// End the thread.
     Stop,
 }
 
-/// Commands on their way from other threads to the emulator's.
+/// Commands in transit from other threads to the emulator's.
 ///
-/// Behind a lock, on which that thread sleeps. Rust's channels don't: a receiver that finds a send
-/// half done spins until it is whole, and takes the processor that the sender may be waiting for.
+/// They are behind a lock, on which that thread sleeps. Rust's channels do not sleep: a receiver that finds a
+/// send in progress spins until it is complete, and takes the processor that the sender may be waiting for.
 #[derive(Debug)]
 pub(super) struct Commands(Mutex<Waiting>);
 
@@ -39,7 +38,7 @@ impl Commands {
         Commands(Mutex::new(Waiting { commands: VecDeque::new(), is_open: true }))
     }
 
-    /// Asks for something.
+    /// Sends a command.
     ///
     /// # Errors
     /// [`Error::Stopped`] if the receiver has ended.
@@ -52,30 +51,30 @@ impl Commands {
         Ok(())
     }
 
-    /// The command that has waited longest.
+    /// The oldest command.
     pub(super) fn take(&self) -> Option<Command> {
         self.lock().commands.pop_front()
     }
 
-    /// For the thread that takes them: a caller without an answer at its end gets an error.
+    /// For the thread that takes commands: a caller without an answer at its end gets an error.
     pub(super) fn hear(&self) -> Hearing<'_> {
         Hearing(self)
     }
 
-    /// A thread that panicked with the lock in its hands has left nothing half done.
+    /// A thread that panicked while holding the lock has left no partial changes.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// As long as this lives, commands are heard.
+/// While this exists, commands are accepted.
 pub(super) struct Hearing<'a>(&'a Commands);
 
 impl Drop for Hearing<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.lock();
         waiting.is_open = false;
-        // Whoever waits for an answer learns by this that none will come.
+        // This tells callers that wait for an answer that none will come.
         waiting.commands.clear();
     }
 }
@@ -107,8 +106,8 @@ mod tests {
         assert!(commands.take().is_none());
     }
 
-    /// With a channel in the place of the lock, and a thread that went before all others
-    /// (`SCHED_RR`), the longest of 20 s took 1.02 s.
+    /// With a channel instead of the lock, and a thread with priority over all others (`SCHED_RR`), the
+    /// longest of 20 s took 1.02 s.
     #[test]
     fn command_from_the_same_processor_does_not_block_it() {
         needs!(root());
@@ -137,7 +136,7 @@ mod tests {
             }
             taking.join().unwrap()
         });
-        // A busy machine lets a thread wait for its turn as well.
+        // On a busy machine a thread may also wait to be scheduled.
         assert!(longest < bound(Duration::from_secs(4), Duration::from_millis(500)), "{longest:?}");
     }
 }

@@ -1,10 +1,9 @@
-//! Running a part of a program so that nothing it starts outlives it.
+//! Running a part of a program so that none of its children outlives it.
 //!
-//! [`contain`] forks. The child is the first process of a process namespace: when it ends, the
-//! kernel kills everything in there. It dies with its parent, so it does not matter which of the
-//! two somebody kills, nor with which signal. It also has a mount namespace of its own, so that
-//! mounts are gone with it, and for an ordinary user a user namespace, in which that user may
-//! make networks.
+//! [`contain`] forks. The child is the first process of a process namespace: when it ends, the kernel kills
+//! all processes in the namespace. It ends with its parent, so a kill of either process with any signal has
+//! the same effect. It also has its own mount namespace, so that mounts are removed with it. For an ordinary
+//! user, it has a user namespace, in which that user may make networks.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -30,7 +29,7 @@ const NETWORK_CAPABILITIES: u64 = 1 << 12 | 1 << 21;
 
 /// The exit code if the emulator itself fails; `env`, `timeout` and `nohup` use the same.
 pub(super) const FAILED: u8 = 125;
-/// What a shell reports of a program that a signal ended: 128 and the signal's number.
+/// A shell's exit code of a program that a signal ended: 128 and the signal's number.
 const SIGNALLED: i32 = 128;
 
 /// Proof that the caller runs inside [`contain`].
@@ -40,26 +39,26 @@ pub struct Container {
     _private: (),
 }
 
-/// What becomes of signals that the caller of [`contain`] gets meanwhile.
+/// How [`contain`] handles signals to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signals {
-    /// They go on to the contained process, which answers them.
+    /// They are passed on to the contained process, which handles them.
     Pass,
-    /// One that asks to end ends the contained process at once; the exit code is 128 and its
-    /// number, as a shell has it.
+    /// A terminating signal ends the contained process at once; the exit code is 128 and its number, as in a
+    /// shell.
     End,
 }
 
-/// Runs `body` in a process that takes everything with it when it ends, and returns its exit
-/// code. `signals` says what becomes of those that the caller gets meanwhile. Once it has returned,
-/// the caller's children are where they would have been without it, as far as the machine allows.
+/// Runs `body` in a process whose children all end with it, and returns its exit code. `signals` says how
+/// signals to the caller are handled meanwhile. When it returns, later children of the caller are in its
+/// original namespaces, as far as the machine allows.
 ///
-/// As root, `body` runs as root. Otherwise it runs as root of a new user namespace, in which it
-/// may make networks and nothing else that the user may not.
+/// As root, `body` runs as root. Otherwise it runs as root of a new user namespace, in which its only
+/// additional right is to make networks.
 ///
 /// # Errors
-/// [`Error::Threads`] unless it is called before the first thread is started,
-/// [`Error::UserNamespaces`] or [`Error::Permission`] if the machine refuses.
+/// [`Error::Threads`] unless it is called before the first thread is started, [`Error::UserNamespaces`] or
+/// [`Error::Permission`] if the machine refuses.
 pub fn contain(signals: Signals, body: impl FnOnce(&Container) -> u8) -> Result<u8, Error> {
     let threads = sys::thread_count().map_err(|error| Error::system("counting threads", error))?;
     if threads != 1 {
@@ -71,7 +70,7 @@ pub fn contain(signals: Signals, body: impl FnOnce(&Container) -> u8) -> Result<
     let supervisor = Supervisor::new()?;
     // The child waits at one end: when the parent is gone, the other end is closed.
     let (alive, parent) = io::pipe().map_err(|error| Error::system("making a pipe", error))?;
-    // What is buffered would be written twice.
+    // Buffered output would be written twice.
     let _ = io::stdout().flush();
     match sys::fork().map_err(|error| Error::system("forking", error))? {
         ForkResult::Parent { child } => {
@@ -79,7 +78,7 @@ pub fn contain(signals: Signals, body: impl FnOnce(&Container) -> u8) -> Result<
             let code = supervisor.wait(child, signals);
             drop(parent);
             if let Ok(before) = before {
-                // An ordinary user may not, and has nothing to put away either.
+                // An ordinary user may not do this, and has no need to.
                 let _ = setns(before, CloneFlags::CLONE_NEWPID);
             }
             code
@@ -94,7 +93,7 @@ pub fn contain(signals: Signals, body: impl FnOnce(&Container) -> u8) -> Result<
                     FAILED
                 }
             });
-            // A panic has been printed; 101 is what it makes of an ordinary process.
+            // A panic has been printed; 101 is its exit code in an ordinary process.
             let code = catch_unwind(run).unwrap_or(101);
             let _ = io::stdout().flush();
             sys::exit_child(code)
@@ -102,7 +101,7 @@ pub fn contain(signals: Signals, body: impl FnOnce(&Container) -> u8) -> Result<
     }
 }
 
-/// An error and what caused it, in one line.
+/// An error and its causes, in one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -126,8 +125,8 @@ fn enter_namespaces() -> Result<(), Error> {
     let (user, group) = (getuid(), getgid());
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWPID)
         .map_err(|error| Error::UserNamespaces(error.into()))?;
-    // user_namespaces(7): without privilege only one's own ids can be mapped, and the group only
-    // once setgroups(2) is given up.
+    // user_namespaces(7): without privileges only the user's own ids can be mapped, and the group only after
+    // setgroups(2) is disabled.
     for (file, text) in [
         ("setgroups", "deny".to_owned()),
         ("uid_map", format!("0 {user} 1")),
@@ -138,7 +137,7 @@ fn enter_namespaces() -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether this process may make networks as it is.
+/// Whether this process may make networks already.
 fn has_network_capabilities() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -147,7 +146,7 @@ fn has_network_capabilities() -> bool {
         .is_some_and(|mask| mask & NETWORK_CAPABILITIES == NETWORK_CAPABILITIES)
 }
 
-/// In the child: dies with the parent, and has mounts of its own.
+/// In the child: makes it end with the parent, and gives it its own mounts.
 fn settle(alive: &PipeReader) -> Result<(), Error> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
         .map_err(|error| Error::system("asking to die with the parent", error))?;
@@ -161,8 +160,8 @@ fn settle(alive: &PipeReader) -> Result<(), Error> {
         .map_err(|error| Error::system("making a mount namespace", error))?;
     mount_at(None, "/", None, MsFlags::MS_REC | MsFlags::MS_PRIVATE)
         .map_err(|error| Error::system("making the mounts private", error))?;
-    // Process numbers as the contained programs see them. A container may forbid it; most
-    // programs do without.
+    // /proc with the process numbers of the contained programs. A container may forbid it; most programs do
+    // not need it.
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let _ = mount_at(Some("proc".as_ref()), "/proc", Some(c"proc"), flags);
     Ok(())
@@ -179,8 +178,8 @@ fn mount_at(
 }
 
 impl Container {
-    /// Makes the hosts of `emulator` known by name to the programs in the container:
-    /// `ip netns exec right1 …` runs a program on the first host on the right.
+    /// Gives the hosts of `emulator` names for the programs in the container: `ip netns exec right1 …` runs a
+    /// program on the first host on the right.
     ///
     /// # Errors
     /// [`Error::System`] if `/run/netns` cannot be covered.
@@ -208,8 +207,8 @@ fn cover_names() -> io::Result<&'static Path> {
         tmpfs(names)?;
         return Ok(names);
     }
-    // There is nothing to cover, and making it would leave it behind on the machine: cover /run
-    // and show in there what was in it before.
+    // The directory does not exist, and creating it would leave it behind on the machine. So this covers
+    // /run, and shows its former contents in there.
     let run = Path::new("/run");
     let before = File::open(run)?;
     let inside = format!("/proc/self/fd/{}", before.as_raw_fd());
@@ -218,7 +217,7 @@ fn cover_names() -> io::Result<&'static Path> {
         let entry = entry?;
         let (source, target) = (entry.path(), run.join(entry.file_name()));
         let kind = entry.file_type()?;
-        // What cannot be shown is missing from /run, and nothing else.
+        // An entry that cannot be shown is missing from /run, without other effects.
         let _ = if kind.is_symlink() {
             fs::read_link(&source).and_then(|to| symlink(to, &target))
         } else {
@@ -235,7 +234,7 @@ fn cover_names() -> io::Result<&'static Path> {
     Ok(names)
 }
 
-/// Waits for a child while passing on the signals that this process gets.
+/// Waits for a child while passing on this process's signals.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     signals: SignalFd,
@@ -263,8 +262,8 @@ impl Supervisor {
         Ok(Supervisor { signals })
     }
 
-    /// Waits until `child` has ended and returns its exit code, as a shell would. Other children
-    /// that have ended are put away.
+    /// Waits until `child` has ended and returns its exit code, as a shell would. Other children that have
+    /// ended are reaped.
     pub(super) fn wait(&self, child: Pid, signals: Signals) -> Result<u8, Error> {
         let mut ended_by = None;
         loop {
@@ -277,10 +276,10 @@ impl Supervisor {
                 Err(error) => return Err(Error::system("waiting for signals", error)),
             };
             let Some(received) = received else { continue };
-            // What the terminal sends, it sends to the child as well.
+            // The terminal sends its signals to the child as well.
             let by_a_process = received.ssi_code <= 0;
             let signal = Signal::try_from(received.ssi_signo as i32);
-            // The child may have ended in this moment.
+            // The child may have ended at this moment.
             let _ = match (signals, signal) {
                 (_, Ok(Signal::SIGCHLD) | Err(_)) => continue,
                 (Signals::Pass, Ok(signal)) if by_a_process => kill(child, signal),
@@ -296,7 +295,7 @@ impl Supervisor {
     }
 }
 
-/// Puts away every child that has ended; the exit code of `child` if it is among them.
+/// Reaps all children that have ended; returns the exit code of `child` if it is among them.
 fn reap(child: Pid) -> Result<Option<u8>, Error> {
     let mut code = None;
     loop {

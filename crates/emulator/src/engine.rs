@@ -1,7 +1,7 @@
 //! The thread that moves the packets.
 //!
-//! It sleeps in `ppoll` until a host sends or a packet is due, and never spins: a spinning thread
-//! takes a core from the hosts whose kernels it emulates a network for.
+//! It sleeps in `ppoll` until a host sends or a packet is due, and never spins: a spinning thread takes a
+//! core from the hosts of the emulated network.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -31,12 +31,12 @@ use super::host::{HARDWARE_ADDRESS, Host, Port};
 use super::statistics::{FlowKey, Sample, WindowTally};
 use super::{Error, Link, Topology, sys};
 
-/// Packets read from one host before deliveries that are due get their turn.
+/// Packets read from one host before due deliveries are handled.
 const READ_BATCH: usize = 64;
-/// A call to the kernel that takes longer than this has slept.
+/// A system call that takes longer than this has slept.
 const SLEPT: Duration = Duration::from_micros(20);
 
-/// What the thread hands back when it ends.
+/// The thread's result.
 pub(super) struct Outcome {
     pub(super) windows: Vec<WindowTally>,
     pub(super) flows: Vec<FlowKey>,
@@ -46,7 +46,7 @@ pub(super) struct Outcome {
     pub(super) unroutable: u64,
 }
 
-/// The time series being made of one direction.
+/// The time series in progress of one direction.
 #[derive(Default)]
 struct Sampling {
     delay: Duration,
@@ -56,7 +56,7 @@ struct Sampling {
     samples: Vec<Sample>,
 }
 
-/// A direction: its bottleneck, and the packets on their way behind it.
+/// A direction: its bottleneck, and the packets in flight after it.
 struct Direction {
     bottleneck: Bottleneck<Frame>,
     delay: Duration,
@@ -66,22 +66,22 @@ struct Direction {
 
 pub(super) struct Engine {
     ports: Vec<Port>,
-    /// Hosts on the left; ports below are theirs.
+    /// The number of hosts on the left; lower ports are theirs.
     left: usize,
-    /// Hosts whose cable is not plugged in.
+    /// Hosts whose cable is unplugged.
     cut: Vec<bool>,
     urgent: bool,
     by_address: HashMap<IpAddr, usize>,
     directions: [Direction; 2],
     flow_numbers: HashMap<FlowKey, u32>,
     flows: Vec<FlowKey>,
-    /// What has passed of each flow.
+    /// The passed bytes of each flow.
     passed: Vec<Passed>,
     /// Packets that have been read, each with its direction.
     arrivals: Arrivals<(usize, Frame)>,
-    /// When there was nothing to read, as far as it is known.
+    /// When there was last known to be nothing to read.
     idle_at: Timestamp,
-    /// Room for what the kernel says about a packet.
+    /// A buffer for the kernel's control messages about a packet.
     control: Vec<u8>,
     window: WindowTally,
     windows: Vec<WindowTally>,
@@ -99,13 +99,13 @@ fn seconds(time: Timestamp) -> f64 {
 
 /// Keeps all processors from sleeping while it is held; none without root.
 ///
-/// One that sleeps has to be woken for the next packet, and on a virtual machine the hypervisor may
-/// have given it to others by then. On one whose neighbours were busy a timer of a millisecond came 6
-/// to 9 ms late at the 99th percentile and 12 % of the processors' time was stolen; with this it was
+/// A sleeping processor has to be woken for the next packet. On a virtual machine, the hypervisor may have
+/// given it to others by then. On a machine with busy neighbours a timer of a millisecond came 6 to 9 ms late
+/// at the 99th percentile. 12 % of the processors' time was stolen. With this it was
 /// 0.2 to 2.4 ms, and 0.5 to 3 %.
 fn stay_awake() -> Option<File> {
     let mut quality = File::options().write(true).open("/dev/cpu_dma_latency").ok()?;
-    // In microseconds, and only as long as the file is open.
+    // In microseconds, and only while the file is open.
     quality.write_all(&0i32.to_ne_bytes()).ok()?;
     Some(quality)
 }
@@ -166,11 +166,11 @@ impl Engine {
         let _awake = self.urgent.then(stay_awake).flatten();
         if self.urgent {
             sys::take_short_turns();
-            // A machine that takes unused pages of files back takes the program's own, too: what is
-            // done once in minutes would then wait for the disk, and packets with it.
+            // A machine that reclaims unused file pages also reclaims the program's own. Code that runs once
+            // in minutes would then wait for the disk, and packets with it.
             let _ = mlockall(MlockAllFlags::MCL_CURRENT);
         }
-        // The kernel may otherwise let a thread sleep 50 µs longer than asked.
+        // Otherwise the kernel may let a thread sleep 50 µs longer than requested.
         let _ = nix::sys::prctl::set_timerslack(1);
         let mut readable: Vec<usize> = Vec::new();
         loop {
@@ -184,16 +184,17 @@ impl Engine {
         self.finish()
     }
 
-    /// Reads what has come, and lets it meet the bottlenecks; whether there is more to do at once.
+    /// Reads arrived packets, and passes them to the bottlenecks; returns whether there is more to do at
+    /// once.
     fn take_in(&mut self, readable: &[usize]) -> Result<bool, Error> {
-        // What came before this moment is read now.
+        // Packets that arrived before this moment are read now.
         let begun = self.now();
         let mut until = begun;
         let mut more = false;
         for &port in readable {
             if let Some(last) = self.read(port)? {
                 more = true;
-                // What is still there came later than that.
+                // Remaining packets arrived later than that.
                 until = until.min(last);
             }
         }
@@ -207,13 +208,13 @@ impl Engine {
         Ok(more || !self.arrivals.is_empty())
     }
 
-    /// Whether the kernel says when packets came.
+    /// Whether the kernel timestamps packets.
     fn is_stamped(&self) -> bool {
         matches!(self.ports.first(), Some(Port::Packet(_)))
     }
 
-    /// Sleeps until a host has sent, a packet is due or a command has come; `more` if something
-    /// is known to be there already.
+    /// Sleeps until a host has sent, a packet is due or a command has come; `more` if work is known to be
+    /// there already.
     fn wait(&mut self, readable: &mut Vec<usize>, more: bool, wake: &EventFd) -> Result<(), Error> {
         let mut polled: Vec<PollFd<'_>> = self
             .ports
@@ -247,7 +248,7 @@ impl Engine {
         Ok(())
     }
 
-    /// When something has to be delivered at the earliest.
+    /// The earliest time of a delivery.
     fn next_due(&self) -> Option<Timestamp> {
         let due = |direction: &Direction| match direction.flying.front() {
             Some((due, _)) => Some(*due),
@@ -256,7 +257,7 @@ impl Engine {
         self.directions.iter().filter_map(due).min()
     }
 
-    /// Obeys what has been asked; whether to go on.
+    /// Executes commands; returns whether to continue.
     fn obey(&mut self, commands: &Commands) -> bool {
         while let Some(command) = commands.take() {
             match command {
@@ -264,7 +265,7 @@ impl Engine {
                 Command::Snapshot(answer) => {
                     let mut window = self.window.clone();
                     self.close(&mut window);
-                    // Whoever asked may have gone.
+                    // Fails only if the caller has gone.
                     let _ = answer.send((window, self.flows.clone()));
                 }
                 Command::Mark(name, answer) => {
@@ -280,7 +281,7 @@ impl Engine {
         true
     }
 
-    /// Fills in what is known of a window only at its end.
+    /// Fills in values of a window that are known only at its end.
     fn close(&self, window: &mut WindowTally) {
         let now = self.now();
         let start = Timestamp::from_nanos((window.start_s * 1e9) as u64);
@@ -298,7 +299,7 @@ impl Engine {
         self.windows.push(ended);
     }
 
-    /// Reads what a host has sent. If there may be more, returns when the last of it came.
+    /// Reads a host's packets. If there may be more, returns when the last of them arrived.
     fn read(&mut self, port: usize) -> Result<Option<Timestamp>, Error> {
         let mut calendar = None;
         if self.is_stamped() {
@@ -327,7 +328,7 @@ impl Engine {
         Ok(Some(last))
     }
 
-    /// Reads a packet of a host into the scratch buffer; its end there, and the kernel's stamp.
+    /// Reads a packet of a host into the scratch buffer; returns its end there, and the kernel's timestamp.
     fn receive(&mut self, port: usize) -> nix::Result<(usize, Option<Duration>)> {
         let descriptor = match &self.ports[port] {
             Port::Tun(descriptor) => {
@@ -346,8 +347,7 @@ impl Engine {
         Ok((message.bytes, stamp))
     }
 
-    /// A packet of `port` lies in the scratch buffer, up to `end`. It came at `at`, or up to
-    /// `late` before.
+    /// A packet of `port` is in the scratch buffer, up to `end`. It arrived at `at`, or up to `late` before.
     fn arrive(
         &mut self,
         port: usize,
@@ -360,7 +360,7 @@ impl Engine {
         };
         let Headers { key, payload, segment } = headers;
         let Some(&to) = self.by_address.get(&key.destination) else {
-            // Multicast is what kernels send of their own accord.
+            // Kernels send multicast by themselves.
             self.unroutable += u64::from(!key.destination.is_multicast());
             return Ok(());
         };
@@ -382,14 +382,14 @@ impl Engine {
         let direction = match (port < self.left, to < self.left) {
             (true, false) => 0,
             (false, true) => 1,
-            // Hosts of one side are neighbours: nothing lies between them.
+            // Hosts of one side are neighbours, without a link between them.
             _ => return self.send(frame),
         };
         self.arrivals.push(at, late, (direction, frame));
         Ok(())
     }
 
-    /// Lets what came up to `until` meet the bottlenecks, and those do what they did up to then.
+    /// Passes packets that arrived up to `until` to the bottlenecks, and advances these to that time.
     fn admit(&mut self, until: Timestamp) {
         for Arrival { at, late, packet: (direction, frame) } in self.arrivals.settle(until) {
             self.window.arrival.record(late);
@@ -406,7 +406,7 @@ impl Engine {
         self.advance(until);
     }
 
-    /// Lets both bottlenecks do what they did up to `now`, and takes the samples that were due.
+    /// Advances both bottlenecks to `now`, and takes the samples that were due.
     fn advance(&mut self, now: Timestamp) {
         while self.next_sample <= now {
             let at = self.next_sample;
@@ -477,7 +477,7 @@ impl Engine {
         }
     }
 
-    /// Hands over what is due.
+    /// Delivers due packets.
     fn deliver(&mut self) -> Result<(), Error> {
         for index in 0..self.directions.len() {
             loop {
@@ -494,7 +494,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a packet to the host it is for.
+    /// Gives a packet to its destination host.
     fn send(&mut self, mut frame: Frame) -> Result<(), Error> {
         if self.cut[frame.port] {
             return Ok(());
@@ -511,12 +511,12 @@ impl Engine {
         };
         match result {
             Ok(_) => Ok(()),
-            // The receiving host has no room: told by the record.
+            // The receiving host has no room: the record counts it.
             Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM | Errno::EINTR) => {
                 self.overruns += 1;
                 Ok(())
             }
-            // The host has switched its device off: a cable that is not plugged in.
+            // The host has switched its device off, like an unplugged cable.
             Err(Errno::EIO | Errno::ENETDOWN) => Ok(()),
             Err(error) => Err(Error::system("delivering a packet", error)),
         }

@@ -1,9 +1,9 @@
-//! What can go wrong, with the way out.
+//! Errors, each with a remedy.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why an emulator could not be started or run.
+/// Why an emulator failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -26,13 +26,13 @@ pub enum Error {
          threads are started"
     )]
     Threads(usize),
-    /// `/dev/net/tun` is not there, or not for this user.
+    /// `/dev/net/tun` does not exist, or this user may not open it.
     #[error(
         "/dev/net/tun cannot be opened: load the module (`modprobe tun`), run as root, or take \
          the back end `packet`, which needs neither"
     )]
     Tun(#[source] io::Error),
-    /// The topology asks for something that does not exist.
+    /// The topology is invalid.
     #[error("{0}")]
     Topology(String),
     /// A trace file could not be read.
@@ -40,10 +40,10 @@ pub enum Error {
     Trace {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// A setting of a network namespace could not be made.
+    /// A sysctl of a network namespace could not be set.
     #[error("sysctl {name} = '{value}' was refused in the emulated host")]
     Sysctl {
         /// Its name, with dots.
@@ -53,8 +53,8 @@ pub enum Error {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The kernel refused the hosts' default congestion control. Only the machine's own network
-    /// namespace may make an algorithm the default that is not open to all users.
+    /// The kernel rejected the hosts' default congestion control. A restricted algorithm can become the
+    /// default only in the machine's own network namespace.
     #[error(
         "'{name}' cannot be the hosts' default congestion control: see that the kernel has it \
          (net.ipv4.tcp_available_congestion_control) and opens it to all users (as root: sysctl \
@@ -63,20 +63,20 @@ pub enum Error {
     CongestionControl {
         /// The algorithm.
         name: String,
-        /// What is open to all users now.
+        /// The algorithms that all users may use now.
         allowed: String,
         /// The kernel's reason.
         source: io::Error,
     },
-    /// A system call failed that never should.
+    /// A system call failed unexpectedly.
     #[error("{what} failed")]
     System {
-        /// What was being done.
+        /// The failed action.
         what: String,
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The thread that moves the packets is gone.
+    /// The thread that moves the packets has ended.
     #[error("the emulator's thread has ended early; its error is told by `Emulator::finish`")]
     Stopped,
 }

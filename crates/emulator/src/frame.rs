@@ -9,30 +9,30 @@ use lull_sim::queue::QueuedPacket;
 use super::goodput::Segment;
 use super::statistics::FlowKey;
 
-/// Room in front of each packet for the Ethernet header that packet sockets need.
+/// Room before each packet for the Ethernet header that packet sockets need.
 pub(super) const HEADROOM: usize = 14;
 
 /// RFC 3168 §5: both bits of the ECN field.
 const CONGESTION_EXPERIENCED: u8 = 0b11;
 
-/// A packet and what has been read from its headers.
+/// A packet and the values from its headers.
 #[derive(Debug)]
 pub(super) struct Frame {
     /// [`HEADROOM`], then the IP packet.
     pub(super) buffer: Box<[u8]>,
     /// The flow's number in the statistics.
     pub(super) flow: u32,
-    /// The host it goes to.
+    /// The destination host.
     pub(super) port: usize,
-    /// Bytes behind the transport header.
+    /// Bytes after the transport header.
     pub(super) payload: u32,
-    /// Of TCP: where they lie in their flow.
+    /// For TCP: their position in their flow.
     pub(super) segment: Option<Segment>,
     /// Whether this emulator has marked it.
     pub(super) marked: bool,
 }
 
-/// What the headers say.
+/// The values of the headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Headers {
     pub(super) key: FlowKey,
@@ -43,7 +43,8 @@ pub(super) struct Headers {
 impl Headers {
     /// Reads an IPv4 or IPv6 packet; none for anything else.
     ///
-    /// The slices of single headers are read, because etherparse's slicing of whole packets takes 15 times as long.
+    /// It reads slices of single headers, because etherparse's slicing of whole packets takes 15 times as
+    /// long.
     pub(super) fn parse(packet: &[u8]) -> Option<Headers> {
         match packet.first()? >> 4 {
             4 => {
@@ -55,7 +56,7 @@ impl Headers {
                 Some(Self::of(source.into(), destination.into(), ip.protocol(), content))
             }
             6 => {
-                // Extension headers are rare: flows with them are known by addresses only.
+                // Extension headers are rare: flows with them are identified by addresses only.
                 let ip = Ipv6HeaderSlice::from_slice(packet).ok()?;
                 let content = &packet[ip.slice().len()..];
                 let (source, destination) = (ip.source_addr(), ip.destination_addr());
@@ -134,7 +135,7 @@ impl QueuedPacket for Frame {
             let before = u16::from_be_bytes([packet[0], packet[1]]);
             packet[1] |= CONGESTION_EXPERIENCED;
             let after = u16::from_be_bytes([packet[0], packet[1]]);
-            // RFC 1624 §3, equation 3: the checksum follows a changed word.
+            // RFC 1624 §3, equation 3: updates the checksum for a changed word.
             let checksum = u16::from_be_bytes([packet[10], packet[11]]);
             let mut sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
             sum = (sum & 0xffff) + (sum >> 16);
@@ -229,7 +230,7 @@ mod tests {
         }
         assert_eq!(Headers::parse(&[]), None);
         assert_eq!(Headers::parse(&[0xff; 60]), None);
-        // A header that claims to be longer than the packet.
+        // A header with a length field that exceeds the packet.
         let mut packet = v4(0);
         packet[0] = 0x4f;
         packet.truncate(30);

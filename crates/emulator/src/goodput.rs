@@ -1,40 +1,40 @@
-//! Which bytes of a TCP flow pass for the first time.
+//! Detects which bytes of a TCP flow pass for the first time.
 
 use std::collections::BTreeMap;
 
-/// Holes that are remembered of a flow; beyond that what is sent again counts as seen. A slow start
-/// that overshoots leaves one for each second packet of its last window: 8300 at 100 Mbit/s, 200 ms
-/// and a buffer of four bandwidth-delay products.
+/// Holes that are stored for a flow; beyond that, retransmissions count as seen. A slow start that overshoots
+/// leaves one for each second packet of its last window: 8300 at 100 Mbit/s, 200 ms and a buffer of four
+/// bandwidth-delay products.
 const MOST_HOLES: usize = 1 << 16;
 
-/// Where a segment lies in its flow.
+/// The position of a segment in its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     /// RFC 9293 §3.1: the sequence number of its first byte.
     pub(super) sequence: u32,
-    /// Whether it opens a connection: it takes a sequence number of its own then, and whatever
-    /// was sent between the same ports before is another flow's.
+    /// Whether it opens a connection: it then takes a sequence number, and earlier data between the same
+    /// ports belongs to another flow.
     pub(super) is_first: bool,
 }
 
-/// What has passed of one direction of a connection: all up to its highest byte, apart from holes.
+/// The passed bytes of one direction of a connection: all up to the highest one, except holes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Passed {
-    /// Behind the highest byte, in a numbering that does not wrap; none before the first segment.
+    /// The end of the highest byte, in a numbering that does not wrap; none before the first segment.
     end: Option<u64>,
-    /// Begin and end of what is missing below it.
+    /// Begin and end of missing ranges below it.
     holes: BTreeMap<u64, u64>,
 }
 
 impl Passed {
-    /// Takes note of a segment of `bytes` bytes; how many of them pass for the first time.
+    /// Records a segment of `bytes` bytes; returns how many of them pass for the first time.
     pub(super) fn pass(&mut self, segment: Segment, bytes: u32) -> u32 {
         if segment.is_first {
             *self = Passed::default();
         }
         let first = segment.sequence.wrapping_add(u32::from(segment.is_first));
-        // RFC 9293 §3.4: of two numbers that are less than half the space apart, one is before the
-        // other. Begins far enough up that nothing lies below 0.
+        // RFC 9293 §3.4: of two numbers that are less than half the space apart, one is before the other.
+        // Begins high enough that no number is below 0.
         let end = self.end.unwrap_or((1 << 32) + u64::from(first));
         let distance = i64::from(first.wrapping_sub(end as u32) as i32);
         let from = end.saturating_add_signed(distance);
@@ -42,7 +42,7 @@ impl Passed {
         if from > end {
             self.holes.insert(end, from);
             if self.holes.len() > MOST_HOLES {
-                // What fills the oldest one counts as sent again.
+                // Data that fills the oldest one counts as a retransmission.
                 self.holes.pop_first();
             }
         }
@@ -51,7 +51,7 @@ impl Passed {
         (above + self.fill(from, to.min(end))) as u32
     }
 
-    /// Fills holes from `from` to `to`; how many bytes that are.
+    /// Fills holes from `from` to `to`; returns the number of bytes.
     fn fill(&mut self, from: u64, to: u64) -> u64 {
         if from >= to {
             return 0;
@@ -100,7 +100,7 @@ mod tests {
             (1300, 50, 0),
             (1200, 250, 100),
             (1250, 150, 0),
-            // An acknowledgement is nothing new.
+            // An acknowledgement has no new bytes.
             (1500, 0, 0),
         ] {
             assert_eq!(passed.pass(data(sequence), bytes), new, "{sequence}+{bytes}");
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(passed.pass(data(u32::MAX - 49), 100), 100);
         assert_eq!(passed.pass(data(50), 10), 10);
         assert_eq!(passed.pass(data(u32::MAX - 49), 100), 0);
-        // A new connection that begins anywhere.
+        // A new connection with any initial number.
         assert_eq!(passed.pass(Segment { sequence: 7, is_first: true }, 0), 0);
         assert_eq!(passed.pass(data(8), 10), 10);
     }
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(passed.pass(data((count - 2) * 20 + 10), 10), 10, "the newest");
     }
 
-    /// Against a set of bytes.
+    /// Compared with a set of bytes.
     #[test]
     fn random_segments_count_each_byte_once() {
         let mut passed = Passed::default();

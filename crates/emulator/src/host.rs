@@ -1,6 +1,6 @@
 //! Emulated hosts: network namespaces that exist only as descriptors of this process.
 //!
-//! Nothing has a name in the file system, so nothing is left behind however the process ends.
+//! They have no name in the file system, so nothing is left behind when the process ends in any way.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -22,8 +22,8 @@ use super::{Backend, Error, Topology, sys};
 /// The device of every host, within its namespace.
 pub(super) const DEVICE: &str = "lull0";
 
-/// The hardware address of all hosts. Without address resolution a host sends to its own
-/// address, so that frames reach any other host as they are.
+/// The hardware address of all hosts. Without address resolution a host sends to its own address, so that
+/// frames reach any other host unchanged.
 pub(super) const HARDWARE_ADDRESS: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
 
 /// A side of the bottleneck.
@@ -34,7 +34,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// The third byte of a host's address tells its side.
+    /// The third byte of a host's address determines its side.
     fn number(self) -> u8 {
         match self {
             Side::Left => 1,
@@ -43,9 +43,9 @@ impl Side {
     }
 }
 
-/// An emulated host: a network namespace with addresses of its own and one port.
+/// An emulated host: a network namespace with its own addresses and one port.
 ///
-/// Cheap to clone; the namespace lives until the last clone and the last process inside are gone.
+/// Cheap to clone; the namespace exists until the last clone and the last process inside have ended.
 #[derive(Clone, Debug)]
 pub struct Host {
     name: String,
@@ -70,7 +70,7 @@ impl Host {
         self.v6
     }
 
-    /// The variables that tell a program its addresses: `LULL_LEFT_1` and `LULL_LEFT_1_V6` for left1.
+    /// The environment variables with a program's addresses: `LULL_LEFT_1` and `LULL_LEFT_1_V6` for left1.
     pub fn variables(&self) -> [(String, String); 2] {
         let digits = self.name().trim_start_matches(|c: char| !c.is_ascii_digit());
         let side = &self.name()[..self.name().len() - digits.len()];
@@ -84,8 +84,8 @@ impl Host {
         self.namespace.as_fd()
     }
 
-    /// Runs `work` on a thread inside the host and returns what it returns. Sockets made there
-    /// stay the host's and may be used anywhere afterwards.
+    /// Runs `work` on a thread inside the host and returns its result. Sockets made there belong to the host
+    /// and may be used anywhere afterwards.
     ///
     /// # Errors
     /// [`Error::System`] if the namespace cannot be entered.
@@ -96,7 +96,7 @@ impl Host {
         in_namespace(self.namespace.as_fd(), work)
     }
 
-    /// Runs `work` on a thread of its own inside the host.
+    /// Runs `work` on a new thread inside the host.
     ///
     /// # Errors
     /// [`Error::System`] if no thread can be started. A namespace that cannot be entered makes
@@ -126,7 +126,7 @@ impl Host {
     /// Sets a sysctl of the host, such as `net.ipv4.tcp_congestion_control`.
     ///
     /// # Errors
-    /// [`Error::Sysctl`] if there is none of that name, or the kernel refuses the value.
+    /// [`Error::Sysctl`] if there is no sysctl of that name, or the kernel rejects the value.
     pub fn set_sysctl(&self, name: &str, value: &str) -> Result<(), Error> {
         self.enter(|| write_sysctl(name, value))?
     }
@@ -149,7 +149,7 @@ fn in_namespace<T: Send>(
     })
 }
 
-/// Runs `work` on a fresh thread, so that the caller's namespace stays what it is.
+/// Runs `work` on a new thread, so that the caller's namespace does not change.
 fn on_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
     thread::scope(|scope| {
         thread::Builder::new()
@@ -182,7 +182,7 @@ fn congestion_control(name: &str) -> io::Result<String> {
     Ok(fs::read_to_string(congestion_control_path(name))?.trim().to_owned())
 }
 
-/// What is set in every host before its device exists.
+/// Sets the options of every host before its device exists.
 pub(super) fn prepare(topology: &Topology) -> Result<(), Error> {
     let set = |name: &str| fs::write(congestion_control_path("tcp_congestion_control"), name);
     match &topology.congestion_control {
@@ -191,29 +191,28 @@ pub(super) fn prepare(topology: &Topology) -> Result<(), Error> {
             allowed: congestion_control("tcp_allowed_congestion_control").unwrap_or_default(),
             source,
         })?,
-        // Where it is refused the hosts keep the machine's default; the record tells which.
+        // If it is refused, the hosts keep the machine's default; the record says which.
         None => drop(set(Topology::PREFERRED_CONGESTION_CONTROL)),
     }
     for (name, value) in [
-        // A flow starts without knowledge of the flows before it.
+        // A flow starts without state of earlier flows.
         ("net.ipv4.tcp_no_metrics_save", "1"),
-        // The window that TCP may open is never what limits a flow.
+        // The TCP window's limit is large enough never to limit a flow.
         ("net.ipv4.tcp_rmem", "4096 131072 67108864"),
         ("net.ipv4.tcp_wmem", "4096 65536 67108864"),
     ] {
         write_sysctl(name, value)?;
     }
     for (name, value) in [
-        // No router, no neighbour and no duplicate is looked for: the link carries only what
-        // programs send.
+        // No search for routers, neighbours or duplicates: the link carries only the programs' packets.
         ("net.ipv6.conf.default.accept_dad", "0"),
         ("net.ipv6.conf.default.accept_ra", "0"),
         ("net.ipv6.conf.default.router_solicitations", "0"),
         ("net.ipv6.conf.default.addr_gen_mode", "1"),
-        // ping without privilege, for root's group at least.
+        // ping without privileges, at least for root's group.
         ("net.ipv4.ping_group_range", "0 0"),
     ] {
-        // Without IPv6 in the kernel these are not there, and not needed.
+        // Without IPv6 in the kernel these do not exist, and are not needed.
         let _ = write_sysctl(name, value);
     }
     Ok(())
@@ -245,7 +244,7 @@ pub(super) struct Hosts {
     pub(super) congestion_control: String,
 }
 
-/// Which back end [`Backend::Auto`] stands for on this machine.
+/// The back end that [`Backend::Auto`] selects on this machine.
 fn choose(backend: Backend) -> Backend {
     let usable = || fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok();
     match backend {
@@ -256,8 +255,8 @@ fn choose(backend: Backend) -> Backend {
 }
 
 impl Hosts {
-    /// Makes them. After an error nothing is left: everything made so far was held by
-    /// descriptors that are closed now.
+    /// Makes the hosts. After an error nothing is left behind: everything made so far was held by descriptors
+    /// that are closed now.
     pub(super) fn make(topology: &Topology) -> Result<Self, Error> {
         let backend = choose(topology.backend);
         let wires = match backend {
@@ -321,7 +320,7 @@ pub(super) fn new_host(side: Side, number: usize) -> Result<Host, Error> {
 /// Inside the namespace of the wires: makes a pair of devices, one end in the host, and opens
 /// the other end.
 fn attach(name: &str, host: BorrowedFd<'_>, mtu: u32) -> io::Result<OwnedFd> {
-    // The wires themselves speak no IPv6.
+    // The wires themselves have no IPv6.
     for scope in ["all", "default"] {
         let _ = write_sysctl(&format!("net.ipv6.conf.{scope}.disable_ipv6"), "1");
     }
@@ -335,7 +334,7 @@ fn attach(name: &str, host: BorrowedFd<'_>, mtu: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Waits until a device of the calling thread's namespace transmits.
+/// Waits until a device of the calling thread's namespace can transmit.
 pub(super) fn wait_until_running(name: &str) -> io::Result<()> {
     Netlink::open()?.wait_until_running(nix::net::if_::if_nametoindex(name)?)
 }
@@ -353,7 +352,7 @@ fn configure(host: &Host, port: &Port, mtu: u32) -> io::Result<()> {
         let added = netlink
             .add_address(index, address)
             .and_then(|()| netlink.add_default_route(index, address));
-        // A kernel without IPv6 refuses the family; IPv4 works all the same.
+        // A kernel without IPv6 rejects the family; IPv4 still works.
         if address.is_ipv4() {
             added?;
         }
@@ -361,7 +360,7 @@ fn configure(host: &Host, port: &Port, mtu: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Packets that a host's device had to throw away before the emulator saw them.
+/// Packets that a host's device dropped before the emulator saw them.
 pub(super) fn device_drops(host: &Host) -> Result<u64, Error> {
     let table = host
         .enter(|| fs::read_to_string("/proc/thread-self/net/dev"))?

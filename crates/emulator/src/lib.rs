@@ -1,15 +1,14 @@
-//! A link emulator in user space: real TCP stacks over a bottleneck that this process plays.
+//! A link emulator in user space: real TCP stacks over a bottleneck that this process emulates.
 //!
-//! Every host is a network namespace with one port. What a host sends is routed by destination
-//! address; between the sides lies, in each direction, a queue under a discipline of
-//! [`lull_sim::queue`], a link of a fixed rate or of a recorded one, and a propagation delay.
-//! Hosts of one side are neighbours, with nothing between them.
+//! Every host is a network namespace with one port. A host's packets are routed by destination address. Each
+//! direction between the sides has a queue under a discipline of [`lull_sim::queue`], a link of a fixed or
+//! recorded rate, and a propagation delay. Hosts of one side are neighbours, without a link between them.
 //!
-//! Queue and link run on a virtual clock that follows from the packets' arrival times alone. A
-//! thread that wakes late loses no capacity. Over packet sockets it adds no queueing either, for
-//! the kernel stamps what arrives. TUN has no stamps: there, packets that came while the thread
-//! was away come at once when it is back. How late arrivals were taken in, and how late packets
-//! were delivered at the far end, which depends on timers, is part of every [`Record`].
+//! Queue and link run on a virtual clock that depends only on the packets' arrival times. A thread that wakes
+//! late loses no capacity. Over packet sockets it adds no queueing either, because the kernel timestamps
+//! arrivals. TUN has no timestamps: packets that came while the thread was away count as arriving at once.
+//! Every [`Record`] contains how late arrivals were read. It also contains how late packets were delivered at
+//! the far end, which depends on timers.
 //!
 //! ```no_run
 //! use lull_emulator::{Emulator, Topology};
@@ -31,9 +30,8 @@
 //! 1 Gbit/s it is close to its limit and delivers up to 40 ms late, so keep links at 100 Mbit/s
 //! or below.
 //!
-//! Nothing the emulator makes has a name in the file system or a device outside its own
-//! namespaces: when the process ends, however it ends, all of it is gone, and emulators that run
-//! at the same time never meet.
+//! The emulator makes nothing with a name in the file system or a device outside its own namespaces. When the
+//! process ends, in any way, everything is removed, and concurrent emulators never interfere.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -98,9 +96,9 @@ impl Emulator {
     /// Makes the hosts and begins to move packets.
     ///
     /// # Errors
-    /// [`Error::Topology`] before anything is made, [`Error::Permission`] and [`Error::Tun`] if
-    /// this process may not make hosts, [`Error::Sysctl`] if the kernel does not have the
-    /// topology's congestion control. After an error nothing is left behind.
+    /// [`Error::Topology`] before anything is made, [`Error::Permission`] and [`Error::Tun`] if this process
+    /// may not make hosts, [`Error::Sysctl`] if the kernel does not have the topology's congestion control.
+    /// After an error nothing is left behind.
     pub fn start(topology: &Topology) -> Result<Self, Error> {
         topology.validate()?;
         sys::raise_open_files();
@@ -131,7 +129,7 @@ impl Emulator {
     /// The host number `index` of the left side, counted from 0.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer hosts.
     pub fn left(&self, index: usize) -> &Host {
         &self.hosts[..self.left][index]
     }
@@ -139,7 +137,7 @@ impl Emulator {
     /// The host number `index` of the right side, counted from 0.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer hosts.
     pub fn right(&self, index: usize) -> &Host {
         &self.hosts[self.left..][index]
     }
@@ -149,7 +147,7 @@ impl Emulator {
         &self.hosts
     }
 
-    /// What is emulated, with everything filled in that [`Topology`] leaves open.
+    /// The emulated topology, with the defaults of [`Topology`] filled in.
     pub fn description(&self) -> &TopologyDescription {
         &self.description
     }
@@ -160,7 +158,7 @@ impl Emulator {
         Ok(())
     }
 
-    /// What has been counted since the last mark, or since the start.
+    /// The counts since the last mark, or since the start.
     ///
     /// # Errors
     /// [`Error::Stopped`] if the emulator has failed.
@@ -171,7 +169,7 @@ impl Emulator {
         Ok(window.window(&flows))
     }
 
-    /// Ends the window of the statistics that is being counted and begins one called `name`.
+    /// Ends the current window of the statistics and begins one called `name`.
     ///
     /// # Errors
     /// [`Error::Stopped`] if the emulator has failed.
@@ -181,8 +179,8 @@ impl Emulator {
         answered.recv().map_err(|_| Error::Stopped)
     }
 
-    /// Pulls the cable of a host, or plugs it in again: what it sends and what arrives for it is lost
-    /// without a word, packets under way to it among them. What it had sent before arrives.
+    /// Unplugs the cable of a host, or plugs it in again. Its packets and those to it are lost silently,
+    /// including packets in flight to it. Packets that it had sent before arrive.
     ///
     /// # Errors
     /// [`Error::Stopped`] if the emulator has failed.
@@ -195,10 +193,10 @@ impl Emulator {
         answered.recv().map_err(|_| Error::Stopped)
     }
 
-    /// Ends the emulator and returns all that it counted.
+    /// Ends the emulator and returns all counts.
     ///
     /// # Errors
-    /// Whatever made the emulator's thread end early.
+    /// Any error that ended the emulator's thread early.
     pub fn finish(mut self) -> Result<Record, Error> {
         let mut outcome = self.stop().ok_or(Error::Stopped)??;
         for host in &self.hosts {
@@ -229,10 +227,10 @@ impl Emulator {
         }
     }
 
-    /// Tells the thread to end, and waits for it; none if that has been done already.
+    /// Ends the thread, and waits for it; none if that has been done already.
     fn stop(&mut self) -> Option<Result<Outcome, Error>> {
         let thread = self.thread.take()?;
-        // If the thread has ended already, it says why.
+        // If the thread has ended already, its result says why.
         let _ = self.command(Command::Stop);
         Some(thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload)))
     }

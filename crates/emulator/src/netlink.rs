@@ -25,7 +25,7 @@ use nix::sys::socket::{self, MsgFlags, SockFlag, SockProtocol, SockType, recv, s
 /// lost before it reaches the bottleneck.
 const TRANSMIT_QUEUE_PACKETS: u32 = 20_000;
 
-/// How long a device may take to transmit after it was switched on.
+/// How long a device may take to become able to transmit after it was switched on.
 const LONGEST_START: Duration = Duration::from_secs(30);
 
 /// Longer than any answer of the kernel to these requests, in bytes.
@@ -46,7 +46,7 @@ fn unexpected_answer() -> io::Error {
     io::Error::other("unexpected answer of the routing socket")
 }
 
-/// The family of an address, and the length of the prefix that is the host alone.
+/// The family of an address, and the prefix length of a single host.
 fn family_of(address: IpAddr) -> (AddressFamily, u8) {
     match address {
         IpAddr::V4(_) => (AddressFamily::Inet, 32),
@@ -118,7 +118,7 @@ impl Netlink {
         }
     }
 
-    /// Waits until a device that is switched on transmits.
+    /// Waits until a device that is switched on can transmit.
     ///
     /// The first device of a pair gets a carrier when the second one is switched on. Only then a worker thread of the
     /// kernel ("linkwatch") gives it a queue. Before that, the device drops every packet, and the sender sees success.
@@ -172,8 +172,7 @@ impl Netlink {
         self.request(RouteNetlinkMessage::NewLink(link(0, attributes)), NEW)
     }
 
-    /// Switches a device on, without address resolution: whatever leaves it goes to the
-    /// emulator.
+    /// Switches a device on, without address resolution: all its packets go to the emulator.
     pub(super) fn set_up(&self, index: u32, mtu: u32) -> io::Result<()> {
         let attributes =
             vec![LinkAttribute::Mtu(mtu), LinkAttribute::TxQueueLen(TRANSMIT_QUEUE_PACKETS)];
@@ -193,7 +192,7 @@ impl Netlink {
         self.request(RouteNetlinkMessage::NewLink(message), 0)
     }
 
-    /// Gives a device an address of its own, with nothing else on its network.
+    /// Gives a device an address that is alone on its network.
     pub(super) fn add_address(&self, index: u32, address: IpAddr) -> io::Result<()> {
         let (family, prefix_len) = family_of(address);
         let mut message = AddressMessage::default();
@@ -205,7 +204,7 @@ impl Netlink {
         self.request(RouteNetlinkMessage::NewAddress(message), NEW)
     }
 
-    /// Sends everything of the address's family through a device.
+    /// Routes all traffic of the address's family through a device.
     pub(super) fn add_default_route(&self, index: u32, address: IpAddr) -> io::Result<()> {
         let mut message = RouteMessage::default();
         message.header = RouteHeader {

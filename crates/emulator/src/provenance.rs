@@ -7,14 +7,14 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use serde::Serialize;
 
-/// The program that makes a record, as it was called.
+/// The program that makes a record, with its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    /// What it was called with, without its own name.
+    /// Its arguments, without its own name.
     pub arguments: Vec<String>,
-    /// The commit that it was built from, with `-dirty` where its sources were other ones, and then a
-    /// number for what they were; none if they were in no tree. The tree that a program runs in may be
-    /// elsewhere by then.
+    /// The commit that it was built from, with `-dirty` if its sources were changed, and then a number for
+    /// their contents; none if they were not in a Git tree. The tree of the working directory may differ from
+    /// it.
     pub commit: Option<String>,
 }
 

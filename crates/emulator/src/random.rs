@@ -12,7 +12,7 @@ impl Random {
         Random(seed)
     }
 
-    /// 64 bits, all values alike.
+    /// 64 bits, uniformly distributed.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -21,17 +21,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Evenly distributed, from 0 up to and without 1.
+    /// Uniformly distributed, from 0 up to but not including 1.
     pub fn uniform(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number below `count`, all of them alike.
+    /// A number below `count`, uniformly distributed.
     pub fn below(&mut self, count: usize) -> usize {
         (self.uniform() * count as f64) as usize
     }
 
-    /// Evenly distributed from nothing to `most`.
+    /// Uniformly distributed from zero to `most`.
     pub fn within(&mut self, most: Duration) -> Duration {
         most.mul_f64(self.uniform())
     }

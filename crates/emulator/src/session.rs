@@ -1,4 +1,4 @@
-//! One program over an emulated link: what `lull lab emulate` does.
+//! One program over an emulated link: the implementation of `lull lab emulate`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,27 +16,27 @@ use super::statistics::{Counts, DirectionStatistics, LinkDescription, Record, Sp
 use super::{Emulator, Error, Host, Topology, contain};
 use crate::provenance::{Origin, Program};
 
-/// The exit code if the program is there and cannot be run, as shells have it.
+/// The exit code if the program exists but cannot run, as in shells.
 const NOT_EXECUTABLE: u8 = 126;
-/// The exit code if there is no such program, as shells have it.
+/// The exit code if there is no such program, as in shells.
 const NOT_FOUND: u8 = 127;
-/// Flows that the table for people lists at most in each direction.
+/// The most flows in the printed table in each direction.
 const LISTED_FLOWS: usize = 8;
 
-/// A program and the network it is to run in.
+/// A program and its network.
 #[derive(Clone, Debug)]
 pub struct Session {
     /// The network.
     pub topology: Topology,
     /// The program and its arguments; empty for the user's shell.
     pub command: Vec<OsString>,
-    /// Where to write the record: a file, or `-` for the standard output.
+    /// The destination of the record: a file, or `-` for the standard output.
     pub json: Option<PathBuf>,
-    /// Who asks for it, for the record.
+    /// The calling program, for the record.
     pub asked: Program,
 }
 
-/// The record of a session. It opens as those of runs do.
+/// The record of a session. Its first fields are those of runs.
 #[derive(Serialize)]
 struct SessionRecord<'a> {
     #[serde(flatten)]
@@ -51,12 +51,12 @@ impl Session {
     /// Runs the program on the first host on the left and returns its exit code: 128 and the
     /// signal's number if a signal ended it, 125 if the emulator failed.
     ///
-    /// The program finds the hosts' addresses in `LULL_LEFT_1`, `LULL_RIGHT_1` and so on, with
-    /// `_V6` appended for IPv6, and runs others elsewhere with `ip netns exec right1 PROGRAM`.
-    /// When it ends, everything it has started ends too.
+    /// The program finds the hosts' addresses in `LULL_LEFT_1`, `LULL_RIGHT_1` and so on, with `_V6` appended
+    /// for IPv6. It runs other programs on other hosts with `ip netns exec right1 PROGRAM`. When it ends, all
+    /// its children end too.
     ///
     /// # Errors
-    /// [`Error::Topology`] for a network that cannot be; otherwise those of [`contain`].
+    /// [`Error::Topology`] for an invalid network; otherwise those of [`contain`].
     pub fn run(&self) -> Result<u8, Error> {
         self.topology.validate()?;
         let origin =
@@ -74,7 +74,7 @@ impl Session {
             None => None,
             Some(path) if path.as_os_str() == "-" => Some(Box::new(io::stdout())),
             Some(path) => {
-                // Before the program runs: its work is not to be lost for a wrong path.
+                // Before the program runs: its work must not be lost because of a wrong path.
                 let file = File::create(path).map_err(|error| {
                     Error::system(format!("writing to {}", path.display()), error)
                 })?;
@@ -137,7 +137,7 @@ impl Session {
     }
 }
 
-/// The record in a few lines for people.
+/// The record in a few lines for readers.
 fn write_table(to: &mut impl Write, record: &Record) -> io::Result<()> {
     let topology = &record.topology;
     let seconds = record.total.seconds();
@@ -201,7 +201,7 @@ fn describe(link: &LinkDescription) -> String {
     format!("{rate}, {} with {buffer}", link.discipline.name())
 }
 
-/// Classes where there is more than one, and the largest flows.
+/// Classes if there is more than one, and the largest flows.
 fn write_parts(
     to: &mut impl Write,
     statistics: &DirectionStatistics,

@@ -19,7 +19,7 @@ pub fn set_congestion_control(socket: &impl AsFd, name: &CStr) -> io::Result<()>
 /// Sets the differentiated-services codepoint of a socket's IPv4 packets.
 ///
 /// # Errors
-/// If the descriptor is no IPv4 socket.
+/// If the descriptor is not an IPv4 socket.
 pub fn set_dscp(socket: &impl AsFd, dscp: u8) -> io::Result<()> {
     Ok(setsockopt(socket, sockopt::Ipv4Tos, &i32::from(dscp << 2))?)
 }

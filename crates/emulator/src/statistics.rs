@@ -1,4 +1,4 @@
-//! What the emulator has seen: counts, queueing delays, time series, and its own accuracy.
+//! The measurements of the emulator: counts, queueing delays, time series, and its own accuracy.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Backend, Link, LinkRate, Topology};
 
-/// A flow: the five-tuple, which also tells the direction.
+/// A flow: the five-tuple, which also determines the direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
-    /// Where its packets come from.
+    /// The source address of its packets.
     pub source: IpAddr,
-    /// The port there; 0 for protocols without ports.
+    /// The source port; 0 for protocols without ports.
     pub source_port: u16,
-    /// Where they go.
+    /// The destination address.
     pub destination: IpAddr,
-    /// The port there; 0 for protocols without ports.
+    /// The destination port; 0 for protocols without ports.
     pub destination_port: u16,
     /// The transport protocol's number (IANA): 6 is TCP, 17 UDP.
     pub protocol: u8,
@@ -68,7 +68,7 @@ pub fn rounded(value: f64) -> f64 {
 }
 
 impl Spread {
-    /// Of values in nanoseconds whose mean in milliseconds is known; none of none.
+    /// From values in nanoseconds whose mean in milliseconds is known; none without values.
     pub fn of<C: Counter>(nanos: &Histogram<C>, mean_ms: f64) -> Option<Self> {
         let millis = |nanos: u64| nanos as f64 / 1e6;
         (!nanos.is_empty()).then(|| Spread {
@@ -88,12 +88,12 @@ pub struct Counts {
     pub packets: u64,
     /// Their bytes, IP headers included.
     pub bytes: u64,
-    /// Their bytes behind the transport header, those that TCP sent again included.
+    /// Their bytes after the transport header, including TCP retransmissions.
     pub payload_bytes: u64,
-    /// The goodput: payload without what TCP had sent before. What passes the link arrives, so
-    /// these are the bytes that receivers can read.
+    /// The goodput: payload without TCP retransmissions. Everything that passes the link arrives, so these
+    /// are the bytes that receivers can read.
     pub goodput_bytes: u64,
-    /// Packets that the queue threw away.
+    /// Packets that the queue dropped.
     pub dropped: u64,
     /// Packets that the queue marked "congestion experienced".
     pub marked: u64,
@@ -156,13 +156,12 @@ pub struct Window {
     pub forward: DirectionStatistics,
     /// From right to left.
     pub reverse: DirectionStatistics,
-    /// How much later than due packets were handed to the receiving host.
+    /// How much later than due packets were delivered to the receiving host.
     pub timing_error: Option<Spread>,
-    /// By how much later than they came packets met the queue, on its clock. Packet sockets have
-    /// the kernel's stamps; what is left is what turned up behind younger packets. TUN has none:
-    /// a packet counts from when it is read, and is late by the time since the thread woke up or
-    /// last found nothing to read. How long the waking took is not in that, and is like what
-    /// `timing_error` has.
+    /// How much later than their arrival packets entered the queue, on its clock. Packet sockets have the
+    /// kernel's timestamps; the rest is packets that were found after younger ones. TUN has no timestamps: a
+    /// packet counts from when it is read. It is late by the time since the thread woke up or last found
+    /// nothing to read. The time of waking up is not included, and is similar to `timing_error`.
     pub arrival_error: Option<Spread>,
 }
 
@@ -180,13 +179,12 @@ pub struct Sample {
     pub time_s: f64,
     /// Bytes waiting at the interval's end.
     pub queue_bytes: u64,
-    /// The mean queueing delay of what left within the interval, in milliseconds; none if nothing
-    /// left.
+    /// The mean queueing delay of packets that left within the interval, in milliseconds; none if none left.
     pub queueing_delay_ms: Option<f64>,
     /// Packets dropped within the interval.
     pub dropped: u64,
-    /// Bytes that left within the interval, by flow: its index in [`Series::flows`] and the
-    /// bytes. Flows of which nothing left are not listed.
+    /// Bytes that left within the interval, by flow: its index in [`Series::flows`] and the bytes. Flows
+    /// without such bytes are not listed.
     pub bytes: Vec<(u32, u64)>,
 }
 
@@ -203,24 +201,24 @@ pub struct Series {
     pub reverse: Vec<Sample>,
 }
 
-/// One direction of the bottleneck as it was emulated.
+/// One direction of the bottleneck, with all defaults filled in.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkDescription {
-    /// Bits per second, of a trace the average.
+    /// Bits per second; for a trace, the average.
     pub rate_bit_s: u64,
     /// The trace's name.
     pub trace: Option<String>,
     /// Propagation delay in seconds.
     pub delay_s: f64,
-    /// What may wait.
+    /// The size of the buffer.
     pub buffer: Limit,
     /// The discipline with its parameters.
     pub discipline: Discipline,
-    /// The seed that was given; each direction makes another one of it.
+    /// The given seed; each direction derives its own from it.
     pub seed: u64,
 }
 
-/// The topology as it was emulated.
+/// The topology, with all defaults filled in.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TopologyDescription {
     /// Hosts on the left side.
@@ -231,7 +229,7 @@ pub struct TopologyDescription {
     pub forward: LinkDescription,
     /// From right to left.
     pub reverse: LinkDescription,
-    /// How packets were caught.
+    /// How packets were captured.
     pub backend: Backend,
     /// The hosts' default congestion control.
     pub congestion_control: String,
@@ -267,20 +265,20 @@ impl TopologyDescription {
 /// The whole run of an emulator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Record {
-    /// What was emulated.
+    /// The emulated topology.
     pub topology: TopologyDescription,
     /// From start to end.
     pub total: Window,
     /// From mark to mark.
     pub windows: Vec<Window>,
-    /// The time series, if the topology asked for one.
+    /// The time series, if the topology enabled one.
     pub series: Option<Series>,
     /// Processor time of the emulator's thread, in seconds.
     pub cpu_s: f64,
-    /// Packets that were lost between a host and the emulator because this machine was too
-    /// slow. Anything but 0 spoils the run.
+    /// Packets that were lost between a host and the emulator because this machine was too slow. A run with
+    /// any of them is invalid.
     pub overruns: u64,
-    /// Packets to an address that no host has; they were thrown away.
+    /// Packets to an unknown address, which were dropped.
     pub unroutable: u64,
 }
 
@@ -299,12 +297,12 @@ impl Default for Distribution {
 impl Distribution {
     pub(super) fn record(&mut self, delay: Duration) {
         let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-        // A delay beyond five hundred years does not happen.
+        // A delay of more than five hundred years cannot occur.
         let _ = self.0.record(nanos);
     }
 
     fn merge(&mut self, other: &Distribution) {
-        // Cannot fail: the histogram grows by itself.
+        // Cannot fail: the histogram grows automatically.
         let _ = self.0.add(&other.0);
     }
 
@@ -313,7 +311,7 @@ impl Distribution {
     }
 }
 
-/// Counts that are still being made.
+/// Counts in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub(super) counts: Counts,
@@ -336,7 +334,7 @@ impl Tally {
     }
 }
 
-/// One direction of a window that is still being counted.
+/// One direction of a window in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DirectionTally {
     pub(super) flows: BTreeMap<u32, Tally>,
@@ -391,7 +389,7 @@ impl DirectionTally {
     }
 }
 
-/// A window that is still being counted.
+/// A window in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WindowTally {
     pub(super) name: String,

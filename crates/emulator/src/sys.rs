@@ -1,5 +1,5 @@
-//! The system calls that the emulator needs and that no safe crate wraps. Unsafe code of this crate
-//! is here and in `traffic/sys.rs`.
+//! The system calls that the emulator needs and that no safe crate wraps. Unsafe code of this crate is here
+//! and in `traffic/sys.rs`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -76,7 +76,7 @@ pub(super) fn open_packet_socket(index: u32) -> io::Result<OwnedFd> {
     // SAFETY: the descriptor was opened just now and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     set_option(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
-    // As much as a long burst: forced where we may, else what the machine allows.
+    // Room for a long burst: forced if allowed, otherwise up to the machine's limit.
     let bytes = 32 << 20;
     set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
         .or_else(|_| set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes))?;
@@ -125,8 +125,8 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// Switches off what a device would leave to hardware that is not there: checksums,
-/// segmentation, merging. Without this, packet sockets see segments of 64 kB with no checksum.
+/// Switches off a device's offloads to hardware that does not exist: checksums, segmentation, merging.
+/// Without this, packet sockets see segments of 64 kB with no checksum.
 pub(super) fn disable_offloads(socket: &OwnedFd, name: &str) -> io::Result<()> {
     // ETHTOOL_STXCSUM, _STSO, _SGSO, _SGRO of linux/ethtool.h.
     for command in [0x17, 0x1f, 0x24, 0x2c] {
@@ -145,10 +145,10 @@ pub(super) fn disable_offloads(socket: &OwnedFd, name: &str) -> io::Result<()> {
 /// The soft limit of open files before [`raise_open_files`].
 static OPEN_FILES: OnceLock<u64> = OnceLock::new();
 
-/// Lets this process open as many files as it may: each host and each connection needs two, and the
-/// usual limit of 1024 is for programs that still call `select`.
+/// Raises the limit of open files for this process to the maximum. Each host and each connection needs two,
+/// and the usual limit of 1024 is for programs that still call `select`.
 pub(super) fn raise_open_files() {
-    // Where it cannot be raised, opening one too many says so.
+    // If it cannot be raised, opening too many files reports an error.
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
         && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok()
@@ -157,8 +157,8 @@ pub(super) fn raise_open_files() {
     }
 }
 
-/// Lets `command` run in a network namespace, with no signal blocked and the limits that this
-/// process had.
+/// Makes `command` run in a network namespace, with no signal blocked and the original limits of this
+/// process.
 pub(super) fn enter_on_exec(command: &mut Command, namespace: Arc<OwnedFd>) {
     let enter = move || {
         setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET)?;
@@ -169,27 +169,27 @@ pub(super) fn enter_on_exec(command: &mut Command, namespace: Arc<OwnedFd>) {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes system calls only, allocates nothing and
-    // takes no lock: to read a `OnceLock` is to read an atomic.
+    // SAFETY: between fork and exec the closure only makes system calls, allocates nothing and takes no lock:
+    // reading a `OnceLock` is reading an atomic.
     unsafe { command.pre_exec(enter) };
 }
 
-/// Lets `command` end when the thread that starts it does.
+/// Makes `command` end when the thread that starts it does.
 pub fn end_with_parent(command: &mut Command) {
     let end = || Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?);
     // SAFETY: between fork and exec the closure makes a system call, and allocates nothing.
     unsafe { command.pre_exec(end) };
 }
 
-/// The shortest slice that the scheduler gives (`sched_attr` of sched_setattr(2), kernel 6.12).
+/// The shortest scheduler slice (`sched_attr` of sched_setattr(2), kernel 6.12).
 const SLICE: Duration = Duration::from_micros(100);
 
-/// Asks for short turns, which come sooner: as much of the processor as any other thread, but without
-/// waiting until a thread that got it for milliseconds is through. Needs no privilege; a kernel
-/// before 6.12 does not know it, and nothing changes.
+/// Requests short scheduler slices, which start sooner. The thread gets as much processor time as any other,
+/// but does not wait for a thread with a slice of several milliseconds. It needs no privilege. Kernels before
+/// 6.12 ignore it.
 ///
-/// Not a priority, such as `SCHED_RR`: packets would be delivered in time while the kernel's own
-/// threads and the traffic wait unnoticed.
+/// Not a priority such as `SCHED_RR`: packets would be delivered in time while the kernel's own threads and
+/// the traffic are delayed unnoticed.
 pub(super) fn take_short_turns() {
     // SAFETY: `sched_attr` is a plain C structure of integers: all zeros is a value of it.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
@@ -202,8 +202,8 @@ pub(super) fn take_short_turns() {
     }
     attributes.sched_flags = 0;
     attributes.sched_runtime = SLICE.as_nanos() as u64;
-    // SAFETY: the pointer is to a `sched_attr` that outlives the call and says how long it is; 0 is
-    // the calling thread, and there are no flags.
+    // SAFETY: the pointer is to a `sched_attr` that outlives the call and contains its size; 0 is the calling
+    // thread, and there are no flags.
     let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
@@ -222,13 +222,13 @@ pub(super) fn thread_count() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
-/// Ends a forked child at once, without running what the parent has registered for its own exit.
+/// Ends a forked child at once, without running the parent's exit handlers.
 pub(super) fn exit_child(code: u8) -> ! {
     // SAFETY: `_exit` has no precondition.
     unsafe { libc::_exit(i32::from(code)) }
 }
 
-/// Whether a process with this id is there; one that has ended and was not waited for counts.
+/// Whether a process with this id exists, including one that has ended and was not waited for.
 pub fn process_exists(id: u32) -> bool {
     nix::sys::signal::kill(Pid::from_raw(id as i32), None) != Err(Errno::ESRCH)
 }

@@ -1,4 +1,4 @@
-//! What is to be emulated: hosts on both sides, one bottleneck between them.
+//! The emulated topology: hosts on both sides, one bottleneck between them.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -21,49 +21,48 @@ pub struct Topology {
     pub forward: Link,
     /// The bottleneck from right to left.
     pub reverse: Link,
-    /// How packets are caught.
+    /// How packets are captured.
     pub backend: Backend,
-    /// The hosts' default congestion control (`net.ipv4.tcp_congestion_control`). None stands
-    /// for [`Topology::PREFERRED_CONGESTION_CONTROL`] where the kernel allows it, else for the
-    /// machine's default; the record tells which it was.
+    /// The hosts' default congestion control (`net.ipv4.tcp_congestion_control`). None means
+    /// [`Topology::PREFERRED_CONGESTION_CONTROL`] if the kernel allows it, otherwise the machine's default;
+    /// the record says which.
     pub congestion_control: Option<String>,
     /// The largest packet, IP header included, in bytes.
     pub mtu: u32,
     /// The interval of the time series; none for no series.
     pub series: Option<Duration>,
-    /// Whether the thread that moves packets gets its turns soon, its memory stays where it is, and no
-    /// processor sleeps meanwhile, as far as this user may: for measurements.
+    /// Whether to reduce the delays of the thread that moves packets, for measurements: short scheduling
+    /// delays, locked memory, and no sleeping processors, as far as this user may.
     pub urgent: bool,
 }
 
 /// One direction of the bottleneck.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// How fast it sends.
+    /// Its rate.
     pub rate: LinkRate,
-    /// Propagation delay in this direction, behind the bottleneck.
+    /// Propagation delay in this direction, after the bottleneck.
     pub delay: Duration,
-    /// What may wait. The packet being sent does not count. Under priority, each class has so
-    /// much.
+    /// The buffer. The packet being sent does not count. Under priority, each class has this size.
     pub buffer: Buffer,
-    /// What is done with the packets that wait.
+    /// The queue discipline.
     pub discipline: Discipline,
-    /// Feeds the discipline's randomness, together with the direction: there and back are not alike,
-    /// also where they have the same seed.
+    /// The seed of the discipline's random numbers, together with the direction: the two directions differ,
+    /// also with the same seed.
     pub seed: u64,
 }
 
-/// How fast a link sends.
+/// The rate of a link.
 #[derive(Clone, Debug)]
 pub enum LinkRate {
-    /// Always the same.
+    /// A constant rate.
     Fixed(Rate),
-    /// What a trace says.
+    /// A trace.
     Trace(Trace),
 }
 
 impl LinkRate {
-    /// The rate, of a trace the average.
+    /// The rate; for a trace, the average.
     pub fn mean(&self) -> Rate {
         match self {
             LinkRate::Fixed(rate) => *rate,
@@ -72,26 +71,26 @@ impl LinkRate {
     }
 }
 
-/// How much may wait at a link.
+/// The size of a link's buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Buffer {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(Bytes),
-    /// So many packets.
+    /// This many packets.
     Packets(u64),
-    /// So many times the bandwidth-delay product: rate × (forward delay + reverse delay). Never
-    /// less than one packet.
+    /// This many times the bandwidth-delay product: rate × (forward delay + reverse delay). At least one
+    /// packet.
     Bdp(f64),
 }
 
-/// How packets get from the hosts' kernels into the emulator. As long as its thread is on time both
-/// give the same figures. Where it is late, packet sockets have the kernel's stamps of when packets
-/// came; over TUN, which has none, what came meanwhile comes at once when it is back
-/// ([`Window::arrival_error`](super::Window::arrival_error)). Records say which it was.
+/// How packets get from the hosts' kernels into the emulator. If its thread is on time, both backends give
+/// the same figures. If it is late, packet sockets still have the kernel's timestamps of the arrivals. TUN
+/// has none, so packets that came meanwhile count as arriving at once
+/// ([`Window::arrival_error`](super::Window::arrival_error)). Records contain the backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
-    /// TUN where `/dev/net/tun` can be opened, else packet sockets.
+    /// TUN if `/dev/net/tun` can be opened, otherwise packet sockets.
     #[default]
     Auto,
     /// One TUN device for each host.
@@ -125,8 +124,7 @@ impl Topology {
     /// The most hosts on one side.
     pub const MAX_HOSTS: usize = 1000;
 
-    /// The hosts' default congestion control unless another one is asked for: what most machines
-    /// use.
+    /// The hosts' default congestion control unless another one is configured: the one of most machines.
     pub const PREFERRED_CONGESTION_CONTROL: &'static str = "cubic";
 
     /// One host on each side of `link`, the same in both directions.
@@ -144,12 +142,12 @@ impl Topology {
         }
     }
 
-    /// The round-trip time of a lone small packet: both propagation delays.
+    /// The round-trip time of a small packet on an idle link: both propagation delays.
     pub fn round_trip(&self) -> Duration {
         self.forward.delay + self.reverse.delay
     }
 
-    /// What may wait at `link`, which is one of this topology's.
+    /// The size of the buffer at `link`, which belongs to this topology.
     pub fn limit(&self, link: &Link) -> Limit {
         match link.buffer {
             Buffer::Bytes(bytes) => Limit::Bytes(bytes.0),
@@ -162,20 +160,20 @@ impl Topology {
         }
     }
 
-    /// What RED's dice and FQ-CoDel's hash of each direction begin with, forward first. Mostly one
-    /// seed was given for both.
+    /// The initial values of RED's random decisions and FQ-CoDel's hash of each direction, forward first.
+    /// Usually both directions have the same seed.
     pub(super) fn seeds(&self) -> [u64; 2] {
         let seed = |link: &Link, direction| Random::of_part(link.seed, direction).bits();
         [seed(&self.forward, 0), seed(&self.reverse, 1)]
     }
 
-    /// The discipline of `link`, suited to it.
+    /// The discipline of `link`, adapted to it.
     pub(super) fn discipline(&self, link: &Link) -> Discipline {
         suited(link.discipline, link.rate.mean(), u64::from(self.mtu))
     }
 
     /// # Errors
-    /// [`Error::Topology`] if something cannot be, told in one line with what may be.
+    /// [`Error::Topology`] if a value is invalid, in one line with the allowed values.
     pub fn validate(&self) -> Result<(), Error> {
         let error = |text: String| Err(Error::Topology(text));
         for (side, hosts) in [("left", self.left), ("right", self.right)] {
@@ -228,8 +226,7 @@ impl Topology {
     }
 }
 
-/// A discipline with the parameters filled in that depend on its link: RED's time for a packet,
-/// CoDel's largest packet.
+/// A discipline with the parameters that depend on its link: RED's time for a packet, CoDel's largest packet.
 pub fn suited(discipline: Discipline, rate: Rate, packet_bytes: u64) -> Discipline {
     match discipline {
         Discipline::Red(mut parameters) if parameters.packet_time_nanos == 0 => {
@@ -249,7 +246,7 @@ pub fn suited(discipline: Discipline, rate: Rate, packet_bytes: u64) -> Discipli
     }
 }
 
-/// A value that could not be read; it tells what may be written.
+/// A value that could not be read; it says which values are allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseError(String);
@@ -293,7 +290,7 @@ impl FromStr for Backend {
 /// Reads a duration: `25ms`, `0.5s`, `300us`.
 ///
 /// # Errors
-/// One line that says what may be written.
+/// One line with the allowed form.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     let error = || {
         ParseError(format!("'{text}' is not a time: write a number and us, ms or s, as in 25ms"))
@@ -312,10 +309,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     Ok(time)
 }
 
-/// The longest duration that is read: far from what sums of some could overflow.
+/// The longest duration that is read: sums of several cannot overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
-/// The number that `text` opens with, and the rest.
+/// The number at the beginning of `text`, and the rest.
 fn split_number(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -372,7 +369,7 @@ mod tests {
         assert_eq!(topology.forward.seed, topology.reverse.seed);
         let [forward, reverse] = topology.seeds();
         assert_ne!(forward, reverse);
-        // The same ones in each run.
+        // The same seeds in each run.
         assert_eq!(topology.seeds(), [forward, reverse]);
         let mut other = Topology::default();
         other.forward.seed = 2;

@@ -11,7 +11,7 @@ use super::Error;
 /// Reads a trace file, plain or compressed by gzip.
 ///
 /// # Errors
-/// [`Error::Trace`] if the file cannot be read, or is no trace.
+/// [`Error::Trace`] if the file cannot be read, or is not a trace.
 pub fn read_trace(path: &Path) -> Result<Trace, Error> {
     let error = |why: String| Error::Trace { path: path.to_owned(), why };
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Two hosts and a wire between them, without an emulator: for measuring what hosts cost.
+//! Two hosts and a wire between them, without an emulator: for measuring the cost of hosts.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,14 +7,14 @@ use super::host::{self, DEVICE, HARDWARE_ADDRESS, Host, Side};
 use super::netlink::Netlink;
 use super::{Error, Topology};
 
-/// Two hosts that a pair of virtual Ethernet devices joins, as fast as the machine is.
+/// Two hosts joined by a pair of virtual Ethernet devices, as fast as the machine is.
 #[derive(Clone, Debug)]
 pub struct Wire {
     hosts: [Host; 2],
 }
 
 impl Wire {
-    /// Makes the hosts `left1` and `right1`, with the settings that the emulator's hosts have.
+    /// Makes the hosts `left1` and `right1`, with the settings of the emulator's hosts.
     ///
     /// # Errors
     /// [`Error::Permission`] if this process may not make hosts. After an error nothing is left

@@ -13,28 +13,28 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::skeletons::admission::AdmissionSkelBuilder;
 
-/// How connections are spread out that start together.
+/// How to spread out connections that start together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// From one SYN to the next on a path, as long as few wait. Below a tick of the kernel (4 ms at
-    /// 250 Hz), several leave together.
+    /// Time between two SYNs on a path while few wait. Below a tick of the kernel (4 ms at 250 Hz), several
+    /// leave together.
     pub gap: Duration,
     /// The longest time that a connection waits.
     pub longest: Duration,
 }
 
 impl Default for Admission {
-    /// 64 connections within a quarter of a second, and a second at most however many there are.
+    /// 64 connections within a quarter of a second, and at most one second for any number.
     fn default() -> Self {
         Admission { gap: Duration::from_millis(4), longest: Duration::from_secs(1) }
     }
 }
 
-/// Spreads out the connections that processes of a cgroup open from now on, for as long as the cgroup exists. None
-/// fails for it, or gives up earlier than without.
+/// Spreads out the connections that processes of a cgroup open from now on, while the cgroup exists. No
+/// connection fails or gives up earlier because of it.
 ///
 /// # Errors
-/// What keeps the kernel from taking the programs.
+/// Why the kernel rejects the programs.
 pub fn admit(cgroup: BorrowedFd<'_>, admission: Admission) -> Result<()> {
     machine::check_privilege("spreading connections out")?;
     let what = "load the programs that spread connections out";

@@ -1,4 +1,4 @@
-//! Moves a process that runs already into the background.
+//! Moves a running process into the background.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,42 +17,41 @@ use crate::{jobs, machine, reaper};
 /// PF_KTHREAD of the kernel, in the flags of `/proc/PID/stat`.
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
-/// How often the processes are looked through for descendants. Each generation takes one, and
-/// whatever forks meanwhile another; what is faster than that is told of.
+/// How often the processes are searched for descendants. Each generation takes one pass, and a fork meanwhile
+/// another; faster ones are reported.
 pub(crate) const PASSES: usize = 64;
 
-/// What [`adopt`] or [`foreground`](crate::foreground()) did.
+/// The result of [`adopt`] or [`foreground`](crate::foreground()).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopted {
-    /// The process that was asked for. If a thread was named, the process that it is of.
+    /// The requested process. If a thread was named, its process.
     pub process: i32,
     /// The processes that were moved, all threads included.
     pub processes: Vec<i32>,
     /// Open connections that were changed.
     pub connections: usize,
-    /// Listeners that were changed; what they accept from now on is in the background.
+    /// Changed listeners; connections that they accept from now on are in the background.
     pub listeners: usize,
-    /// What stays where it was, in the foreground or in the background, one line each.
+    /// Connections that kept their class, foreground or background, one line each.
     pub foreground: Vec<String>,
     /// Processes that had to leave their cgroup for the background, one line each.
     pub left_cgroup: Vec<String>,
-    /// What the kernel does not do of what was asked for, one line each.
+    /// Requested features that the kernel lacks, one line each.
     pub shortfalls: Vec<String>,
 }
 
-/// Moves a process, and its descendants if `children`, into a background cgroup, and changes
-/// the sockets that it has. The number of a thread stands for the process that it is of, for the
-/// kernel moves all threads together.
+/// Moves a process, and its descendants if `children`, into a background cgroup, and changes its sockets. The
+/// id of a thread stands for its process, for the kernel moves all threads together.
 ///
-/// The background cgroup lies inside the one that the process is in, so that limits still hold
-/// and `systemctl stop` still reaches it. Where none can be made there, it lies inside the one
-/// of the caller, and [`Adopted::left_cgroup`] says so.
+/// The background cgroup is inside the process's present one, so that limits still hold and `systemctl stop`
+/// still reaches it. If none can be made there, it is inside the one of the caller, and
+/// [`Adopted::left_cgroup`] says so.
 ///
-/// Descendants that cannot be moved keep no others from it: [`Adopted::foreground`] names them.
+/// Descendants that cannot be moved do not prevent the move of others: [`Adopted::foreground`] names them.
 ///
 /// # Errors
-/// [`Error::NoProcess`], [`Error::CannotMove`], [`Error::NotToBeMoved`], or whatever keeps a cgroup
-/// from being set up for the process itself; nothing is left behind then.
+/// [`Error::NoProcess`], [`Error::CannotMove`], [`Error::NotToBeMoved`], or any error of the set-up of a
+/// cgroup for the process itself; nothing is left behind then.
 pub fn adopt(pid: i32, children: bool, choice: &Choice) -> Result<Adopted> {
     let Some(pid) = process_of(pid) else { return Err(Error::NoProcess { pid }) };
     machine::check_privilege("lull exec")?;
@@ -64,7 +63,7 @@ pub fn adopt(pid: i32, children: bool, choice: &Choice) -> Result<Adopted> {
         let why = "it is a thread of the kernel: name a process that runs a program";
         return Err(Error::NotToBeMoved { pid, why });
     }
-    // Nobody shall interrupt us between the cgroup and its first process.
+    // No signal may interrupt this between the cgroup and its first process.
     let signals = Signals::block()?;
     let mut storage = MaybeUninit::uninit();
     let background = Background::set_up(choice, &mut storage)?;
@@ -82,7 +81,7 @@ pub fn adopt(pid: i32, children: bool, choice: &Choice) -> Result<Adopted> {
     result
 }
 
-/// Removes a cgroup without processes; the path of one with processes.
+/// Removes a cgroup without processes; returns the path of one with processes.
 fn removed_or_left(cgroup: Cgroup) -> Option<PathBuf> {
     let path = cgroup.called().to_owned();
     (!cgroup.remove()).then_some(path)
@@ -94,20 +93,20 @@ fn read(pid: i32, file: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The process that a number stands for: itself, or that of a thread.
+/// The process of an id: itself, or that of a thread.
 pub(crate) fn process_of(number: i32) -> Option<i32> {
     process_in(&read(number, "status"))
 }
 
 fn process_in(status: &str) -> Option<i32> {
     let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-    // 0 stands for one out of our sight, or that is just being buried.
+    // 0 stands for one that is not visible, or that is just ending.
     group.trim().parse().ok().filter(|&process| process > 0)
 }
 
 fn is_kernel_thread(pid: i32) -> bool {
     let stat = read(pid, "stat");
-    // The name of the process stands in parentheses, and may hold some itself.
+    // The name of the process is in parentheses, and may contain some itself.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let flags = fields.split_whitespace().nth(6).and_then(|flags| flags.parse::<u32>().ok());
     flags.is_some_and(|flags| flags & KERNEL_THREAD != 0)
@@ -121,16 +120,16 @@ struct Shelters<'run, 'obj> {
 }
 
 struct Shelter {
-    /// The cgroup that the processes were in.
+    /// The cgroup of the processes.
     home: PathBuf,
     /// Inside that one; None if it is the one of the caller.
     cgroup: Option<Cgroup>,
-    /// Why it lies outside that one.
+    /// Why it is outside that one.
     why: Option<String>,
 }
 
 impl Shelters<'_, '_> {
-    /// Moves a process; says so if it had to leave its cgroup.
+    /// Moves a process; reports it if the process had to leave its cgroup.
     fn admit(&mut self, pid: i32) -> Result<Option<String>> {
         let hierarchy = &self.background.hierarchy;
         let home = hierarchy.home_of(pid).map_err(|_| Error::NoProcess { pid })?;
@@ -150,12 +149,12 @@ impl Shelters<'_, '_> {
     /// Whether a process runs in none of them.
     fn lack(&self, pid: i32) -> bool {
         let inside = self.inside.iter().filter_map(|shelter| shelter.cgroup.as_ref());
-        // What has ended needs none.
+        // A process that has ended needs none.
         inside.chain([&self.background.cgroup]).all(|cgroup| cgroup.holds(pid).is_ok_and(|is| !is))
     }
 
-    /// The children of processes, as far as they are not among them and have no shelter. What a
-    /// process in a shelter forks is born there, and is no news.
+    /// The children of processes that are not among them and have no shelter. A process forked in a shelter
+    /// is born there, and is not new.
     fn homeless_children(&self, processes: &BTreeSet<i32>) -> Vec<i32> {
         children_of(processes).filter(|&child| self.lack(child)).collect()
     }

@@ -7,10 +7,10 @@ use libbpf_rs::libbpf_sys::bpf_attach_type;
 use crate::error::{Error, Result};
 use crate::sys;
 
-/// Attaches a program to a cgroup, and lets all programs of the cgroups around it run as before.
+/// Attaches a program to a cgroup, and keeps all programs of the outer cgroups running.
 ///
-/// A program that was attached with BPF_F_ALLOW_OVERRIDE stops to run for a cgroup that gets one of
-/// its own (compute_effective_progs of the kernel). It may be a firewall, so it is attached here, too.
+/// A program that was attached with BPF_F_ALLOW_OVERRIDE stops running for a cgroup that gets its own one
+/// (compute_effective_progs of the kernel). It may be a firewall, so it is attached here, too.
 pub(crate) fn attach_beside_others(
     program: BorrowedFd<'_>,
     cgroup: BorrowedFd<'_>,

@@ -1,5 +1,5 @@
-//! A cgroup with its hooks: everything that has to stand before a process may enter, and has to
-//! go when the last one has left.
+//! A cgroup with its hooks: everything that has to exist before a process may enter, and has to be removed
+//! when the last one has left.
 
 use std::mem::MaybeUninit;
 
@@ -17,20 +17,20 @@ use crate::release::Releases;
 use crate::state::{Place, State};
 use crate::{jobs, machine};
 
-/// What the connections of a background cgroup get.
+/// The settings for the connections of a background cgroup.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// The congestion control.
     pub congestion: String,
-    /// What packets are marked with.
+    /// The DSCP of packets.
     pub dscp: Dscp,
-    /// Load it under that name with these parameters if the kernel does not have it; it goes
-    /// when the last cgroup that uses it has gone.
+    /// Load it under that name with these parameters if the kernel does not have it. It is unloaded with the
+    /// last cgroup that uses it.
     pub automatic: Option<Parameters>,
-    /// The network serves packets of lower effort last; whoever asks for a congestion control that
-    /// does not yield by itself has to say so.
+    /// The network serves lower-effort packets last; required for a congestion control that does not yield by
+    /// itself.
     pub network_honours_le: bool,
-    /// What `lull jobs` calls it.
+    /// The name in `lull jobs`.
     pub name: Option<String>,
     /// How long connections lead under [`Algorithm::Lull`], relative to those of other backgrounds on the same
     /// path: 1 to 100; `None` for [`lull_cc::lull::Member::USUAL_WEIGHT`].
@@ -42,13 +42,13 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// What the sockets of this process, or of one that is moved, get by system calls.
+    /// The settings that sockets of this process, or of a moved one, get by system calls.
     pub(crate) fn wanted<'a>(&'a self, releases: Option<&'a Releases>) -> Wanted<'a> {
         let class = self.dscp.traffic_class();
         Wanted { congestion: &self.congestion, class, releases, leaving: None, only_others: false }
     }
 
-    /// What can be refused without a look at the machine, and without rights.
+    /// Checks that need neither the machine nor privileges.
     pub(crate) fn check_words(&self) -> Result<()> {
         machine::check_congestion_name(&self.congestion)?;
         self.check(self.automatic.map(|parameters| parameters.algorithm()))
@@ -74,17 +74,17 @@ impl Choice {
 /// A cgroup whose sockets are background ones.
 pub(crate) struct Background<'obj> {
     pub(crate) cgroup: Cgroup,
-    /// Why it lies outside the cgroup of this process, if it does.
+    /// Why it is outside the cgroup of this process, if it is.
     pub(crate) why_outside: Option<String>,
     pub(crate) hooks: Hooks<'obj>,
     pub(crate) hierarchy: Hierarchy,
-    /// What the kernel does not do of what was asked for, one line each.
+    /// Requested features that the kernel lacks, one line each.
     shortfalls: Vec<String>,
     bpffs: Option<Bpffs>,
 }
 
 impl<'obj> Background<'obj> {
-    /// Removes what earlier runs left, and sets up a new cgroup.
+    /// Removes the remains of earlier runs, and sets up a new cgroup.
     pub(crate) fn set_up(
         choice: &Choice,
         storage: &'obj mut MaybeUninit<OpenObject>,
@@ -111,11 +111,11 @@ impl<'obj> Background<'obj> {
         machine::check_btf()?;
         choice.name.as_deref().map_or(Ok(()), jobs::check_name)?;
         let hierarchy = Hierarchy::open()?;
-        // The lock on the state is kept until the cgroup exists, which from then on keeps an
-        // automatically loaded congestion control alive.
+        // The lock on the state is held until the cgroup exists, which then keeps an automatically loaded
+        // congestion control loaded.
         let bpffs = match choice.automatic {
             Some(_) => Some(Bpffs::mount()?),
-            // A user who may not look into it has loaded nothing there.
+            // A user without access to it has loaded nothing there.
             None => Bpffs::find().ok().flatten(),
         };
         let mut refused = None;
@@ -126,7 +126,7 @@ impl<'obj> Background<'obj> {
                 Some(state)
             }
             (_, bpffs) => {
-                // The lock first: what another run has loaded must not go once it was seen.
+                // The lock first: a congestion control of another run must not be unloaded once it was seen.
                 let state = existing(bpffs.as_ref())?;
                 machine::check_congestion(&choice.congestion)?;
                 state
@@ -194,16 +194,15 @@ impl<'obj> Background<'obj> {
         }
     }
 
-    /// What the kernel does not do of what was asked for, one line each.
+    /// Requested features that the kernel lacks, one line each.
     pub(crate) fn shortfalls(&self) -> Vec<String> {
         self.shortfalls.iter().cloned().chain(self.hooks.shortfalls()).collect()
     }
 
-    /// Removes the cgroup unless processes are left in it, and what is not needed any more. Says whether
-    /// the cgroup is gone.
+    /// Removes the cgroup unless processes are left in it, and the resources that it alone needed. Returns
+    /// whether the cgroup is gone.
     pub(crate) fn tear_down(self) -> bool {
-        // The lock first: whoever sets up meanwhile must not find the congestion control loaded
-        // and then lose it.
+        // The lock first: a concurrent set-up must not find the congestion control loaded and then lose it.
         let state = existing(self.bpffs.as_ref()).ok().flatten();
         let is_gone = self.cgroup.remove();
         tidy(&self.hierarchy, state, &self.hierarchy.reap());
@@ -211,8 +210,8 @@ impl<'obj> Background<'obj> {
     }
 }
 
-/// That connections run Nice although [`Algorithm::Lull`] was asked for. `refused`: why the kernel did not
-/// take that just now.
+/// That connections run Nice although [`Algorithm::Lull`] was requested. `refused`: why the kernel rejected
+/// that just now.
 fn shortfall(
     choice: &Choice,
     state: Option<&State<'_>>,
@@ -227,7 +226,7 @@ fn shortfall(
     })
 }
 
-/// Removes cgroups of ours without processes, and what they alone needed.
+/// Removes cgroups of Lull without processes, and the resources that they alone needed.
 pub(crate) fn clean_up(hierarchy: &Hierarchy) {
     let bpffs = Bpffs::find().ok().flatten();
     let state = existing(bpffs.as_ref()).ok().flatten();
@@ -239,7 +238,7 @@ fn existing(bpffs: Option<&Bpffs>) -> Result<Option<State<'_>>> {
 }
 
 fn tidy(hierarchy: &Hierarchy, state: Option<State<'_>>, alive: &[String]) {
-    // What is out of sight may use it, too.
+    // Programs out of sight may use it, too.
     if let Some(state) = state
         && hierarchy.sees_all()
     {

@@ -1,10 +1,10 @@
-//! A cgroup v2 of its own for each program in the background.
+//! A separate cgroup v2 for each program in the background.
 //!
-//! A cgroup of ours is called `lull.CONGESTION.PID.COUNT`, after the congestion control that it
-//! keeps alive and the `lull` that made it. It lies inside the cgroup that `lull` runs in, and for
-//! a process that runs already inside the one that this is in, so that limits on that one still
-//! hold; where none can be made there it lies elsewhere, and whoever asked is told. It has no controllers of its own, so it may lie anywhere. While its `lull` lives, a lock
-//! on its directory keeps others from removing it.
+//! A cgroup of Lull is called `lull.CONGESTION.PID.COUNT`, after the congestion control that it keeps alive
+//! and the `lull` that made it. It is inside the cgroup that `lull` runs in, so that limits on that one still
+//! hold. For a running process it is inside the cgroup of that process. If none can be made there, it is
+//! elsewhere, and the caller is informed. It has no controllers, so any place is valid. While its `lull`
+//! lives, a lock on its directory keeps others from removing it.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -22,22 +22,21 @@ use crate::{mounts, sys};
 
 const PREFIX: &str = "lull.";
 
-/// Trees deeper than this hold no cgroup of ours.
+/// Deeper trees contain no cgroup of Lull.
 const DEEPEST: usize = 64;
 
 /// The cgroup v2 hierarchy, as far as this process may see it.
 #[derive(Debug)]
 pub(crate) struct Hierarchy {
     root: OwnedFd,
-    /// The cgroup that `root` is, as `/proc/PID/cgroup` calls it.
+    /// The cgroup of `root`, by its name in `/proc/PID/cgroup`.
     top: PathBuf,
     /// The cgroup of this process, below `root`.
     own: PathBuf,
 }
 
 impl Hierarchy {
-    /// Finds the hierarchy wherever it is mounted; where it is not, or read-only, mounts it out of
-    /// sight.
+    /// Finds the hierarchy at any mount point; if it is not mounted, or read-only, mounts it privately.
     pub(crate) fn open() -> Result<Self> {
         let kinds =
             fs::read_to_string("/proc/filesystems").map_err(Error::io("read /proc/filesystems"))?;
@@ -46,7 +45,7 @@ impl Hierarchy {
         }
         let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let own = own_cgroup(&text);
-        // A whole hierarchy before a part of it, and one that holds our own cgroup.
+        // A whole hierarchy before a part of it, and one that contains the own cgroup.
         let mut mounts = mounts::of_kind("self", "cgroup2");
         mounts.retain(|mount| own.starts_with(&mount.root));
         mounts.sort_by_key(|mount| mount.root.components().count());
@@ -54,7 +53,7 @@ impl Hierarchy {
         for mount in mounts {
             let Ok(root) = File::open(&mount.point) else { continue };
             let Ok(stat) = fstatfs(&root) else { continue };
-            // Another mount may lie on top.
+            // Another mount may be on top.
             if stat.filesystem_type() != CGROUP2_SUPER_MAGIC {
                 continue;
             }
@@ -70,25 +69,25 @@ impl Hierarchy {
                 let own = own.strip_prefix("/").unwrap_or(&own).to_owned();
                 Ok(Hierarchy { root, top: PathBuf::from("/"), own })
             }
-            // Whoever only looks needs no more.
+            // Enough for a caller that only reads.
             (Err(_), Some(found)) => Ok(found),
             (Err(source), None) => Err(Error::CgroupUnreachable { source }),
         }
     }
 
-    /// The root of the hierarchy, or of what is in sight of it.
+    /// The root of the hierarchy, or of its visible part.
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
-    /// A path that leads to the root whether it is mounted in sight or not.
+    /// A path that leads to the root, whether it is mounted visibly or not.
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()))
     }
 
-    /// Makes a cgroup for a program that runs on `congestion`. Where none can be made inside the
-    /// one of this process, it lies further up, since the program is to be in the background all
-    /// the same; then it comes with the reason.
+    /// Makes a cgroup for a program that runs on `congestion`. If none can be made inside the one of this
+    /// process, it is further up and comes with the reason. The program must be in the background all the
+    /// same.
     pub(crate) fn create(&self, congestion: &str) -> Result<(Cgroup, Option<String>)> {
         let mut why = None;
         let mut first_error = None;
@@ -112,12 +111,12 @@ impl Hierarchy {
         })
     }
 
-    /// The cgroup that a process was put into by others than us, as `/proc/PID/cgroup` calls it.
+    /// The cgroup of a process before Lull moved it, by its name in `/proc/PID/cgroup`.
     pub(crate) fn home_of(&self, pid: i32) -> io::Result<PathBuf> {
         Ok(without_ours(&cgroup_of(pid)?).to_owned())
     }
 
-    /// Moves a process back to a cgroup, as `/proc/PID/cgroup` calls it.
+    /// Moves a process back to a cgroup, by its name in `/proc/PID/cgroup`.
     pub(crate) fn send_home(&self, pid: i32, home: &Path) -> Result<()> {
         let below = home.strip_prefix(&self.top).ok().filter(|_| !leads_out(home));
         let Some(below) = below else {
@@ -127,7 +126,7 @@ impl Hierarchy {
         move_to(&self.path().join(below), pid)
     }
 
-    /// A path that leads to a cgroup, called as in `/proc/PID/cgroup`.
+    /// A path that leads to a cgroup, by its name in `/proc/PID/cgroup`.
     pub(crate) fn path_of(&self, cgroup: &Path) -> PathBuf {
         self.path().join(cgroup.strip_prefix(&self.top).unwrap_or(cgroup))
     }
@@ -139,14 +138,14 @@ impl Hierarchy {
         Ok(Cgroup { path, called: called.to_owned(), directory })
     }
 
-    /// All backgrounds in sight.
+    /// All visible backgrounds.
     pub(crate) fn backgrounds(&self) -> Vec<Background> {
         let mut found = Vec::new();
         find_backgrounds(&self.path(), &self.top, DEEPEST, &mut found);
         found
     }
 
-    /// The processes of a cgroup and of those inside it, called as in `/proc/PID/cgroup`.
+    /// The processes of a cgroup and of those inside it, by its name in `/proc/PID/cgroup`.
     pub(crate) fn processes_of(&self, cgroup: &Path) -> Vec<i32> {
         let mut processes = Vec::new();
         if let Ok(below) = cgroup.strip_prefix(&self.top) {
@@ -155,19 +154,19 @@ impl Hierarchy {
         processes
     }
 
-    /// The file that says whether a cgroup has processes, if there is such a cgroup.
+    /// The file that shows whether a cgroup has processes, if there is such a cgroup.
     pub(crate) fn events_of(&self, cgroup: &Path) -> Option<File> {
         let below = cgroup.strip_prefix(&self.top).ok()?;
         File::open(self.path().join(below).join("cgroup.events")).ok()
     }
 
-    /// The cgroup of this process, as `/proc/PID/cgroup` calls it.
+    /// The cgroup of this process, by its name in `/proc/PID/cgroup`.
     pub(crate) fn own(&self) -> PathBuf {
         self.top.join(&self.own)
     }
 
-    /// Whether all cgroups of the machine are in sight: neither a cgroup namespace nor a mount of a
-    /// part of them hides any.
+    /// Whether all cgroups of the machine are visible: neither a cgroup namespace nor a partial mount hides
+    /// any.
     pub(crate) fn sees_all(&self) -> bool {
         /// The first cgroup namespace has this number in every kernel (include/linux/proc_ns.h).
         const FIRST: &str = "cgroup:[4026531835]";
@@ -180,8 +179,8 @@ impl Hierarchy {
         home.strip_prefix(&self.top).is_ok_and(|below| below == self.own)
     }
 
-    /// Makes a cgroup for processes that run already, inside the one that they are in, so that
-    /// whoever limits or stops that one still reaches them.
+    /// Makes a cgroup for running processes, inside their present one, so that limits and stops of that one
+    /// still reach them.
     ///
     /// # Errors
     /// Why there can be none: one line.
@@ -191,8 +190,8 @@ impl Hierarchy {
             .ok()
             .filter(|_| !leads_out(home))
             .ok_or("it lies outside what is mounted or visible here")?;
-        // Nothing stands in the way of a child where processes are: controllers that are handed on
-        // exclude both together, except in the root, which limits nothing.
+        // A child is possible in a cgroup with processes, unless controllers are passed on. Those exclude
+        // both together, except in the root, which limits nothing.
         match Cgroup::create_in(self, below, congestion) {
             Ok(Some(cgroup)) => Ok(cgroup),
             Ok(None) => Err(why_not_inside(None)),
@@ -200,9 +199,9 @@ impl Hierarchy {
         }
     }
 
-    /// Removes every cgroup of ours that holds no process and belongs to no living `lull`.
+    /// Removes every cgroup of Lull without a process and without a living `lull`.
     ///
-    /// Returns the congestion controls that the others keep alive.
+    /// Returns the congestion controls that the others still use.
     pub(crate) fn reap(&self) -> Vec<String> {
         let mut alive = Vec::new();
         reap_below(&self.path(), DEEPEST, &mut alive);
@@ -210,25 +209,25 @@ impl Hierarchy {
     }
 }
 
-/// Without an error it is threaded, and so cannot hold whole processes.
+/// Without an error it is threaded, so it cannot contain whole processes.
 fn why_not_inside(error: Option<&io::Error>) -> String {
     error.map_or("it is threaded".to_owned(), |error| {
         format!("no other can be made inside it: {error}")
     })
 }
 
-/// What somebody is told who had to leave a cgroup.
+/// The message about a process that had to leave a cgroup.
 pub(crate) fn left(who: &str, home: &Path, why: &str) -> String {
     format!("{who} left cgroup {}, whose limits no longer hold: {why}", home.display())
 }
 
-/// The v2 cgroup that a process is in, as `/proc/PID/cgroup` calls it.
+/// The v2 cgroup of a process, by its name in `/proc/PID/cgroup`.
 fn cgroup_of(pid: i32) -> io::Result<PathBuf> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
     Ok(cgroup_in(&text).to_owned())
 }
 
-/// The path of the v2 cgroup out of `/proc/PID/cgroup`.
+/// The path of the v2 cgroup in `/proc/PID/cgroup`.
 fn cgroup_in(text: &str) -> &Path {
     Path::new(text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/"))
 }
@@ -238,14 +237,14 @@ fn leads_out(path: &Path) -> bool {
     path.components().any(|component| component == Component::ParentDir)
 }
 
-/// The path of the v2 cgroup out of `/proc/self/cgroup`, the root if there is none in sight.
+/// The path of the v2 cgroup in `/proc/self/cgroup`; the root if none is visible.
 fn own_cgroup(text: &str) -> PathBuf {
     let path = cgroup_in(text);
     if leads_out(path) { PathBuf::from("/") } else { path.to_owned() }
 }
 
-/// The cgroup around ours. Hooks of an outer one have the last word over those of an inner one:
-/// a process that is moved again has to leave the cgroup that it was moved to before.
+/// The cgroup around Lull's. Hooks of an outer one override those of an inner one: a process that is moved
+/// again has to leave its previous background.
 fn without_ours(path: &Path) -> &Path {
     let is_ours = |path: &&Path| {
         path.file_name().and_then(|name| name.to_str()).and_then(congestion_of).is_some()
@@ -253,14 +252,14 @@ fn without_ours(path: &Path) -> &Path {
     path.ancestors().find(|path| !is_ours(path)).unwrap_or(path)
 }
 
-/// The congestion controls of the backgrounds that a process is in, from the path of its cgroup.
+/// The congestion controls of the backgrounds of a process, from the path of its cgroup.
 pub(crate) fn congestions_in(cgroup: &Path) -> impl Iterator<Item = &str> {
     cgroup.iter().filter_map(|name| congestion_of(name.to_str()?))
 }
 
-/// The congestion control in the name of a cgroup of ours.
+/// The congestion control in the name of a cgroup of Lull.
 fn congestion_of(name: &str) -> Option<&str> {
-    // From behind: the name of a congestion control may hold dots.
+    // From the end: the name of a congestion control may contain dots.
     let (rest, count) = name.strip_prefix(PREFIX)?.rsplit_once('.')?;
     let (congestion, pid) = rest.rsplit_once('.')?;
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -270,10 +269,10 @@ fn congestion_of(name: &str) -> Option<&str> {
 /// A background, from the name of its cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Background {
-    /// As `/proc/PID/cgroup` calls it.
+    /// By its name in `/proc/PID/cgroup`.
     pub(crate) called: PathBuf,
     pub(crate) congestion: String,
-    /// The number of the `lull` that made it, and a count.
+    /// The process id of the `lull` that made it, and a count.
     pub(crate) id: String,
 }
 
@@ -319,7 +318,7 @@ fn reap_below(directory: &Path, depth: usize, alive: &mut Vec<String>) {
     }
 }
 
-/// Whether the cgroup is gone.
+/// Whether the cgroup no longer exists.
 fn reap_one(path: &Path) -> bool {
     let lock = match File::open(path) {
         Ok(lock) => lock,
@@ -331,8 +330,8 @@ fn reap_one(path: &Path) -> bool {
     }
 }
 
-/// Removes a cgroup without processes, and those that the program made inside it. While it runs, an
-/// empty one is for a process that it is about to put there.
+/// Removes a cgroup without processes, and those that the program made inside it. While the program runs, an
+/// empty one is for a process that it is about to move there.
 fn remove_empty(path: &Path) -> bool {
     if is_populated(path) {
         return false;
@@ -348,23 +347,23 @@ fn remove_empty(path: &Path) -> bool {
     }
 }
 
-/// Whether there are processes in the cgroup or in one inside it.
+/// Whether the cgroup or one inside it has processes.
 fn is_populated(path: &Path) -> bool {
     let events = fs::read_to_string(path.join("cgroup.events")).unwrap_or_default();
     events.lines().any(|line| line == "populated 1")
 }
 
-/// A cgroup of ours, locked against removal by others.
+/// A cgroup of Lull, locked against removal by others.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
     path: PathBuf,
-    /// As `/proc/PID/cgroup` calls it.
+    /// By its name in `/proc/PID/cgroup`.
     called: PathBuf,
     directory: File,
 }
 
 impl Cgroup {
-    /// `parent` lies below the root of the hierarchy; None if it is threaded.
+    /// `parent` is below the root of the hierarchy; None if it is threaded.
     fn create_in(
         hierarchy: &Hierarchy,
         parent: &Path,
@@ -377,7 +376,7 @@ impl Cgroup {
             let path = hierarchy.path().join(&below);
             match fs::create_dir(&path) {
                 Ok(()) => {}
-                // Left over, or of a process that has our number in another namespace.
+                // Left over, or of a process with the same id in another namespace.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     count += 1;
                     continue;
@@ -395,17 +394,17 @@ impl Cgroup {
         }
     }
 
-    /// The directory, to attach programs to.
+    /// The directory, for attaching programs.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 
-    /// The directory, to write attributes to.
+    /// The directory, for writing attributes.
     pub(crate) fn directory(&self) -> &File {
         &self.directory
     }
 
-    /// The kernel's number of the cgroup.
+    /// The kernel's id of the cgroup.
     pub(crate) fn id(&self) -> u64 {
         self.directory.metadata().map_or(0, |metadata| metadata.ino())
     }
@@ -432,7 +431,7 @@ impl Cgroup {
         Ok(cgroup_of(pid)?.starts_with(&self.called))
     }
 
-    /// As `/proc/PID/cgroup` calls it.
+    /// By its name in `/proc/PID/cgroup`.
     pub(crate) fn called(&self) -> &Path {
         &self.called
     }
@@ -444,9 +443,9 @@ impl Cgroup {
         processes
     }
 
-    /// Removes the cgroup unless a process is left in it; tells whether it is gone.
+    /// Removes the cgroup unless a process is left in it; returns whether it is gone.
     pub(crate) fn remove(self) -> bool {
-        // A process that has just been waited for may be counted for a moment longer.
+        // A process that has just been waited for may be counted for a short time.
         for _ in 0..50 {
             if remove_empty(&self.path) {
                 return true;
@@ -468,8 +467,8 @@ fn move_to(cgroup: &Path, pid: i32) -> Result<()> {
     }
 }
 
-/// Another `lull` holds a lock for as long as it takes to load something; one that was stopped
-/// meanwhile, for ever. Whoever waits beside hundreds of others may not get it in time either.
+/// Another `lull` holds a lock while it loads a congestion control; one that was stopped meanwhile holds it
+/// forever. One of hundreds of waiting processes may not get it in time either.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 fn lock_in_time(directory: &File) -> io::Result<()> {
@@ -489,7 +488,7 @@ fn lock_in_time(directory: &File) -> io::Result<()> {
     }
 }
 
-/// Locks a directory that others remove after locking it, too; None if they were faster.
+/// Locks a directory that other processes remove after locking it, too; None if they were faster.
 pub(crate) fn lock_existing(path: &Path) -> io::Result<Option<File>> {
     let directory = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -509,7 +508,7 @@ fn list_processes(directory: &Path, depth: usize, processes: &mut Vec<i32>) {
         return;
     }
     let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-    // Zero stands for a process outside our namespace of process numbers.
+    // Zero stands for a process outside this PID namespace.
     let numbers = list.lines().filter_map(|line| line.parse::<i32>().ok());
     processes.extend(numbers.filter(|&pid| pid != 0));
     for child in children(directory) {

@@ -22,10 +22,10 @@ use crate::skeletons::nice::{NiceSkel, NiceSkelBuilder, types as nice};
 /// TCP_CONG_NON_RESTRICTED of the kernel: any process may choose it.
 const NON_RESTRICTED: u32 = 1;
 
-/// What a congestion control runs with, and so which one it is.
+/// The constants of a congestion control, which identify its algorithm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Constants {
-    /// `bpf/nice.bpf.c`: Nice, or with its parts switched off Vegas.
+    /// `bpf/nice.bpf.c`: Nice, or Vegas if its parts are switched off.
     Nice(NiceParameters),
     /// `bpf/background.bpf.c`: TCP-Background, or another protocol of its paper.
     Background(Protocol),
@@ -46,8 +46,9 @@ impl From<&Protocol> for Constants {
 }
 
 impl Constants {
-    /// What the programs are given: the fields of `struct nice_params` or `struct background_params`,
-    /// in their order; nothing for Lull. Constants are compared by these words, which have the codes of the kernel.
+    /// The constants for the programs: the fields of `struct nice_params` or `struct background_params`, in
+    /// their order; nothing for Lull. Constants are compared by these words, which have the codes of the
+    /// kernel.
     pub fn words(&self) -> Vec<u64> {
         match self {
             Constants::Nice(parameters) => {
@@ -77,7 +78,7 @@ impl Constants {
     }
 }
 
-/// The programs of a congestion control in the kernel, not yet registered.
+/// The programs of a congestion control in the kernel, not registered so far.
 pub(crate) enum Control<'obj> {
     Nice(NiceSkel<'obj>),
     Background(BackgroundSkel<'obj>),
@@ -144,7 +145,7 @@ impl<'obj> Control<'obj> {
         pinned.map_err(Error::bpf("pin a map"))
     }
 
-    /// Pins the table of paths and the weights of sockets, if there are such.
+    /// Pins the table of paths and the weights of sockets, if they exist.
     pub(crate) fn pin_paths(&mut self, path: &Path, weights: &Path) -> Result<()> {
         match self {
             Control::Nice(_) | Control::Background(_) => Ok(()),
@@ -157,8 +158,8 @@ impl<'obj> Control<'obj> {
         }
     }
 
-    /// Has the table of paths tell what other connections of this host send, for as long as the returned
-    /// link lives; `None` where there is no such table.
+    /// Makes the table of paths show the traffic of other connections of this host, until the returned link
+    /// is dropped; `None` without such a table.
     pub(crate) fn watch_foreground(&self, name: &str) -> Result<Option<Link>> {
         match self {
             Control::Nice(_) | Control::Background(_) => Ok(None),
@@ -169,7 +170,7 @@ impl<'obj> Control<'obj> {
         }
     }
 
-    /// Registers it for as long as the link lives.
+    /// Registers it while the link exists.
     pub(crate) fn register(&mut self) -> Result<Link> {
         let link = match self {
             Control::Nice(skeleton) => skeleton.maps.nice.attach_struct_ops(),
@@ -180,12 +181,12 @@ impl<'obj> Control<'obj> {
     }
 }
 
-/// The kernel's numbers of the maps with the state of each socket, of all our congestion controls that are
-/// registered or that a socket still runs. Maps for some of the sockets are none of them.
+/// Kernel ids of the maps with each socket's state, for all congestion controls of Lull that are registered
+/// or in use by a socket. Maps for only some of the sockets are not included.
 pub(crate) fn maps_of_sockets() -> BTreeSet<u32> {
     /// `sockets` of `bpf/socket.h`.
     const MAP: &[u8] = b"sockets";
-    /// `socket_cong_control` of `bpf/socket.h`, as far as the kernel keeps the name of a program.
+    /// `socket_cong_control` of `bpf/socket.h`, up to the length at which the kernel truncates program names.
     const PROGRAM: &[u8] = b"socket_cong_con";
     let options = ProgInfoQueryOptions::default().include_map_ids(true);
     let maps: BTreeSet<u32> = ProgInfoIter::with_query_opts(options)
@@ -245,7 +246,8 @@ fn set_background(to: &mut background::background_params, from: &Protocol) {
     };
 }
 
-/// Fills in the operations what is known only now. They are the same structure in all programs.
+/// Fills in the fields of the operations that are known only now. They are the same structure in all
+/// programs.
 fn describe(operations: &mut [u8], name: &str, restricted: bool) -> Result<()> {
     use nice::tcp_congestion_ops as Operations;
 
@@ -254,7 +256,7 @@ fn describe(operations: &mut [u8], name: &str, restricted: bool) -> Result<()> {
     set(offset_of!(Operations, name), &[0; 16]);
     set(offset_of!(Operations, name), name.as_bytes());
     set(offset_of!(Operations, flags), &flags.to_ne_bytes());
-    // An operation that the kernel does not have is refused unless it is null.
+    // The kernel rejects an unknown operation unless it is null.
     if !machine::has_tx_start_operation()? {
         set(offset_of!(Operations, cwnd_event_tx_start), &[0; size_of::<usize>()]);
     }
@@ -268,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel runs with unless told, as the compiler has it.
+    /// The kernel's defaults, as compiled.
     #[test]
     fn the_defaults_of_the_program_are_those_of_the_reference() {
         let mut object = MaybeUninit::uninit();
@@ -279,7 +281,7 @@ mod tests {
         assert_eq!(format!("{defaults:?}"), format!("{refined:?}"));
     }
 
-    /// So what is wrong about the kernel's types is told when it is loaded, and never runs.
+    /// So a mismatch of the kernel's types is reported at the load, and never runs.
     #[test]
     fn a_cong_control_of_the_other_signature_does_not_load() {
         needs!(bpf());

@@ -1,4 +1,4 @@
-//! Examines whether this machine can run programs in the background, and what else matters for them.
+//! Examines whether this machine can run programs in the background, and other requirements.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -16,26 +16,26 @@ use crate::mounts::Bpffs;
 use crate::parameters::PathTable;
 use crate::serve::reachable_server;
 
-/// What was found of one thing.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The thing.
     pub check: &'static str,
-    /// Whether it is as Lull needs it.
+    /// Whether it meets Lull's requirement.
     pub level: Level,
-    /// What it is.
+    /// The observed state.
     pub found: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: Option<String>,
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// Lull runs, and does less than it could.
+    /// Lull runs, but with restrictions.
     Warning,
     /// `lull exec` does not run.
     Problem,
@@ -55,7 +55,7 @@ impl Finding {
         Finding { check, level, found: found.into(), remedy: Some(remedy.into()) }
     }
 
-    /// An error of this crate says in its message what is missing, and what to do.
+    /// An error of this crate has the problem and the remedy in its message.
     fn of(check: &'static str, error: &Error) -> Self {
         let text = error.to_string();
         match text.split_once(": ") {
@@ -113,7 +113,7 @@ fn type_information() -> Finding {
     }
 }
 
-/// Operations of a congestion control are called from compiled programs only (bpf_struct_ops).
+/// Operations of a congestion control are only called from compiled programs (bpf_struct_ops).
 fn jit() -> Finding {
     const CHECK: &str = "BPF compiler";
     match setting("/proc/sys/net/core/bpf_jit_enable").as_deref() {
@@ -173,7 +173,7 @@ fn bpf_file_system(is_privileged: bool) -> Finding {
     }
 }
 
-/// Whether the kernel takes TCP Nice. It is loaded and not registered.
+/// Whether the kernel accepts TCP Nice. It is loaded and not registered.
 fn program(is_privileged: bool) -> Finding {
     const CHECK: &str = "TCP Nice";
     if !is_privileged {
@@ -191,7 +191,7 @@ fn program(is_privileged: bool) -> Finding {
     }
 }
 
-/// Whether the kernel takes Lull. It is loaded and not registered.
+/// Whether the kernel accepts Lull. It is loaded and not registered.
 fn shared_window(is_privileged: bool) -> Option<Finding> {
     const CHECK: &str = "Lull";
     if !is_privileged || machine::check_kernel().is_err() {
@@ -237,7 +237,7 @@ fn device_in(routes: &str) -> Option<String> {
     defaults.min_by_key(|&(metric, _)| metric).map(|(_, device)| device)
 }
 
-/// How packets wait for the device of the default route, as tc(8) says.
+/// The queue discipline of the default route's device, as reported by tc(8).
 fn queue(device: &str) -> Finding {
     let output = Command::new("tc").args(["qdisc", "show", "dev", device]).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());

@@ -1,7 +1,7 @@
-//! What a program in the background has others send, and how to slow that as well.
+//! The traffic that a program in the background has others send, and how to slow that as well.
 //!
-//! `bpf/elsewhere.bpf.c` reports it. An old kernel, or one that lacks a part of it, reports less; nothing
-//! of it keeps the program from running.
+//! `bpf/elsewhere.bpf.c` reports it. An old or incomplete kernel reports less; none of that prevents the
+//! program from running.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,24 +29,24 @@ const SOCKET: u32 = 1;
 const CONNECTED: u32 = 3;
 const MOVED: u32 = 4;
 
-/// The pauses between two looks at all descriptors. A look takes a share of a processor of 1/20 at most.
+/// The pauses between two scans of all descriptors. A scan takes a share of a processor of 1/20 at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const REST: u32 = 20;
 
-/// No more paths of Unix sockets are looked up, and no more moved processes are listed.
+/// Limit of looked-up paths of Unix sockets, and of listed moved processes.
 const MOST: usize = 32;
 
 /// The loaded programs.
 pub(crate) struct Elsewhere<'obj> {
     skeleton: ElsewhereSkel<'obj>,
     _links: Vec<Link>,
-    /// The file systems that others write to the network, by their devices.
+    /// The file systems that other processes write to the network, by their devices.
     networks: BTreeMap<u32, Mount>,
 }
 
 impl<'obj> Elsewhere<'obj> {
-    /// Watches over a cgroup, as far as this kernel can.
+    /// Watches a cgroup, as far as this kernel can.
     pub(crate) fn watch(
         storage: &'obj mut [MaybeUninit<OpenObject>; 2],
         cgroup: BorrowedFd<'_>,
@@ -73,7 +73,7 @@ impl<'obj> Elsewhere<'obj> {
         Some(Elsewhere { skeleton, _links: links, networks })
     }
 
-    /// What is seen from now on.
+    /// The reports from now on.
     pub(crate) fn reports(&self) -> Option<Reports<'_>> {
         let events = Rc::new(RefCell::new(Vec::new()));
         let heard = Rc::clone(&events);
@@ -111,7 +111,7 @@ fn load<'obj>(
     open.load().ok()
 }
 
-/// What a program of `bpf/elsewhere.bpf.c` reports at once.
+/// A report of a program of `bpf/elsewhere.bpf.c`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
     Connected { path: String },
@@ -136,7 +136,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("a word has four bytes"))
 }
 
-/// What was seen so far.
+/// The reports so far.
 pub(crate) struct Reports<'run> {
     ring: RingBuffer<'run>,
     events: Rc<RefCell<Vec<Event>>>,
@@ -144,27 +144,27 @@ pub(crate) struct Reports<'run> {
     networks: &'run BTreeMap<u32, Mount>,
     pause: Duration,
     next_look: Instant,
-    /// The devices that were written to.
+    /// Devices with writes.
     written: BTreeSet<u32>,
-    /// The Unix sockets that were connected to.
+    /// Unix sockets with connections.
     paths: BTreeSet<String>,
     services: BTreeSet<Service>,
-    /// Processes that have left, and the cgroup that they are in.
+    /// Processes that have left, and their cgroups.
     moved: BTreeMap<i32, String>,
 }
 
 impl Reports<'_> {
-    /// Readable when there is something to take.
+    /// Readable when there is an event.
     pub(crate) fn raw_fd(&self) -> i32 {
         self.ring.epoll_fd()
     }
 
-    /// When the descriptors are to be looked at next.
+    /// When the descriptors have to be scanned next.
     pub(crate) fn next_look(&self) -> Instant {
         self.next_look
     }
 
-    /// Takes what was reported. `elsewhere` tells the cgroup of a process that is not in the background.
+    /// Handles the reports. `elsewhere` returns the cgroup of a process that is not in the background.
     pub(crate) fn take(&mut self, elsewhere: impl Fn(i32) -> Option<String>) {
         let _ = self.ring.consume();
         for event in self.events.take() {
@@ -184,13 +184,13 @@ impl Reports<'_> {
         }
     }
 
-    /// Notes a path; says whether it is to be looked up.
+    /// Notes a path; returns whether it has to be looked up.
     fn is_new(&mut self, path: &str) -> bool {
         self.paths.len() < MOST && self.paths.insert(path.to_owned())
     }
 
-    /// Looks at all descriptors of the background, if it is time. Returns the processes with TCP sockets
-    /// that were made outside.
+    /// Scans all descriptors of the background, if it is time. Returns the processes with TCP sockets that
+    /// were made outside.
     pub(crate) fn look(&mut self, now: Instant) -> BTreeSet<i32> {
         if now < self.next_look {
             return BTreeSet::new();
@@ -210,7 +210,7 @@ impl Reports<'_> {
         processes
     }
 
-    /// What others send, one line each, with the way out. The program itself is not listed.
+    /// The traffic of others, one line each, with the remedy. The program itself is not listed.
     pub(crate) fn lines(&self, program: i32) -> Vec<String> {
         let written = self.written.iter().filter_map(|device| self.networks.get(device));
         let written = written.map(|mount| {

@@ -1,4 +1,4 @@
-//! What can go wrong, each told in one line with the way out.
+//! The errors, each reported in one line with the remedy.
 
 use std::path::PathBuf;
 use std::{fs, io};
@@ -7,24 +7,24 @@ use nix::unistd::Uid;
 
 use crate::machine;
 
-/// An error of this crate. Its message is one line for the person at the terminal.
+/// An error of this crate. Its message is one line for the user at the terminal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The process may not load BPF programs or change cgroups.
     #[error("{what} needs {missing}: {remedy}")]
     Permission {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
         /// The capabilities that are missing.
         missing: String,
-        /// What helps whoever this process is: being told to be root does not help root.
+        /// The remedy for this process: "run as root" does not help root.
         remedy: &'static str,
     },
     /// The kernel cannot attach a congestion control by a link.
     #[error("Linux {release} is too old: loading a congestion control needs 6.4 or later")]
     OldKernel {
-        /// As `uname -r` says it.
+        /// The release in `uname -r`.
         release: String,
     },
     /// The kernel does not describe its types.
@@ -33,12 +33,12 @@ pub enum Error {
          use a kernel built with CONFIG_DEBUG_INFO_BTF, as the distributions' are"
     )]
     NoBtf,
-    /// No cgroup v2 in this kernel.
+    /// This kernel has no cgroup v2.
     #[error(
         "this kernel has no cgroup v2: use one built with CONFIG_CGROUPS and CONFIG_CGROUP_BPF"
     )]
     NoCgroup,
-    /// cgroup v2 is there but out of reach.
+    /// cgroup v2 exists but cannot be reached.
     #[error(
         "cgroup v2 is mounted nowhere and cannot be mounted ({source}): \
          mount it with 'mount -t cgroup2 none /sys/fs/cgroup', or run as root"
@@ -47,32 +47,32 @@ pub enum Error {
         /// Why it could not be mounted.
         source: io::Error,
     },
-    /// cgroup v2 is there and cannot be changed.
+    /// cgroup v2 exists and cannot be changed.
     #[error(
         "cgroup v2 is mounted read-only, as in a container, and no other mount can be made: \
          run it outside, or where that mount may be written to"
     )]
     CgroupReadOnly,
-    /// The kernel does not let a cgroup of ours have our programs.
+    /// The kernel does not let our programs be attached to our cgroup.
     #[error(
         "cannot attach a program to the cgroup: {source}; it seems that a cgroup around it has one \
          which bears no others below: 'bpftool cgroup tree' shows it; detach that, or run lull in \
          another cgroup"
     )]
     ExclusiveProgram {
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// A program of a cgroup around ours would no longer run.
+    /// A program of an outer cgroup would no longer run.
     #[error(
         "cannot keep a program of the cgroup around this one running, such as a firewall: {source}; \
          'bpftool cgroup tree' shows it; attach it with the flag 'multi', or run lull in another cgroup"
     )]
     OuterProgram {
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The BPF file system, which keeps what is loaded, is out of reach.
+    /// The BPF file system, which keeps loaded programs, is not accessible.
     #[error(
         "the BPF file system is mounted nowhere and cannot be mounted ({source}): \
          mount it with 'mount -t bpf bpf /sys/fs/bpf'"
@@ -81,14 +81,14 @@ pub enum Error {
         /// Why it could not be mounted.
         source: io::Error,
     },
-    /// The BPF file system is there, for others.
+    /// The BPF file system exists, but is closed to this user.
     #[error(
         "the BPF file system at {} is closed to this user: run it as root, or grant CAP_DAC_OVERRIDE \
          as well",
         point.display()
     )]
     BpffsDenied {
-        /// Where it is mounted.
+        /// Its mount point.
         point: PathBuf,
     },
     /// The congestion control exists neither in the kernel nor in its modules.
@@ -97,45 +97,45 @@ pub enum Error {
         way_out = how_to_load(.name)
     )]
     UnknownCongestion {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What is there, separated by spaces.
+        /// The available names, separated by spaces.
         available: String,
     },
-    /// A name that no congestion control can have.
+    /// A name that is invalid for congestion controls.
     #[error(
         "'{name}' is no name of a congestion control, which has 1 to 15 bytes and no slash: \
          this kernel has {available}"
     )]
     BadCongestion {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What is there, separated by spaces.
+        /// The available names, separated by spaces.
         available: String,
     },
-    /// A congestion control that does not yield by itself, on a network that is not said to help.
+    /// A congestion control that does not yield itself, on a network that is not declared to help.
     #[error(
         "'{name}' does not yield by itself: it is unobtrusive only where the network serves packets \
          of lower effort (DSCP LE) after all others; say so with --network-honours-le, or take \
          --cc nice, which yields on any network"
     )]
     NeedsLowerClass {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// The same without the mark that the network could serve it by.
+    /// The same without the mark that the network needs to serve it last.
     #[error(
         "'{name}' relies on the network to serve its packets last, which knows them by their DSCP: \
          leave out --dscp none"
     )]
     NeedsMark {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// A name that the kernel would not take.
+    /// A name that the kernel rejects.
     #[error("'{name}' is not a name: use 1 to 15 of a-z, 0-9 and '_'")]
     BadName {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
     /// A parameter outside its range.
@@ -143,36 +143,36 @@ pub enum Error {
     BadParameter {
         /// Its name as on the command line.
         parameter: &'static str,
-        /// What was asked for.
+        /// The given value.
         value: String,
-        /// What is allowed.
+        /// The valid range.
         range: &'static str,
     },
-    /// We have loaded this name before.
+    /// Lull has loaded this name before.
     #[error("'{name}' is loaded already ({parameters}): {remedy}, or take another --name")]
     AlreadyLoaded {
         /// The name.
         name: String,
         /// The parameters it was loaded with.
         parameters: String,
-        /// What makes room for another one of this name.
+        /// How to make space for another one of this name.
         remedy: String,
     },
-    /// The kernel has a congestion control of this name that is not ours.
+    /// The kernel has a congestion control of this name that is not Lull's.
     #[error("the kernel has a congestion control '{name}' that is not Lull's: take another --name")]
     NameTaken {
         /// The name.
         name: String,
     },
-    /// Nothing of this name was loaded by us.
+    /// Lull has loaded nothing of this name.
     #[error("'{name}' is not loaded: {loaded}")]
     NotLoaded {
         /// The name.
         name: String,
-        /// What is loaded.
+        /// The loaded one.
         loaded: String,
     },
-    /// It is being used.
+    /// It is in use.
     #[error(
         "'{name}' is in use by {users}: wait for them, or unload it with --force \
          (open connections keep it, new ones go to the foreground)"
@@ -183,7 +183,7 @@ pub enum Error {
         /// Sockets and programs.
         users: String,
     },
-    /// Whether programs run on it is out of sight.
+    /// It cannot be seen whether programs run on it.
     #[error(
         "whether programs use '{name}' is not to be seen from here, where not all cgroups are in \
          sight: unload it outside of this container or cgroup namespace, or with --force (open \
@@ -196,13 +196,13 @@ pub enum Error {
     /// No such process.
     #[error("there is no process {pid}")]
     NoProcess {
-        /// As it was given.
+        /// The given id.
         pid: i32,
     },
     /// A process that must not be moved, or that has no sockets of a program.
     #[error("process {pid} cannot be moved: {why}")]
     NotToBeMoved {
-        /// As it was given.
+        /// The given id.
         pid: i32,
         /// Why, and what to do instead.
         why: &'static str,
@@ -210,21 +210,21 @@ pub enum Error {
     /// A process that the kernel does not move.
     #[error("process {pid} cannot be moved: {source}")]
     CannotMove {
-        /// As it was given.
+        /// The given id.
         pid: i32,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// No such job.
     #[error("there is no job '{job}': 'lull jobs' lists those that run")]
     NoJob {
-        /// As it was given.
+        /// The given name or id.
         job: String,
     },
-    /// A name that no job can have.
+    /// A name that is invalid for jobs.
     #[error("'{name}' is not a name of a job: use 1 to 63 of letters, digits, '.', '_' and '-'")]
     BadJobName {
-        /// As it was given.
+        /// The given name.
         name: String,
     },
     /// Another job has that name.
@@ -268,13 +268,13 @@ pub enum Error {
         "there is no group '{group}': create it with 'groupadd {group}', or name another with --group"
     )]
     NoGroup {
-        /// As it was given.
+        /// The given name.
         group: String,
     },
     /// No such user.
     #[error("there is no user '{user}': 'getent passwd' lists the users")]
     NoUser {
-        /// As it was given.
+        /// The given name.
         user: String,
     },
     /// This process may not run a program as another user.
@@ -282,40 +282,40 @@ pub enum Error {
     CannotBecome {
         /// Their name.
         user: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// The program to run does not exist.
     #[error("cannot find '{program}': No such file or directory")]
     ProgramNotFound {
-        /// As it was given.
+        /// The given name.
         program: String,
     },
     /// The program exists and cannot be run.
     #[error("cannot run '{program}': {source}")]
     ProgramNotExecutable {
-        /// As it was given.
+        /// The given name.
         program: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// The kernel refused a BPF program, map or attachment.
     #[error("the kernel refused to {what}: {message}")]
     Bpf {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// What libbpf said, on one line.
+        /// The message of libbpf, on one line.
         message: String,
     },
     /// A file or a system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// A signal came before the program was started.
+    /// A signal arrived before the program was started.
     #[error("ended by signal {signal} before the program was started")]
     Interrupted {
         /// Its number.
@@ -327,7 +327,7 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Says what was tried when a system call failed.
+    /// Adds the attempted operation to the error of a system call.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let what = what.into();
         move |source| Error::Io { what, source }
@@ -339,7 +339,7 @@ impl Error {
         move |errno| Error::Io { what, source: errno.into() }
     }
 
-    /// Something that this process may not do. `is_capable`: although it has the capabilities.
+    /// An operation without permission. `is_capable`: although this process has the capabilities.
     pub(crate) fn permission(
         what: impl Into<String>,
         missing: impl Into<String>,
@@ -353,18 +353,18 @@ impl Error {
     /// Why a program cannot be attached to a cgroup.
     pub(crate) fn attach(source: io::Error) -> Error {
         match source.raw_os_error() {
-            // hierarchy_allows_attach of the kernel; our capabilities have been looked at before.
+            // hierarchy_allows_attach of the kernel; the capabilities were checked before.
             Some(libc::EPERM) => Error::ExclusiveProgram { source },
             _ => Error::io("attach a program to the cgroup")(source),
         }
     }
 
-    /// Why a program of a cgroup around ours cannot be kept running.
+    /// Why a program of an outer cgroup cannot continue to run.
     pub(crate) fn outer_program(source: io::Error) -> Error {
         Error::OuterProgram { source }
     }
 
-    /// What libbpf said, on one line; a lack of privilege gets its own words.
+    /// The message of libbpf, on one line; a lack of privilege gets a separate message.
     pub(crate) fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> Error {
         let what = what.into();
         move |error| {
@@ -379,7 +379,7 @@ impl Error {
     }
 }
 
-/// What helps whoever may not do something.
+/// The remedy for missing permissions.
 fn remedy(is_root: bool, is_first_namespace: bool, is_capable: bool) -> &'static str {
     match (is_root, is_first_namespace, is_capable) {
         (false, ..) => "run it as root",
@@ -397,13 +397,13 @@ fn remedy(is_root: bool, is_first_namespace: bool, is_capable: bool) -> &'static
     }
 }
 
-/// Only the first user namespace maps every number to itself (user_namespaces(7)). Without a map
-/// the kernel has no others.
+/// Only the first user namespace maps every id to itself (user_namespaces(7)). Without a map the kernel has
+/// no others.
 fn is_first_namespace(map: &str) -> bool {
     map.is_empty() || map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// What may have been forgotten, if the name can be one of ours.
+/// The command that loads it, if the name can be one of ours.
 fn how_to_load(name: &str) -> String {
     match machine::check_name(name) {
         Ok(()) => format!("; 'lull kernel load --name {name}' loads TCP Nice under that name"),

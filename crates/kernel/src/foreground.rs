@@ -1,4 +1,4 @@
-//! Moves a process out of the background again.
+//! Moves a process back out of the background.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -19,21 +19,21 @@ use crate::release::Releases;
 use crate::signals::Signals;
 use crate::state::State;
 
-/// Moves a process, and its descendants if `children`, back to the cgroup around its background, and
-/// its background sockets back to the congestion control of the system, without a mark. What they
-/// accept and open from then on is in the foreground.
+/// Moves a process, and its descendants if `children`, back to the cgroup around its background. Its
+/// background sockets get the congestion control of the system again, without a mark. Connections that they
+/// accept and open from then on are in the foreground.
 ///
-/// Sockets that run a congestion control that is no background's stay as they are.
+/// Sockets with a congestion control that is not a background's stay as they are.
 ///
 /// # Errors
-/// [`Error::NoProcess`], [`Error::CannotMove`], or what keeps this process from looking.
+/// [`Error::NoProcess`], [`Error::CannotMove`], or the error that prevents the check.
 pub fn foreground(pid: i32, children: bool) -> Result<Adopted> {
     let Some(pid) = process_of(pid) else { return Err(Error::NoProcess { pid }) };
     machine::check_privilege("lull exec")?;
     let _signals = Signals::block()?;
     let hierarchy = Hierarchy::open()?;
     let mut processes = BTreeSet::from([pid]);
-    // Each generation takes a pass. What a process starts from now on goes with its parent.
+    // Each generation takes a pass. Later children of a process move with their parent.
     for _ in 0..if children { PASSES } else { 0 } {
         let news: Vec<i32> = children_of(&processes).collect();
         if news.is_empty() {
@@ -47,7 +47,7 @@ pub fn foreground(pid: i32, children: bool) -> Result<Adopted> {
 /// Moves processes to the foreground, and their sockets.
 ///
 /// # Errors
-/// Whatever keeps `first` from being moved.
+/// If `first` cannot be moved.
 pub(crate) fn take_back(
     hierarchy: &Hierarchy,
     first: i32,
@@ -77,14 +77,14 @@ pub(crate) fn take_back(
     })
 }
 
-/// The names of what Lull has loaded.
+/// The names of everything that Lull has loaded.
 fn loaded() -> Result<BTreeSet<String>> {
     let Some(bpffs) = Bpffs::find()? else { return Ok(BTreeSet::new()) };
     let state = State::open_existing(&bpffs)?;
     Ok(state.map(|state| state.names().into_iter().collect()).unwrap_or_default())
 }
 
-/// Moves one process, and notes what its background runs.
+/// Moves one process, and notes the congestion control of its background.
 fn send_home(hierarchy: &Hierarchy, pid: i32, backgrounds: &mut BTreeSet<String>) -> Result<()> {
     let cgroup = cgroup_of(pid).ok_or(Error::NoProcess { pid })?;
     backgrounds.extend(congestions_in(Path::new(&cgroup)).map(str::to_owned));
@@ -92,7 +92,7 @@ fn send_home(hierarchy: &Hierarchy, pid: i32, backgrounds: &mut BTreeSet<String>
     if home == Path::new(&cgroup) { Ok(()) } else { hierarchy.send_home(pid, &home) }
 }
 
-/// Changes the sockets of processes; says of which processes none could be.
+/// Changes the sockets of processes; reports the processes of which no socket could be changed.
 fn release(processes: &BTreeSet<i32>, backgrounds: &BTreeSet<String>) -> (Mended, Vec<String>) {
     let releases = Releases::find();
     let (mut mended, mut done, mut unchanged) = (Mended::default(), BTreeSet::new(), Vec::new());
@@ -126,7 +126,7 @@ fn default_congestion(pid: i32) -> io::Result<String> {
         }
         other => other?,
     };
-    // A thread of its own, for it stays in that namespace.
+    // A separate thread, because it stays in that namespace.
     let reader = thread::spawn(move || {
         nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET)?;
         fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")

@@ -1,4 +1,4 @@
-//! Variants of a congestion control that live as long as the process that wants them.
+//! Variants of a congestion control that exist while the process that loaded them runs.
 
 use std::mem::MaybeUninit;
 
@@ -8,8 +8,8 @@ use crate::control::{Constants, Control};
 use crate::error::{Error, Result};
 use crate::machine;
 
-/// A congestion control that is registered until this value is dropped, or its process ends,
-/// however that happens. Sockets that run it then keep it until they are closed.
+/// A congestion control that is registered until this value is dropped, or its process ends in any way.
+/// Sockets that use it then keep it until they are closed.
 #[derive(Debug)]
 pub struct Held {
     name: String,
@@ -17,17 +17,17 @@ pub struct Held {
 }
 
 impl Held {
-    /// The name that sockets choose it by.
+    /// The name by which sockets choose it.
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// Registers a congestion control with any constants at all for as long as the returned value
-/// lives. Nothing is pinned; for research and tests. What people use is [`crate::load`].
+/// Registers a congestion control with any constants until the returned value is dropped. Nothing is pinned;
+/// for research and tests. Users load with [`crate::load`].
 ///
 /// # Errors
-/// Whatever keeps the kernel from taking it; nothing is left behind then.
+/// If the kernel refuses it; nothing stays loaded then.
 pub fn hold(name: &str, constants: impl Into<Constants>) -> Result<Held> {
     machine::check_name(name)?;
     machine::check_privilege("loading a congestion control")?;

@@ -29,15 +29,15 @@ pub(crate) const LOWER_EFFORT: u8 = 1 << 2;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dscp {
-    /// Lower effort, 000001 (RFC 8622): networks that know it send it after all else.
+    /// Lower effort, 000001 (RFC 8622): networks that support it send it after all other packets.
     #[default]
     Le,
-    /// What the program chooses.
+    /// The choice of the program.
     None,
 }
 
 impl Dscp {
-    /// The TOS byte of IPv4 or traffic class of IPv6, if it is ours to choose.
+    /// The TOS byte of IPv4 or traffic class of IPv6, if Lull sets it.
     pub fn traffic_class(self) -> Option<u8> {
         match self {
             Dscp::Le => Some(LOWER_EFFORT),
@@ -49,7 +49,7 @@ impl Dscp {
 /// The words of `struct exec_counters`, which bpf/exec.bpf.c asserts.
 const COUNTERS: usize = 10;
 
-/// What the hooks counted; the mirror of `struct exec_counters`.
+/// The counters of the hooks; the mirror of `struct exec_counters`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) tcp_bytes: u64,
@@ -58,11 +58,11 @@ pub(crate) struct Counters {
     pub(crate) connections: u64,
     /// Connections that did not take the congestion control.
     pub(crate) refused: u64,
-    /// How long the connections lived, all together.
+    /// The total lifetime of the connections.
     pub(crate) lived: Duration,
-    /// The part of it that was spent yielding.
+    /// The part of it that they yielded.
     pub(crate) yielded: Duration,
-    /// Connections that were established only without the mark.
+    /// Connections that could only be established without the mark.
     pub(crate) unmarked: u64,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct HookSettings<'a> {
 /// The loaded programs.
 pub(crate) struct Hooks<'obj> {
     skeleton: ExecSkel<'obj>,
-    /// The congestion control keeps a state that we can read.
+    /// The congestion control keeps a readable state.
     pub(crate) knows_yielding: bool,
     /// Connections that start together are admitted one after the other.
     admits: bool,
@@ -131,7 +131,7 @@ pub(crate) struct Hooks<'obj> {
     /// Which traffic yields, and the weight of downloads.
     direction: Direction,
     weight: Option<u32>,
-    /// Why what is received does not.
+    /// Why received traffic does not yield.
     not_received: RefCell<Option<String>>,
 }
 
@@ -185,7 +185,7 @@ impl<'obj> Hooks<'obj> {
         })
     }
 
-    /// Attaches the programs to a cgroup for as long as it exists.
+    /// Attaches the programs to a cgroup while it exists.
     pub(crate) fn attach(&self, cgroup: BorrowedFd<'_>) -> Result<()> {
         let programs = &self.skeleton.progs;
         for (program, kind) in [
@@ -196,13 +196,13 @@ impl<'obj> Hooks<'obj> {
         ] {
             attach_beside_others(program, cgroup, kind as bpf_attach_type)?;
         }
-        // A crowd that starts at once is worse than one that waits for its turns, and no reason to fail.
+        // A crowd that starts at once is worse than one that waits, but not a reason to fail.
         if self.admits
             && let Err(error) = admit(cgroup, Admission::default())
         {
             *self.not_admitted.borrow_mut() = Some(error.to_string());
         }
-        // Kernels that cannot do it still have what is sent yield.
+        // On kernels without this feature, sent traffic still yields.
         let released = self.skeleton.maps.lull_released.as_fd();
         if self.direction.receives()
             && let Err(error) = yield_received(cgroup, released, self.weight)
@@ -224,14 +224,14 @@ impl<'obj> Hooks<'obj> {
         admitted.into_iter().chain(received).collect()
     }
 
-    /// Whether what is received yields.
+    /// Whether received traffic yields.
     pub(crate) fn slows_received(&self) -> bool {
         self.direction.receives() && self.not_received.borrow().is_none()
     }
 
-    /// Reads the counters, the connections that are still open included.
+    /// Reads the counters, including the open connections.
     pub(crate) fn counters(&self) -> Result<Counters> {
-        // A counter of the open ones adds up over calls, so only the difference counts.
+        // A counter of open connections adds up over calls, so only the difference counts.
         let before = self.read()?;
         let link = self
             .skeleton
@@ -253,7 +253,7 @@ impl<'obj> Hooks<'obj> {
         read_words(&self.skeleton.maps.counters)
     }
 
-    /// Listens for sockets that only a system call can mend.
+    /// Waits for sockets that only a system call can change.
     pub(crate) fn requests(&self) -> Result<Requests<'_>> {
         let asked = Rc::new(Cell::new(false));
         let seen = Rc::clone(&asked);
@@ -281,7 +281,7 @@ fn read_words(map: &impl MapCore) -> Result<[u64; COUNTERS]> {
     Ok(words)
 }
 
-/// The counters in a map of another process's hooks, without the connections that are still open.
+/// The counters in a map of another process's hooks, without the open connections.
 pub(crate) fn read_counters(map: &impl MapCore) -> Result<Counters> {
     Ok(counters_in(read_words(map)?, 0, 0))
 }
@@ -302,7 +302,7 @@ fn counters_in(words: [u64; COUNTERS], open_lived: u64, open_yielded: u64) -> Co
     }
 }
 
-/// Requests of the hooks to mend what they cannot.
+/// Requests of the hooks to change sockets that they cannot.
 pub(crate) struct Requests<'hooks> {
     ring: RingBuffer<'hooks>,
     asked: Rc<Cell<bool>>,
@@ -316,7 +316,7 @@ impl Requests<'_> {
 
     /// Whether there was one since the last call.
     pub(crate) fn take(&self) -> bool {
-        // Overruns are no matter: one request stands for all.
+        // Overruns do not matter: one request stands for all.
         let _ = self.ring.consume();
         self.asked.replace(false)
     }

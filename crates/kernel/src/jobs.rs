@@ -1,6 +1,6 @@
-//! Programs in the background, by the name that `lull exec --name` gave them, or by their number.
+//! Programs in the background, by the name from `lull exec --name`, or by their id.
 //!
-//! Whatever is known of a job is in its cgroup, so it is gone when the job is.
+//! All facts about a job are in its cgroup, so they disappear with the job.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -25,15 +25,15 @@ const NAME: &std::ffi::CStr = c"user.lull.name";
 /// A background with at least one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The number of the `lull` that made it, and a count: `1234.0`.
+    /// The process id of the `lull` that made it, and a count: `1234.0`.
     pub id: String,
-    /// The name that it was given.
+    /// Its given name.
     pub name: Option<String>,
     /// The congestion control of its connections.
     pub congestion: String,
-    /// Its cgroup, as `/proc/PID/cgroup` calls it.
+    /// Its cgroup, by its name in `/proc/PID/cgroup`.
     pub cgroup: PathBuf,
-    /// Its processes; the one that started first comes first.
+    /// Its processes; the oldest comes first.
     pub processes: Vec<i32>,
     /// The command line of the first process.
     pub command: String,
@@ -41,18 +41,18 @@ pub struct Job {
     pub age: Duration,
     /// Whether its processes are frozen.
     pub is_paused: bool,
-    /// What it has sent over TCP so far; None for a user without the rights to ask.
+    /// The bytes that it has sent over TCP so far; None for a user without the permission to ask.
     pub tcp_bytes: Option<u64>,
-    /// What it has received over TCP so far, likewise.
+    /// Bytes received over TCP so far, likewise.
     pub tcp_received: Option<u64>,
-    /// What it has sent over UDP so far, likewise.
+    /// Bytes sent over UDP so far, likewise.
     pub udp_bytes: Option<u64>,
     /// Time that closed connections have spent yielding, likewise. Zero under a congestion control that keeps it for
     /// the path.
     pub yielded: Option<Duration>,
 }
 
-/// All jobs in sight, in the order in which they began.
+/// All visible jobs, in the order of their start.
 ///
 /// # Errors
 /// If the cgroups cannot be read.
@@ -70,20 +70,20 @@ pub fn jobs() -> Result<Vec<Job>> {
 /// Freezes the processes of a job. Its connections stay open; the other side may close them.
 ///
 /// # Errors
-/// [`Error::NoJob`], or what the kernel reports.
+/// [`Error::NoJob`], or the kernel's error.
 pub fn pause(job: &str) -> Result<Job> {
     freeze(job, true)
 }
 
-/// Lets the processes of a job go on.
+/// Resumes the processes of a job.
 ///
 /// # Errors
-/// [`Error::NoJob`], or what the kernel reports.
+/// [`Error::NoJob`], or the kernel's error.
 pub fn resume(job: &str) -> Result<Job> {
     freeze(job, false)
 }
 
-/// Moves all processes of a job, and their connections, out of the background. A paused one goes on.
+/// Moves all processes of a job, and their connections, out of the background. A paused job is resumed.
 ///
 /// # Errors
 /// [`Error::NoJob`], or what the kernel reports.
@@ -101,7 +101,7 @@ pub(crate) fn set_name(cgroup: &File, name: &str) -> Result<()> {
         .map_err(Error::io("write the name of the job to its cgroup"))
 }
 
-/// Checks that a name can be a job's, and that no other job has it.
+/// Checks that a name is valid for a job, and not in use by another one.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let is_good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if !(1..=63).contains(&name.len()) || !name.chars().all(is_good) {
@@ -175,7 +175,7 @@ fn started(pid: i32) -> u64 {
 fn age(pid: i32) -> Duration {
     let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
     let uptime: f64 = uptime.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0);
-    // User space sees 100 ticks a second on every architecture that Lull runs on (USER_HZ).
+    // User space sees 100 ticks per second on every architecture that Lull runs on (USER_HZ).
     let start = started(pid) as f64 / 100.0;
     Duration::try_from_secs_f64(uptime - start).unwrap_or_default()
 }
@@ -184,11 +184,11 @@ fn command(pid: i32) -> String {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = words.strip_suffix(&[0]).unwrap_or(&words);
     let text = String::from_utf8_lossy(words).replace('\0', " ");
-    // It must not change what the terminal shows.
+    // It must not change the terminal's display.
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// What the hooks of a cgroup have counted, by way of the program that counts what is sent.
+/// The counters of a cgroup's hooks, through the program that counts sent bytes.
 fn counters(cgroup: &File) -> Option<Counters> {
     machine::check_privilege("").ok()?;
     let kind = ProgramAttachType::CgroupInetEgress as u32;

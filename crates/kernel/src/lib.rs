@@ -1,14 +1,14 @@
-//! The kernel's half of Lull: registers TCP Nice and TCP-Background with the kernel, runs programs in the
-//! background, and reads their state back.
+//! The kernel part of Lull: registers TCP Nice and TCP-Background with the kernel, runs programs in the
+//! background, and reads their state.
 //!
 //! - [`load`], [`unload`], [`status`](fn@status): a congestion control of `bpf/`, pinned in the
 //!   BPF file system so that it outlives the command.
-//! - [`hold`]: a variant of it with any constants, for as long as the process lives.
-//! - [`run`]: a program whose TCP connections, its children's included, are background ones.
+//! - [`hold`]: a variant of it with any constants, while the process runs.
+//! - [`run`]: a program whose TCP connections, including those of its children, are background ones.
 //! - [`serve`](fn@serve): makes that possible for users without the rights of root.
 //! - [`prepare_slice`]: the same for all processes that come into a cgroup.
 //! - [`observe`](fn@observe): the background at one moment, for monitors.
-//! - [`adopt`]: the same for a process that runs already; [`foreground`](fn@foreground) takes it back.
+//! - [`adopt`]: the same for a running process; [`foreground`](fn@foreground) reverts it.
 
 mod admission;
 mod adopt;

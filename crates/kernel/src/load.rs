@@ -1,4 +1,4 @@
-//! Registers a congestion control with the kernel, and takes it out again.
+//! Registers a congestion control with the kernel, and removes it again.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use crate::signals::Signals;
 use crate::state::{Place, Record, State};
 use crate::status::{self, Users};
 
-/// What [`load`] did.
+/// The result of [`load`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loaded {
     /// It was registered.
@@ -26,17 +26,17 @@ pub enum Loaded {
 
 /// Registers a congestion control under a name until [`unload`], or the next boot.
 ///
-/// A signal that comes meanwhile takes effect when it is done.
+/// A signal that arrives meanwhile takes effect afterwards.
 ///
 /// # Errors
-/// Whatever keeps the kernel from taking it; nothing is left behind then.
+/// If the kernel refuses it; nothing stays loaded then.
 pub fn load(name: &str, parameters: Parameters) -> Result<Loaded> {
     machine::check_name(name)?;
     machine::check_privilege("loading a congestion control")?;
     machine::check_kernel()?;
     let bpffs = Bpffs::mount()?;
     let state = State::open(&bpffs)?;
-    // Whoever interrupts us shall find all of it, or nothing. The wait for the lock is behind us.
+    // An interruption leaves all of it, or nothing. The wait for the lock is over.
     let signals = Signals::block()?;
     let result = load_locked(&state, name, parameters);
     drop(state);
@@ -50,7 +50,7 @@ fn load_locked(state: &State<'_>, name: &str, parameters: Parameters) -> Result<
         return Ok(Loaded::New);
     };
     let old = Record::read(&place.record())?;
-    // What another version has loaded is not made ours by a new record of it.
+    // A new record does not make another version's control ours.
     if old == Some(Record { parameters, automatic: true }) && place.knows_sockets() {
         Record { parameters, automatic: false }.replace(&place.record())?;
         return Ok(Loaded::Kept);
@@ -62,7 +62,7 @@ fn load_locked(state: &State<'_>, name: &str, parameters: Parameters) -> Result<
         None => "by another version of Lull".to_owned(),
     };
     let remedy = match known {
-        // It cannot be unloaded before, and goes by itself then.
+        // It cannot be unloaded earlier, and then it is unloaded automatically.
         Some(record) if record.automatic => {
             "wait until the programs of lull exec have ended".into()
         }
@@ -71,10 +71,10 @@ fn load_locked(state: &State<'_>, name: &str, parameters: Parameters) -> Result<
     Err(Error::AlreadyLoaded { name: name.to_owned(), parameters, remedy })
 }
 
-/// Registers a congestion control for as long as `lull exec` needs it, unless it is there.
+/// Registers a congestion control for as long as `lull exec` needs it, unless it is registered.
 ///
-/// Where the kernel does not take [`Algorithm::Lull`], Nice is registered under its name. Returns why it
-/// was not taken.
+/// If the kernel does not accept [`Algorithm::Lull`], Nice is registered under its name. Returns why it was
+/// rejected.
 pub(crate) fn load_automatically(
     state: &State<'_>,
     name: &str,
@@ -96,9 +96,9 @@ pub(crate) fn load_automatically(
     }
 }
 
-/// Unloads what `lull exec` loaded for itself and no cgroup needs any more.
+/// Unloads congestion controls that `lull exec` loaded and no cgroup needs any more.
 ///
-/// `alive` are the congestion controls that cgroups are named after.
+/// `alive` are the congestion controls in the names of cgroups.
 pub(crate) fn unload_unused(state: &State<'_>, alive: &[String]) {
     for name in state.names() {
         let Some(place) = state.find(&name) else { continue };
@@ -111,7 +111,7 @@ pub(crate) fn unload_unused(state: &State<'_>, alive: &[String]) {
     }
 }
 
-/// What [`unload`] left running.
+/// The sockets and programs that [`unload`] left running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unloaded {
     /// Sockets that keep the congestion control until a program closes them.
@@ -120,14 +120,14 @@ pub struct Unloaded {
     pub closed: usize,
 }
 
-/// Takes a congestion control of ours out of the kernel.
+/// Unloads a congestion control of Lull from the kernel.
 ///
-/// A signal that comes meanwhile takes effect when it is done.
+/// A signal that arrives meanwhile takes effect afterwards.
 ///
 /// # Errors
-/// Unless `force`d, [`Error::InUse`] if sockets or programs run on it, [`Error::UsersOutOfSight`]
-/// where not all programs can be seen, and whatever else keeps us from finding out;
-/// [`Error::NotLoaded`]; [`Error::BadName`] for what nothing can have been loaded by.
+/// Unless `force`d, [`Error::InUse`] if sockets or programs run on it, [`Error::UsersOutOfSight`] if some
+/// programs are not visible, and any error of that check; [`Error::NotLoaded`]; [`Error::BadName`] for an
+/// invalid name.
 pub fn unload(name: &str, force: bool) -> Result<Unloaded> {
     machine::check_name(name)?;
     machine::check_privilege("unloading a congestion control")?;
@@ -152,13 +152,13 @@ fn unload_locked(state: &State<'_>, name: &str, force: bool) -> Result<Unloaded>
         let loaded = if names.is_empty() { "nothing is".into() } else { names.join(", ") + " is" };
         return Err(Error::NotLoaded { name: name.to_owned(), loaded });
     };
-    // The cgroups are looked at first, so that what has just ended is not counted.
+    // The cgroups are checked first, so that programs that have just ended are not counted.
     let (programs, sees_all) = match Hierarchy::open() {
         Ok(hierarchy) => {
             let programs = hierarchy.reap().iter().filter(|alive| *alive == name).count();
             (Ok(programs), hierarchy.sees_all())
         }
-        // Then nothing can have been put into one.
+        // Then nothing can have been moved into one.
         Err(Error::NoCgroup) => (Ok(0), true),
         Err(error) => (Err(error), false),
     };
@@ -168,7 +168,7 @@ fn unload_locked(state: &State<'_>, name: &str, force: bool) -> Result<Unloaded>
         Err(_) if force => Users::default(),
         other => other?,
     };
-    // Nothing more is written to what is closed, and it may take minutes to go.
+    // Closed sockets are no longer written to, and may take minutes to go.
     if !force && (sockets.open > 0 || programs > 0) {
         let users = format!("{}, {}", plural(sockets.open, "socket"), plural(programs, "program"));
         return Err(Error::InUse { name: name.to_owned(), users });
@@ -215,7 +215,7 @@ fn try_register(place: &Place, name: &str, record: Record) -> Result<()> {
         .map_err(Error::io(format!("make 'lull/{name}' in the BPF file system")))?;
     control.pin_sockets(&place.sockets())?;
     control.pin_paths(&place.paths(), &place.weights())?;
-    // Where the root cgroup takes no program, connections share paths all the same; the status says so.
+    // If the root cgroup takes no program, connections share paths all the same; the status says so.
     if let Ok(Some(mut link)) = control.watch_foreground(name) {
         link.pin(place.foreground()).map_err(Error::bpf("pin the program at the root cgroup"))?;
     }
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
     use crate::parameters::{Algorithm, PathTable};
 
-    /// Takes what a test has loaded out again, whatever became of the test.
+    /// Unloads the control of a test, however that ends.
     struct Loaded(String);
 
     impl Drop for Loaded {
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    /// After an upgrade: what the older version has loaded runs on, with a state of its own.
+    /// After an upgrade: the older version's control continues to run, with its own state.
     #[test]
     fn what_another_version_loaded_is_neither_made_ours_nor_taken_from_its_connections() {
         needs!(bpf());
@@ -272,7 +272,7 @@ mod tests {
         assert!(!machine::has_congestion(&name).unwrap());
     }
 
-    /// No kernel makes a table without entries, so this one lacks something that Lull needs.
+    /// No kernel permits a table without entries, so this simulates a kernel that lacks a required feature.
     #[test]
     fn nice_is_loaded_where_the_kernel_refuses_lull() {
         needs!(bpf());
@@ -286,7 +286,7 @@ mod tests {
         assert!(why.starts_with("the kernel refused to load"), "{why}");
         assert_eq!(state.find(&name).unwrap().algorithm(), Some(Algorithm::Nice));
         assert!(!state.place(&name).paths().exists());
-        // The next run finds it, and is told as well (`Background::shortfalls`).
+        // The next run finds it, and is informed as well (`Background::shortfalls`).
         assert_eq!(load_automatically(&state, &name, parameters).unwrap(), None);
         drop(state);
         assert!(load(&name, parameters).is_err());

@@ -1,4 +1,4 @@
-//! What this kernel can do and what this process may do.
+//! The features of this kernel and the permissions of this process.
 
 use std::fs;
 use std::path::Path;
@@ -11,13 +11,13 @@ use std::os::fd::AsFd;
 use crate::error::{Error, Result};
 use crate::sys;
 
-/// Linux 6.4 has links for struct_ops, which are what can be pinned.
+/// Linux 6.4 has links for struct_ops, which can be pinned.
 const OLDEST_KERNEL: (u32, u32) = (6, 4);
 
-/// TCP_CA_NAME_MAX of the kernel less the final zero.
+/// TCP_CA_NAME_MAX of the kernel without the final zero.
 const LONGEST_NAME: usize = 15;
 
-/// The congestion controls that are registered now.
+/// The file with the registered congestion controls.
 const REGISTERED: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
 const CAP_NET_ADMIN: u32 = 12;
@@ -25,12 +25,12 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-/// Checks the capabilities that loading and attaching BPF programs need.
+/// Checks the capabilities required for loading and attaching BPF programs.
 ///
 /// # Errors
 /// [`Error::Permission`] names those that are missing; `what` begins its message.
 pub fn check_privilege(what: &str) -> Result<()> {
-    // libbpf would tell the whole story on standard error; ours is one line.
+    // libbpf would print details on standard error; our message is one line.
     libbpf_rs::set_print(None);
     let status =
         fs::read_to_string("/proc/self/status").map_err(Error::io("read /proc/self/status"))?;
@@ -64,7 +64,7 @@ fn missing_capabilities(status: &str) -> Vec<&'static str> {
     missing
 }
 
-/// Checks that the kernel is young enough and describes its types.
+/// Checks that the kernel is new enough and describes its types.
 ///
 /// # Errors
 /// [`Error::OldKernel`] or [`Error::NoBtf`].
@@ -73,7 +73,7 @@ pub fn check_kernel() -> Result<()> {
     check_btf()
 }
 
-/// Checks that the kernel is young enough.
+/// Checks that the kernel is new enough.
 ///
 /// # Errors
 /// [`Error::OldKernel`].
@@ -85,7 +85,7 @@ pub(crate) fn check_version() -> Result<()> {
     Ok(())
 }
 
-/// Checks that the kernel describes its types, which every program of ours is relocated against.
+/// Checks that the kernel describes its types, against which all our programs are relocated.
 ///
 /// # Errors
 /// [`Error::NoBtf`].
@@ -98,14 +98,14 @@ fn release() -> Result<String> {
     Ok(name.release().to_string_lossy().into_owned())
 }
 
-/// Major and minor version out of a string like `6.12.3-amd64`.
+/// Major and minor version in a string like `6.12.3-amd64`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 /// Whether `cong_control` gets the ACK number and flags before the rate sample, as from Linux
-/// 6.10, and in older ones to which it was carried back.
+/// 6.10, and in older ones with a backport.
 ///
 /// # Errors
 /// [`Error::NoBtf`] if the kernel does not describe the function.
@@ -126,8 +126,8 @@ fn has_ack(btf: &Btf<'_>) -> Result<bool> {
     Ok(function.iter().count() > 2)
 }
 
-/// Whether the beginning of sending has an operation of its own, as from Linux 7.1, and is no
-/// longer one of the events of `cwnd_event`.
+/// Whether the start of sending has a separate operation, as from Linux 7.1, and is no longer one of the
+/// events of `cwnd_event`.
 ///
 /// # Errors
 /// [`Error::NoBtf`] if the kernel does not describe its congestion controls.
@@ -151,8 +151,8 @@ fn operation(btf: &Btf<'_>, name: &str) -> Result<Option<TypeId>> {
 /// Checks that the kernel, or a module that it can load, has a congestion control.
 ///
 /// # Errors
-/// [`Error::BadCongestion`] for what can be no such name, [`Error::UnknownCongestion`] for what is
-/// none; both list what there is.
+/// [`Error::BadCongestion`] for an invalid name, [`Error::UnknownCongestion`] for an unknown one; both list
+/// the available ones.
 pub fn check_congestion(name: &str) -> Result<()> {
     check_congestion_name(name)?;
     if has_congestion(name)? {
@@ -162,10 +162,10 @@ pub fn check_congestion(name: &str) -> Result<()> {
     Err(Error::UnknownCongestion { name: name.to_owned(), available })
 }
 
-/// Checks that the kernel would read `name` as it is: it cuts longer ones off at 15 bytes.
+/// Checks that the kernel would use the whole `name`: it truncates longer ones to 15 bytes.
 ///
-/// Other people's names may have characters that [`check_name`] keeps from ours; a slash, which
-/// no cgroup could be named after, is in none of the kernel's.
+/// Other congestion controls may have characters that [`check_name`] rejects for Lull's. A slash, which is
+/// invalid in the name of a cgroup, is in none of the kernel's.
 pub(crate) fn check_congestion_name(name: &str) -> Result<()> {
     if (1..=LONGEST_NAME).contains(&name.len()) && !name.contains('/') {
         return Ok(());
@@ -173,16 +173,16 @@ pub(crate) fn check_congestion_name(name: &str) -> Result<()> {
     Err(Error::BadCongestion { name: name.to_owned(), available: available_congestion() })
 }
 
-/// The congestion controls that are registered now, separated by spaces.
+/// The registered congestion controls, separated by spaces.
 pub(crate) fn available_congestion() -> String {
     fs::read_to_string(REGISTERED)
         .map_or_else(|_| "a list that cannot be read".to_owned(), |list| list.trim().to_owned())
 }
 
-/// Tries the name on a socket: it sees what this process may use, and loads modules.
+/// Tries the name on a socket: this shows what this process may use, and loads modules.
 ///
-/// Inside another `lull exec` the hooks put the name of that one in the place of ours, and the call
-/// succeeds. There the list tells what is registered, and no module is loaded.
+/// Inside another `lull exec` the hooks replace our name by that one's, and the call succeeds. There the list
+/// shows the registered controls, and no module is loaded.
 pub(crate) fn has_congestion(name: &str) -> Result<bool> {
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
         .or_else(|_| socket(AddressFamily::Inet6, SockType::Stream, SockFlag::SOCK_CLOEXEC, None))
@@ -206,12 +206,12 @@ pub(crate) fn is_registered(name: &str) -> bool {
     list.split_whitespace().any(|registered| registered == name)
 }
 
-/// Checks that `name` can be a congestion control's.
+/// Checks that `name` is valid for a congestion control.
 ///
 /// # Errors
 /// [`Error::BadName`].
 pub fn check_name(name: &str) -> Result<()> {
-    // The kernel takes no hyphen (bpf_obj_name_cpy).
+    // The kernel permits no hyphen (bpf_obj_name_cpy).
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(good) {
         Ok(())
@@ -226,8 +226,8 @@ mod tests {
 
     use super::*;
 
-    /// The types of a made-up kernel whose congestion controls have these operations; clang, which
-    /// builds the programs too, describes them.
+    /// The types of an artificial kernel whose congestion controls have these operations; clang, which builds
+    /// the programs too, describes them.
     fn kernel_with(operations: &str) -> Btf<'static> {
         let folder = tempfile::tempdir().unwrap();
         let [source, object] = ["types.c", "types.o"].map(|name| folder.path().join(name));

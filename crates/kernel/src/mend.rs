@@ -1,8 +1,8 @@
-//! Sockets that were made outside a background cgroup, made background ones by system calls.
+//! Sockets made outside a background cgroup, turned into background ones by system calls.
 //!
-//! A socket runs the hooks of the cgroup it was made in, so for older ones `pidfd_getfd` fetches
-//! a duplicate and setsockopt does the rest. It reaches sockets in other network namespaces, and
-//! MPTCP ones with all their subflows, which a BPF iterator does not.
+//! A socket runs the hooks of the cgroup in which it was made. For older ones `pidfd_getfd` fetches a
+//! duplicate, and setsockopt does the rest. This reaches sockets in other network namespaces, and MPTCP ones
+//! with all their subflows, which a BPF iterator does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,58 +17,58 @@ use crate::sys;
 
 const PROTOCOL_MPTCP: i32 = 262;
 
-/// How many sockets are told by their addresses where the same holds for more of them.
+/// How many sockets are listed with their addresses if more have the same problem.
 const TOLD: usize = 3;
 
-/// What the sockets of a process get.
+/// The settings for the sockets of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     /// The congestion control.
     pub(crate) congestion: &'a str,
     /// The class of their packets; None leaves it as it is.
     pub(crate) class: Option<u8>,
-    /// What makes another background let go of them.
+    /// How another background releases them.
     pub(crate) releases: Option<&'a Releases>,
-    /// Only the sockets that run one of these are changed, and lose the mark of a background.
+    /// Only sockets that use one of these are changed, and lose the mark of a background.
     pub(crate) leaving: Option<&'a BTreeSet<String>>,
-    /// Sockets that run it already are left alone.
+    /// Sockets that use it already are left unchanged.
     pub(crate) only_others: bool,
 }
 
-/// What was mended of processes, and what was not.
+/// The changed sockets of processes, and the unchanged ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mended {
     pub(crate) connections: usize,
     pub(crate) listeners: usize,
-    /// Connections that wait in a listener's queue, out of reach until they are accepted.
+    /// Connections that wait in a listener's queue, where they cannot be changed before they are accepted.
     pub(crate) waiting: usize,
-    /// What of which process is not in the background.
+    /// The sockets by process that are not in the background.
     exceptions: BTreeMap<(Exception, i32), Sockets>,
 }
 
-/// What of a socket stays in the foreground, and why.
+/// Why a socket stays in the foreground.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Exception {
-    /// All of it. The kernel says why.
+    /// All of it, for the kernel's reason.
     Unchanged(String),
-    /// All of it, if it is one of TCP: it could not be fetched. The kernel says why.
+    /// All of it, if it is a TCP socket: it could not be fetched, for the kernel's reason.
     Unseen(String),
     /// The class of its packets.
     Unmarked(&'static str),
 }
 
-/// Sockets of a process for which the same holds.
+/// Sockets of a process with the same result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Sockets {
     count: usize,
-    /// Where the first of them lead, as far as they have addresses.
+    /// The peers of the first of them, as far as they have addresses.
     addresses: Vec<String>,
 }
 
 impl Sockets {
-    /// One line that says what stays in the foreground.
+    /// One line that reports what stays in the foreground.
     fn told(&self, exception: &Exception, process: i32) -> String {
-        // What we have inherited is about to be the program's: our own number says nothing.
+        // Inherited descriptors will be the program's: our own number has no meaning.
         let whose = if process == std::process::id() as i32 {
             String::new()
         } else {
@@ -116,7 +116,7 @@ impl Mended {
         }
     }
 
-    /// What stays in the foreground, one line each.
+    /// The connections that stay in the foreground, one line each.
     pub(crate) fn foreground(&self) -> Vec<String> {
         let waiting = match self.waiting {
             0 => None,
@@ -131,12 +131,12 @@ impl Mended {
     }
 }
 
-/// The sockets of a process, each with its number, as duplicates of ours, or why there is none of
-/// it. Each is fetched when its turn comes: a busy server has more of them than we may have open.
+/// The sockets of a process, each with its number, as duplicates in this process, or the error. Each is
+/// fetched at its turn: a busy server has more of them than we may have open.
 fn sockets(pid: i32) -> io::Result<impl Iterator<Item = (u64, io::Result<OwnedFd>)>> {
     let process = sys::pidfd_open(pid)?;
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).map_err(|error| {
-        // Of a process that has ended, `/proc` says it in a way of its own.
+        // For a process that has ended, `/proc` returns particular errors.
         match error.raw_os_error() {
             Some(libc::ENOENT) => io::Error::from_raw_os_error(libc::ESRCH),
             _ => error,
@@ -153,13 +153,13 @@ fn sockets(pid: i32) -> io::Result<impl Iterator<Item = (u64, io::Result<OwnedFd
     }))
 }
 
-/// Whether an error of a whole process says that it has ended meanwhile.
+/// Whether an error of a whole process means that it has ended meanwhile.
 pub(crate) fn has_ended(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// Gives every TCP and MPTCP socket of a process what is wanted, but those whose numbers are in
-/// `done`: several processes may have one, as a server's workers have its listener.
+/// Applies the settings to every TCP and MPTCP socket of a process, except those whose numbers are in `done`:
+/// several processes may share one, as a server's workers share its listener.
 pub(crate) fn mend_process(
     pid: i32,
     wanted: Wanted<'_>,
@@ -173,7 +173,7 @@ pub(crate) fn mend_process(
             Ok(socket) => socket,
             Err(error) if has_ended(&error) => return Err(error),
             Err(error) => {
-                // Another process may have handed it over.
+                // Another process may have passed it on.
                 if !done.contains(&inode) && unseen.insert(inode) {
                     mended.except(Exception::Unseen(error.to_string()), pid, None);
                 }
@@ -216,7 +216,7 @@ pub(crate) fn mend_process(
     Ok(mended)
 }
 
-/// Both ends of a connection, or the address of a listener; nothing of a socket without a port.
+/// Both ends of a connection, or the address of a listener; empty for a socket without a port.
 fn address(socket: &TcpStream) -> Option<String> {
     let local = socket.local_addr().ok().filter(|local| local.port() != 0)?;
     Some(match socket.peer_addr() {
@@ -229,7 +229,7 @@ fn address(socket: &TcpStream) -> Option<String> {
 pub(crate) fn mark_mapped(pid: i32, class: u8) -> io::Result<()> {
     let mut result = Ok(());
     for (_, socket) in sockets(pid)? {
-        // One that cannot be fetched or marked must not keep the others from it.
+        // One that cannot be fetched or marked must not prevent the marking of the others.
         let marked = match socket {
             Err(error) if has_ended(&error) => return Err(error),
             Err(error) => Err(error),
@@ -253,7 +253,7 @@ fn tcp_family(socket: BorrowedFd<'_>) -> Option<i32> {
     option(libc::SO_DOMAIN).filter(|&family| family == libc::AF_INET || family == libc::AF_INET6)
 }
 
-/// Says what of it stays as it was.
+/// Returns what of it stays unchanged.
 fn mend(
     socket: BorrowedFd<'_>,
     family: i32,
@@ -264,7 +264,7 @@ fn mend(
         releases.release(socket);
     }
     if !takes(socket, wanted.congestion)? {
-        // The hooks of another background had it run theirs, and the call succeed.
+        // The hooks of another background replaced it by theirs, and let the call succeed.
         if let Some(releases) = wanted.releases {
             releases.release(socket);
             class = class.or(Some(0));
@@ -276,14 +276,14 @@ fn mend(
         }
     }
     match class {
-        // Only the mark of a background goes: another one is the program's own.
+        // Only the mark of a background is removed: another one belongs to the program.
         Some(0) if class_of(socket, family)? != LOWER_EFFORT => Ok(None),
         Some(class) => mark(socket, family, class),
         None => Ok(None),
     }
 }
 
-/// Chooses a congestion control for a socket. Says whether the socket runs it then.
+/// Chooses a congestion control for a socket. Returns whether the socket uses it then.
 fn takes(socket: BorrowedFd<'_>, congestion: &str) -> io::Result<bool> {
     sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, congestion.as_bytes())?;
     Ok(sys::congestion(socket)? == congestion)
@@ -299,9 +299,9 @@ fn class_of(socket: BorrowedFd<'_>, family: i32) -> io::Result<u8> {
     Ok(class as u8 & 0xfc)
 }
 
-/// Marks a socket's packets. Says what of it stays as it was.
+/// Marks a socket's packets. Returns what of it stays unchanged.
 fn mark(socket: BorrowedFd<'_>, family: i32, class: u8) -> io::Result<Option<&'static str>> {
-    // For an IPv6 socket it is what its IPv4 traffic carries.
+    // On an IPv6 socket this applies to its IPv4 traffic.
     set_int(socket, libc::IPPROTO_IP, libc::IP_TOS, class)?;
     if family == libc::AF_INET6 {
         match set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class) {
@@ -325,7 +325,7 @@ mod tests {
 
     use super::*;
 
-    /// No process has this number.
+    /// No process has this id.
     const PROCESS: i32 = 0;
 
     #[test]
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn only_a_process_that_is_not_there_has_ended() {
         assert!(has_ended(&io::Error::from_raw_os_error(libc::ESRCH)));
-        // What pidfd_open says of a thread.
+        // The error of pidfd_open for a thread.
         assert!(!has_ended(&io::Error::from_raw_os_error(libc::ENOENT)));
     }
 }

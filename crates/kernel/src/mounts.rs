@@ -1,4 +1,4 @@
-//! Where the kernel's file systems are mounted, or could be.
+//! The mount points of the kernel's file systems, and possible ones.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -14,13 +14,13 @@ use nix::sys::statfs::{BPF_FS_MAGIC, fstatfs};
 use crate::error::{Error, Result};
 use crate::process::parent;
 
-/// Where everybody mounts the BPF file system.
+/// The usual mount point of the BPF file system.
 const BPFFS: &str = "/sys/fs/bpf";
 
-/// The source of the mounts that Lull makes. Others are called after the file system, or "none".
+/// The source of Lull's mounts. Other mounts have the name of the file system there, or "none".
 const SOURCE: &str = "lull";
 
-/// How often it is mounted again if others unmount it.
+/// How often it is mounted again if other processes unmount it.
 const ATTEMPTS: usize = 5;
 
 /// One line of a `mountinfo`.
@@ -32,7 +32,7 @@ pub(crate) struct Mount {
     pub(crate) kind: OsString,
     /// The device, or for file systems without one a name that the mounter chose.
     pub(crate) source: OsString,
-    /// As the kernel numbers it inside: the major number above 20 bits of the minor one.
+    /// The kernel's internal number: the major number above 20 bits of the minor one.
     pub(crate) device: u32,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn parse(mountinfo: &[u8]) -> Vec<Mount> {
 
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
-    // Optional fields lie between the sixth and a lone hyphen.
+    // Optional fields are between the sixth and a single hyphen.
     let hyphen = fields.iter().skip(6).position(|&field| field == b"-")? + 6;
     let (major, minor) = std::str::from_utf8(fields.get(2)?).ok()?.split_once(':')?;
     Some(Mount {
@@ -55,7 +55,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// Spaces and the like are written as a backslash and three octal digits.
+/// Spaces and the like are encoded as a backslash and three octal digits.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -79,7 +79,7 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(&out))
 }
 
-/// The mounts of a kind that a process sees, `self` or a number.
+/// The mounts of a type that are visible to a process, `self` or an id.
 pub(crate) fn of_kind(process: &str, kind: &str) -> Vec<Mount> {
     let text = fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
     let mut mounts = parse(&text);
@@ -87,8 +87,8 @@ pub(crate) fn of_kind(process: &str, kind: &str) -> Vec<Mount> {
     mounts
 }
 
-/// The mounts of file systems that are written over the network by others than the writing program: by
-/// the kernel, or by a program in user space.
+/// The mounts of file systems whose data is sent to the network by the kernel or by another process than the
+/// writing one.
 pub(crate) fn networks() -> Vec<Mount> {
     let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let mut mounts = parse(&text);
@@ -99,7 +99,7 @@ pub(crate) fn networks() -> Vec<Mount> {
 fn is_network(kind: &str) -> bool {
     const OF_THE_KERNEL: [&str; 10] =
         ["9p", "afs", "ceph", "cifs", "gfs2", "lustre", "nfs", "nfs4", "smb3", "smbfs"];
-    /// Those in user space that stay on this machine.
+    /// User-space file systems that stay on this machine.
     const LOCAL: [&str; 16] = [
         "appimage",
         "archivemount",
@@ -126,13 +126,13 @@ fn is_network(kind: &str) -> bool {
 
 /// The BPF file system that outlives this process.
 ///
-/// Inside `ip netns exec` the one in sight, if any, goes with the command, so that of the oldest
-/// ancestor which we may look at comes before ours.
+/// Inside `ip netns exec` a visible one disappears with the command, so the one of the oldest accessible
+/// ancestor is preferred.
 #[derive(Debug)]
 pub(crate) struct Bpffs {
     /// Open until it is dropped.
     root: Option<File>,
-    /// Lull has mounted it, and unmounts it when nothing is pinned in it.
+    /// Lull has mounted it, and unmounts it when it has no pins.
     is_ours: bool,
 }
 
@@ -140,7 +140,7 @@ impl Bpffs {
     /// Finds it if it is mounted.
     ///
     /// # Errors
-    /// [`Error::BpffsDenied`] if it is mounted and this process may not look into it.
+    /// [`Error::BpffsDenied`] if it is mounted and not accessible to this process.
     pub(crate) fn find() -> Result<Option<Self>> {
         let elder = oldest_ancestor();
         let root = match &elder {
@@ -154,7 +154,7 @@ impl Bpffs {
         for mount in &mounts {
             let Ok(point) = mount.point.strip_prefix("/") else { continue };
             match File::open(root.join(point)) {
-                // Another mount may lie on top.
+                // Another mount may be on top.
                 Ok(root) if is_bpffs(&root) => {
                     let is_ours = mount.source == SOURCE && mount.point == Path::new(BPFFS);
                     return Ok(Some(Bpffs { root: Some(root), is_ours }));
@@ -171,9 +171,9 @@ impl Bpffs {
         }
     }
 
-    /// Finds it, and mounts it if need be.
+    /// Finds it, and mounts it if necessary.
     pub(crate) fn mount() -> Result<Self> {
-        // Another `lull` may unmount an empty one before we have it open.
+        // Another `lull` may unmount an empty one before this process has it open.
         for _ in 0..ATTEMPTS {
             if let Some(found) = Self::find()? {
                 return Ok(found);
@@ -183,7 +183,7 @@ impl Bpffs {
         Self::find()?.ok_or_else(|| Error::NoBpffs { source: io::ErrorKind::NotFound.into() })
     }
 
-    /// A path that leads there from any namespace, for as long as this lives.
+    /// A path that leads there from any namespace, while this value exists.
     pub(crate) fn path(&self) -> PathBuf {
         let root = self.root.as_ref().expect("it is open until it is dropped");
         PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()))
@@ -213,7 +213,7 @@ fn is_bpffs(root: &File) -> bool {
     fstatfs(root).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC)
 }
 
-/// The oldest ancestor whose mounts we may look at, if they are not ours.
+/// The oldest ancestor whose mounts we may read, if they are not ours.
 fn oldest_ancestor() -> Option<String> {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
     let mut ancestors = vec!["self".to_owned()];
@@ -225,10 +225,10 @@ fn oldest_ancestor() -> Option<String> {
     (namespace(&elder) != namespace("self")).then_some(elder)
 }
 
-/// Does something to the mounts of the oldest ancestor that we may look at.
+/// Does something to the mounts of the oldest accessible ancestor.
 fn in_namespace_of_elder(what: fn() -> io::Result<()>) -> io::Result<()> {
     let Some(elder) = oldest_ancestor() else { return what() };
-    // A thread of its own, since the whole thread changes its namespace and ends with it.
+    // A separate thread, because the whole thread changes its namespace and ends with it.
     thread::spawn(move || -> io::Result<()> {
         let namespace = File::open(format!("/proc/{elder}/ns/mnt"))?;
         nix::sched::unshare(CloneFlags::CLONE_FS)?;
@@ -239,9 +239,9 @@ fn in_namespace_of_elder(what: fn() -> io::Result<()>) -> io::Result<()> {
     .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
 }
 
-/// Mounts it where bpftool and systemd do.
+/// Mounts it at the place that bpftool and systemd use.
 fn mount_bpffs() -> io::Result<()> {
-    // As they do. By itself the kernel lets everybody write to it.
+    // As they do. By default the kernel lets all users write to it.
     let mode = Some("mode=0700");
     Ok(nix::mount::mount(Some(SOURCE), BPFFS, Some("bpf"), MsFlags::empty(), mode)?)
 }

@@ -1,4 +1,4 @@
-//! What a congestion control is loaded with.
+//! The parameters of a congestion control.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,9 +17,9 @@ pub enum Algorithm {
     /// TCP Nice.
     #[default]
     Nice,
-    /// Vegas alone, which Nice is built on; for comparison.
+    /// Vegas alone, on which Nice is based; for comparison.
     Vegas,
-    /// TCP-Background, for networks that serve a lower class last: it does not yield by itself.
+    /// TCP-Background, for networks that serve a lower class last: it does not yield itself.
     Background,
     /// One controller for all connections of this host that share a path: [`lull_cc::lull`].
     Lull,
@@ -47,7 +47,7 @@ impl Algorithm {
     }
 }
 
-/// The parameters of a congestion control, in fixed point as the kernel takes them.
+/// The parameters of a congestion control, in fixed point as in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     pub(crate) algorithm: Algorithm,
@@ -64,16 +64,16 @@ pub struct Parameters {
 /// Limits of the table of paths of [`Algorithm::Lull`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathTable {
-    /// The most paths; connections to further ones run Nice by themselves.
+    /// Number of paths, at most; connections to further ones run Nice separately.
     pub paths: u32,
-    /// How long a path is remembered that no connection uses, in seconds. It is forgotten when another path is
-    /// added after that, or when the table is full.
+    /// How long an unused path is remembered, in seconds. It is removed when another path is added after
+    /// that, or when the table is full.
     pub kept_seconds: u32,
 }
 
 impl Default for PathTable {
     /// Enough for a host that replicates to a thousand places, as an entry takes memory only while it is
-    /// used; and as long as Nice remembers a round-trip time.
+    /// used. Entries are kept as long as Nice remembers a round-trip time.
     fn default() -> Self {
         PathTable { paths: 4096, kept_seconds: 200 }
     }
@@ -109,7 +109,7 @@ impl Parameters {
     /// Parameters within their ranges.
     ///
     /// # Errors
-    /// [`Error::BadParameter`] names the one that is not.
+    /// [`Error::BadParameter`] with the invalid one.
     pub fn new(
         algorithm: Algorithm,
         threshold: f64,
@@ -128,7 +128,7 @@ impl Parameters {
         }
         Ok(Parameters {
             algorithm,
-            // Neither may round to the bound that is forbidden.
+            // Neither may round to the excluded bound.
             threshold: ((threshold * ONE).round() as u32).clamp(1, ONE as u32 - 1),
             fraction: ((fraction * ONE).round() as u32).max(1),
             min_window: min_window.0,
@@ -157,7 +157,7 @@ impl Parameters {
         self.algorithm
     }
 
-    /// What the controller of `cc` calls them.
+    /// Its name in the controller of `cc`.
     pub(crate) fn constants(&self) -> Constants {
         match self.algorithm {
             Algorithm::Vegas => Constants::Nice(NiceParameters::vegas(1, 3)),
@@ -178,7 +178,7 @@ impl Parameters {
     }
 }
 
-/// Fixed point as it was typed: 16 bits hold four decimals.
+/// The decimal form of a fixed-point value: 16 bits represent four decimals.
 fn readable(raw: u32) -> f64 {
     (f64::from(raw) / ONE * 10_000.0).round() / 10_000.0
 }
@@ -201,7 +201,7 @@ impl fmt::Display for Parameters {
     }
 }
 
-/// A minimum window, read as `1/48` or `0.5`.
+/// A minimum window, read from `1/48` or `0.5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinWindow(Window);
 

@@ -1,4 +1,4 @@
-//! What other connections of this host send: a program at the root cgroup that writes it to the table of
+//! The traffic of other connections of this host: a program at the root cgroup that writes it to the table of
 //! paths.
 
 use std::mem::MaybeUninit;
@@ -11,8 +11,8 @@ use crate::cgroup::Hierarchy;
 use crate::error::{Error, Result};
 use crate::skeletons::foreground::ForegroundSkelBuilder;
 
-/// Attaches the program to the root cgroup for as long as the returned link lives. `congestion` is the
-/// name that the congestion control is registered by, the others are its maps.
+/// Attaches the program to the root cgroup while the returned link exists. `congestion` is the registered
+/// name of the congestion control, the others are its maps.
 pub(crate) fn watch(
     congestion: &str,
     sockets: BorrowedFd<'_>,

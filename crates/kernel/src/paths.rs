@@ -1,4 +1,4 @@
-//! The table of paths: what the connections that share a path know of it.
+//! The table of paths: the shared knowledge of the connections of a path.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::status::Socket;
 /// Fractional bits of a rate in the table: `LULL_RATE_SHIFT` of bpf/lull_capacity.h.
 const RATE_SHIFT: u32 = 8;
 
-/// A path of this host, and what its background connections share.
+/// A path of this host, and the state that its background connections share.
 #[derive(Clone, Debug)]
 pub struct SharedPath {
     /// The destinations that count as one.
@@ -27,13 +27,13 @@ pub struct SharedPath {
     pub(crate) epoch: u64,
     /// Index of the egress interface; 0 without a route.
     pub interface: u32,
-    /// Inode of the network namespace, where a connection of the path is open.
+    /// Inode of the network namespace, if a connection of the path is open.
     pub network_namespace: Option<u32>,
     /// Connections that share it.
     pub members: u32,
-    /// What the connections do with the window.
+    /// How the connections use the window.
     pub phase: Phase,
-    /// The place of the connection that uses the window in [`crate::Status::sockets`].
+    /// The index in [`crate::Status::sockets`] of the connection that uses the window.
     pub leader: Option<usize>,
     /// The window of all connections together.
     pub window: Window,
@@ -41,11 +41,11 @@ pub struct SharedPath {
     pub base_rtt: Option<Duration>,
     /// Highest delivery rate in packets per second.
     pub packets_per_second: u64,
-    /// What other connections of this host have sent there; `None` if that is not watched.
+    /// The traffic of other connections of this host there; `None` if that is not watched.
     pub foreground: Option<Foreground>,
 }
 
-/// What the background connections of a path do: `enum lull_phase` of bpf/lull_types.h.
+/// The phase of a path's background connections: `enum lull_phase` of bpf/lull_types.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -53,7 +53,7 @@ pub enum Phase {
     Start,
     /// They yield: other traffic uses the path.
     Floor,
-    /// They use what the path has left.
+    /// They use the spare capacity of the path.
     Use,
 }
 
@@ -67,11 +67,10 @@ impl Phase {
     }
 }
 
-/// What connections of this host that are not in the background have sent on a path, since it is in the
-/// table.
+/// The traffic of this host's foreground connections on a path, since it is in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foreground {
-    /// When the last one began to connect, since the machine started; `None`: none did.
+    /// When the last one began to connect, since the machine started; `None` if none did.
     pub connected: Option<Duration>,
     /// When the last packet with data left, likewise.
     pub sent: Option<Duration>,
@@ -96,7 +95,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// Where a connection has its state: number within the path, and epoch of the path.
+/// The place of a connection's state: number within the path, and epoch of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Membership {
     pub(crate) epoch: u64,
@@ -114,7 +113,7 @@ pub(crate) fn read(path: &Path, sockets: &[Socket], is_watched: bool) -> Result<
         .collect();
     let mut paths = Vec::new();
     for key in table.keys() {
-        // An entry may go between its key and its value.
+        // An entry may be removed between its key and its value.
         let value =
             table.lookup(&key, MapFlags::LOCK).map_err(Error::bpf("read the table of paths"))?;
         if let Some(entry) = value.as_deref().and_then(Entry::parse) {
@@ -145,7 +144,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// `None` for an entry that no connection has used yet.
+    /// `None` for an unused entry.
     fn parse(bytes: &[u8]) -> Option<Self> {
         const KEY: usize = offset_of!(shared_path, key);
         const STATE: usize = offset_of!(shared_path, state);
@@ -201,7 +200,7 @@ impl Entry {
     }
 }
 
-/// The lowest of values that are there, as `lull_lowest_get` of bpf/lull_delay.h; 0 without one.
+/// The lowest of the existing values, like `lull_lowest_get` of bpf/lull_delay.h; 0 without one.
 fn lowest(values: [u32; 2]) -> u32 {
     values.into_iter().filter(|value| *value != 0).min().unwrap_or(0)
 }

@@ -1,13 +1,13 @@
-//! What `/proc` tells of a process.
+//! The information of `/proc` about a process.
 
 use std::fmt::Display;
 use std::fs;
 use std::iter;
 
-/// Follows the name of a cgroup that was removed, while a process of it has not been waited for.
+/// Follows the name of a removed cgroup, while one of its processes has not been waited for.
 const REMOVED: &str = " (deleted)";
 
-/// The parent of a process, `self` or a number, if it is in our namespace of processes.
+/// The parent of a process, `self` or an id, if it is in this PID namespace.
 pub(crate) fn parent(process: impl Display) -> Option<i32> {
     parent_in(&fs::read_to_string(format!("/proc/{process}/status")).ok()?)
 }
@@ -22,7 +22,7 @@ pub(crate) fn descends(process: i32, from: i32) -> bool {
     iter::successors(parent(process), |&ancestor| parent(ancestor)).any(|ancestor| ancestor == from)
 }
 
-/// The v2 cgroup of a process, whether or not it was removed meanwhile.
+/// The v2 cgroup of a process, whether it was removed meanwhile or not.
 pub(crate) fn cgroup_of(process: i32) -> Option<String> {
     cgroup_in(&fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?)
 }

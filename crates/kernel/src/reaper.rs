@@ -1,8 +1,8 @@
-//! Removes backgrounds when the processes in them have ended, after `lull` itself has.
+//! Removes backgrounds when their processes have ended, after `lull` itself has.
 //!
 //! No process waits for a daemon that outlives its `lull`, or for a process that was moved. So a process
-//! stays behind that waits until their cgroups are empty. It is in the cgroup of `lull`, so whoever
-//! stops that one, such as systemd with a unit, ends it as well; then the next `lull` clears.
+//! stays behind that waits until their cgroups are empty. It is in the cgroup of `lull`, so a stop of that
+//! one, such as by systemd for a unit, ends it as well; then the next `lull` cleans up.
 
 use std::env;
 use std::fs::File;
@@ -18,8 +18,8 @@ use crate::cgroup::Hierarchy;
 use crate::signals::Signals;
 use crate::sys;
 
-/// Leaves a process behind that removes these cgroups, called as in `/proc/PID/cgroup`, when they are
-/// empty, and what they alone needed. Without another process the next `lull` does that.
+/// Leaves a process behind that removes these cgroups, named as in `/proc/PID/cgroup`, when they are empty,
+/// and the resources that they alone needed. Without another process the next `lull` does that.
 pub(crate) fn leave_behind(cgroups: Vec<PathBuf>, signals: &Signals) {
     if cgroups.is_empty() || is_main_process_of_unit() {
         return;
@@ -31,8 +31,8 @@ pub(crate) fn leave_behind(cgroups: Vec<PathBuf>, signals: &Signals) {
     });
 }
 
-/// Whether systemd has started this process for a unit (systemd.exec(5)). It removes the cgroups of the
-/// unit itself, and a process that stays behind would be taken for the unit's main process.
+/// Whether systemd has started this process for a unit (systemd.exec(5)). It removes the cgroups of the unit
+/// itself, and a process that stays behind would be taken for the unit's main process.
 fn is_main_process_of_unit() -> bool {
     env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == std::process::id().to_string())
 }
@@ -46,7 +46,7 @@ fn wait_and_clean_up(cgroups: Vec<PathBuf>) {
     }
 }
 
-/// Returns when no process is left in a cgroup, or it is gone.
+/// Returns when a cgroup has no process left, or no longer exists.
 pub(crate) fn wait_until_empty(mut events: File) {
     loop {
         let mut text = String::new();
@@ -54,7 +54,7 @@ pub(crate) fn wait_until_empty(mut events: File) {
         if !is_read || !text.lines().any(|line| line == "populated 1") {
             return;
         }
-        // The kernel reports each change of the file so.
+        // The kernel reports each change of the file like this.
         let mut descriptors = [PollFd::new(events.as_fd(), PollFlags::POLLPRI)];
         let _ = poll(&mut descriptors, PollTimeout::NONE);
     }

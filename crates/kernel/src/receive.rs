@@ -1,4 +1,4 @@
-//! What the processes of a background receive yields: `bpf/receive.bpf.c`.
+//! Downloads of a background's processes yield: `bpf/receive.bpf.c`.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,32 +18,32 @@ use crate::skeletons::receive::ReceiveSkelBuilder;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// What is sent and what is received.
+    /// Sent and received traffic.
     #[default]
     Both,
-    /// What is sent.
+    /// Sent traffic.
     Send,
-    /// What is received.
+    /// Received traffic.
     Receive,
 }
 
 impl Direction {
-    /// Whether what is sent yields.
+    /// Whether sent traffic yields.
     pub fn sends(self) -> bool {
         self != Direction::Receive
     }
 
-    /// Whether what is received yields.
+    /// Whether received traffic yields.
     pub fn receives(self) -> bool {
         self != Direction::Send
     }
 }
 
-/// Has the connections that processes of a cgroup open or accept from now on yield by the window that they
-/// advertise. `released` is the map of sockets that have left the background.
+/// Makes the connections that processes of a cgroup open or accept from now on yield by their advertised
+/// window. `released` is the map of sockets that have left the background.
 ///
 /// # Errors
-/// What keeps the kernel from taking the programs.
+/// If the kernel rejects the programs.
 pub(crate) fn yield_received(
     cgroup: BorrowedFd<'_>,
     released: BorrowedFd<'_>,

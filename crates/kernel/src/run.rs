@@ -38,44 +38,44 @@ pub enum Ending {
     Killed(i32),
 }
 
-/// What the program sent, and how it yielded.
+/// The traffic of the program, and how it yielded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// TCP connections that were opened or accepted.
+    /// Opened or accepted TCP connections.
     pub connections: u64,
-    /// Those of them that did not take the congestion control.
+    /// Those that did not take the congestion control.
     pub refused: u64,
-    /// Payload sent over TCP, retransmissions included.
+    /// Payload sent over TCP, including retransmissions.
     pub tcp_bytes: u64,
-    /// Payload received over TCP, retransmissions included.
+    /// Payload received over TCP, including retransmissions.
     pub tcp_received: u64,
-    /// What was received over TCP has yielded.
+    /// Whether TCP downloads have yielded.
     pub slows_received: bool,
-    /// Connections that were established only without the mark, since their SYN with it got no answer.
+    /// Connections that could only be established without the mark, since their SYN with it got no answer.
     pub unmarked: u64,
     /// Payload sent over UDP, which was not slowed.
     pub udp_bytes: u64,
-    /// How long the connections lived, all together.
+    /// The total lifetime of the connections.
     pub lived: Duration,
-    /// The part of it that was spent yielding; None if the congestion control does not tell.
+    /// The share of it that was spent yielding; None if the congestion control does not report it.
     pub yielded: Option<Duration>,
 }
 
-/// What is to be said of a program that has ended.
+/// The summary of a program that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// From start to end.
     pub elapsed: Duration,
-    /// What was counted, or why it cannot be told.
+    /// The counters, or why they are unknown.
     pub traffic: Result<Traffic, String>,
-    /// Processes of the program that go on in the background.
+    /// Processes of the program that continue in the background.
     pub survivors: usize,
-    /// What stays in the foreground, one line each: of the sockets that it was given from outside,
-    /// of marks that only system calls can set, and the program itself if it was moved elsewhere.
+    /// The connections that stay in the foreground, one line each: sockets inherited from outside, marks that
+    /// only system calls can set, and the program itself if it was moved elsewhere.
     pub foreground: Vec<String>,
     /// That the program had to leave the cgroup of this process for the background.
     pub left_cgroup: Option<String>,
-    /// What the kernel does not do of what was asked for, one line each.
+    /// Requested features that the kernel lacks, one line each.
     pub shortfalls: Vec<String>,
 }
 
@@ -84,22 +84,22 @@ pub struct Summary {
 pub struct Outcome {
     /// How.
     pub ending: Ending,
-    /// What it did.
+    /// The summary.
     pub summary: Summary,
 }
 
-/// Runs a program whose TCP connections, its children's included, get what is chosen.
+/// Runs a program with the chosen settings for its TCP connections, and those of its children.
 ///
-/// The program runs as `user`, or as the user of this process. Standard input and output, the terminal
-/// and the process group are ours. So is the environment, but for variables that name the user, and
-/// variables such as systemd's `LISTEN_PID`, which name the program by its number instead of us. Signals to this process go on to the program; those to the whole process
-/// group, or to all processes of a service, it gets itself, once. What cannot be told from them is
-/// a signal by name to all that are called `lull` or have its command line (`pkill -f`). Children
-/// of the program that outlive it stay what they are.
+/// The program runs as `user`, or as the user of this process. Standard input and output, the terminal and
+/// the process group are ours. So is the environment, except for variables that name the user, and variables
+/// such as systemd's `LISTEN_PID`, which name the program's number instead of ours. Signals to this process
+/// are passed on to the program. It gets those to the whole process group, or to all processes of a service,
+/// itself, once. A signal by name to all processes called `lull`, or with its command line (`pkill -f`),
+/// cannot be distinguished from them. Children of the program that outlive it keep their settings.
 ///
 /// # Errors
-/// Whatever keeps the program from running, or us from waiting for its end, in which case it is
-/// killed; no cgroup and nothing loaded is left behind then.
+/// If the program cannot run, or its end cannot be awaited, in which case it is killed; no cgroup and nothing
+/// loaded is left behind then.
 ///
 /// # Panics
 /// If `program` is empty.
@@ -113,7 +113,7 @@ pub fn run(program: &[OsString], choice: &Choice, user: Option<&User>) -> Result
         Err(error) => run_served(&program, error),
     };
     if result.is_ok() {
-        // To die of one now would say that the program had.
+        // To die of one now would look as if the program had.
         signals.discard();
     }
     result
@@ -137,7 +137,7 @@ fn run_served(program: &Program<'_>, missing: Error) -> Result<Outcome> {
     run_in(&Ground::Served(&served), program)
 }
 
-/// What is run, and how.
+/// The program, and its settings.
 struct Program<'run> {
     words: &'run [OsString],
     user: Option<&'run User>,
@@ -146,7 +146,7 @@ struct Program<'run> {
 }
 
 fn run_in(ground: &Ground<'_, '_>, program: &Program<'_>) -> Result<Outcome> {
-    // Sockets that the program inherits, from inetd or systemd, were made outside.
+    // Sockets inherited by the program, from inetd or systemd, were made outside.
     let mut done = BTreeSet::new();
     let inherited = mend::mend_process(own_id(), program.choice.wanted(None), &mut done)
         .map_err(Error::io("look through inherited sockets"))?;
@@ -154,7 +154,7 @@ fn run_in(ground: &Ground<'_, '_>, program: &Program<'_>) -> Result<Outcome> {
     let (ending, foreground) = supervise(ground, program, done)?;
     let summary = Summary {
         elapsed: started.elapsed(),
-        // Whoever runs a program through us wants to know first how it ended.
+        // The ending of the program is more important to the caller than an error here.
         traffic: ground.traffic().map_err(|error| error.to_string()),
         survivors: ground.processes().len(),
         foreground: inherited.foreground().into_iter().chain(foreground).collect(),
@@ -164,7 +164,7 @@ fn run_in(ground: &Ground<'_, '_>, program: &Program<'_>) -> Result<Outcome> {
     Ok(Outcome { ending, summary })
 }
 
-/// Starts the program and waits for its end. Returns what was in the foreground as well.
+/// Starts the program and waits for its end. Returns also its foreground connections.
 fn supervise(
     ground: &Ground<'_, '_>,
     program: &Program<'_>,
@@ -187,7 +187,7 @@ fn supervise(
             Ok((ending, supervisor.foreground(child.id() as i32)))
         });
     if supervised.is_err() {
-        // Its signals would not be passed on, and its exit status would be lost.
+        // Otherwise its signals would not be passed on, and its exit status would be lost.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -224,34 +224,34 @@ fn spawn(ground: &Ground<'_, '_>, program: &Program<'_>) -> Result<Child> {
     })
 }
 
-/// Whether it is the machine that lacks something: another process, for the most part. The same
-/// errors of `execve` look no different from here.
+/// Whether the machine lacks a resource, mostly for another process. The same errors of `execve` look equal
+/// from here.
 fn is_shortage(error: &io::Error) -> bool {
     let errno = error.raw_os_error();
     matches!(errno, Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE))
 }
 
-/// Stands between the program and those who started it.
+/// Is between the program and its parent.
 struct Supervisor<'run, 'obj> {
     ground: &'run Ground<'run, 'obj>,
     signals: &'run Signals,
-    /// A server looks after a background of its own.
+    /// A server watches its own background.
     watch: Option<Watch<'run, 'obj>>,
     /// Readable when the program has ended.
     process: OwnedFd,
     witness: Option<Witness>,
-    /// The program and the cgroup that it is in, if others have moved it out of ours.
+    /// The program and its cgroup, if it was moved out of Lull's.
     moved: Option<(i32, String)>,
 }
 
 impl Supervisor<'_, '_> {
-    /// Waits for the program's end, after handing on the signals that came before its beginning.
+    /// Waits for the program's end, after passing on the signals that arrived before its beginning.
     fn attend(&mut self, child: &mut Child, early: Vec<i32>) -> Result<Ending> {
         let pid = child.id() as i32;
         self.relay_early(pid, early);
         loop {
             self.relay(pid);
-            // Its cgroup can be seen until it has been waited for.
+            // Its cgroup is visible until it has been waited for.
             self.moved = moved_to(self.ground.called(), pid).map(|cgroup| (pid, cgroup));
             if let Some(status) = child.try_wait().map_err(Error::io("wait for the program"))? {
                 self.watch.iter_mut().for_each(Watch::attend);
@@ -266,7 +266,7 @@ impl Supervisor<'_, '_> {
         }
     }
 
-    /// What has stayed in the foreground, one line each.
+    /// The connections that stayed in the foreground, one line each.
     fn foreground(&self, program: i32) -> Vec<String> {
         let moved = self.moved.iter().map(|(program, cgroup)| {
             format!("process {program}, which was moved to cgroup {cgroup}")
@@ -278,8 +278,8 @@ impl Supervisor<'_, '_> {
         moved.chain(rest).collect()
     }
 
-    /// Hands on what came before the program was there to get it. Of what came while it was being
-    /// started nobody knows if it has got that itself: twice is better than never.
+    /// Passes on the signals that came before the program could get them. For signals during the start it is
+    /// unknown whether the program got them itself: twice is better than never.
     fn relay_early(&mut self, pid: i32, mut early: Vec<i32>) {
         early.extend(self.signals.queued().map(|received| received.number));
         for number in early {
@@ -288,7 +288,7 @@ impl Supervisor<'_, '_> {
         witness::renew(&mut self.witness);
     }
 
-    /// Hands signals on to the program that it has not got itself.
+    /// Passes on signals that the program has not received itself.
     fn relay(&mut self, pid: i32) {
         let mut received: Vec<Received> = self.signals.queued().collect();
         if received.is_empty() {
@@ -301,7 +301,7 @@ impl Supervisor<'_, '_> {
         }
     }
 
-    /// Until there is a signal, the end, or something to attend to.
+    /// Waits for a signal, the end, or an event.
     fn wait(&self) {
         let mut descriptors = vec![
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
@@ -313,15 +313,15 @@ impl Supervisor<'_, '_> {
     }
 }
 
-/// As poll(2) takes it, rounded up and bounded.
+/// In the form of poll(2), rounded up and bounded.
 pub(crate) fn timeout(pause: Option<Duration>) -> PollTimeout {
     pause.map_or(PollTimeout::NONE, |pause| {
         PollTimeout::from(pause.as_millis().clamp(1, 10_000) as u16)
     })
 }
 
-/// When the program is stopped and a shell is to see that, stops us too, and lets the program go on
-/// when we do.
+/// When the program is stopped and a shell has to see that, stops this process too, and resumes the program
+/// when this process is resumed.
 fn stop_with(pid: i32) {
     let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
     let Ok(WaitStatus::Stopped(_, signal)) = waitid(Id::Pid(Pid::from_raw(pid)), flags) else {
@@ -330,13 +330,13 @@ fn stop_with(pid: i32) {
     let own_group = getpgrp();
     let terminal = File::options().read(true).write(true).open("/dev/tty").ok();
     let listening = || sys::foreground_group(terminal.as_ref()?.as_fd()).ok();
-    // As a shell below us has it, for itself or for its job.
+    // Like a shell below this process, for itself or for its job.
     let below =
         listening().filter(|&group| group != own_group.as_raw() && descends(group, own_id()));
     let stops = match signal {
         Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU => true,
-        // bash's `suspend`: nobody has the terminal until a shell above us takes it. Whoever else
-        // stops the program by this signal lets it go on without telling us.
+        // bash's `suspend`: the terminal has no owner until a shell above us takes it. Another sender of this
+        // signal lets the program continue without informing us.
         Signal::SIGSTOP => below.is_some(),
         _ => false,
     };
@@ -344,8 +344,8 @@ fn stop_with(pid: i32) {
         return;
     }
     let _ = sys::kill(own_id(), libc::SIGSTOP);
-    // Here we have been continued, and the program with us unless we alone were, or it has a group
-    // of its own: the shell above us knows of ours only.
+    // Here we have been continued, and the program with us unless we alone were, or it has its own group: the
+    // shell above us knows only ours.
     if let (Some(terminal), Some(group)) = (&terminal, below)
         && listening() == Some(own_group.as_raw())
     {

@@ -1,15 +1,15 @@
 //! Backgrounds for users without the rights of root: a server makes them.
 //!
-//! The socket's permissions say who may connect. A client asks for one thing: that its own process be
-//! moved into a background. The server takes the process from the kernel (SO_PEERCRED, SO_PEERPIDFD), never
-//! from the client, and stops it meanwhile, so that no other process can take its number. The background
-//! lies inside the cgroup of the process, so its limits hold. Nice or Lull runs in it.
+//! The socket's permissions control access. A client asks for one thing: that its own process be moved into a
+//! background. The server takes the process from the kernel (SO_PEERCRED, SO_PEERPIDFD), never from the
+//! client. It stops the process meanwhile, so that no other one can take its number. The background is inside
+//! the cgroup of the process, so its limits hold. Nice or Lull runs in it.
 //!
-//! Lines of text go over the socket: `background 1 le` asks, or `background 1 le lull`; `ok 0 PATH` answers with the cgroup, or
-//! `no WHY`. Later `counters` asks for its numbers, and `foreground PID` for lines that end with an empty one,
-//! without the move of that process. `snapshot` asks for the background of the machine as one line of JSON
-//! instead, without what the user must not see of others. The background ends when the client has disconnected and
-//! no process is left in it.
+//! The socket carries lines of text. `background 1 le` is a request, or `background 1 le lull`; the answer is
+//! `ok 0 PATH` with the cgroup, or `no WHY`. Later `counters` requests its numbers, and `foreground PID`
+//! requests lines that end with an empty one, without moving that process. `snapshot` requests the background
+//! of the machine as one line of JSON instead, without the data of other users that this user must not see.
+//! The background ends when the client has disconnected and has no processes in it.
 
 mod client;
 mod held;
@@ -42,36 +42,36 @@ use crate::watch::Watch;
 use crate::{machine, reaper, run, snapshot, sys};
 use held::Stopped;
 
-/// Where the server listens by default.
+/// The default socket of the server.
 pub const SOCKET: &str = "/run/lull.sock";
 
 /// The version of the lines.
 const VERSION: u32 = 1;
 
-/// A congestion control by name, and what it is loaded with.
+/// A congestion control by name, and its parameters.
 type Offer = (&'static str, fn() -> Parameters);
 
-/// The congestion controls that a client may have; the first one if it names none.
+/// The congestion controls that a client may choose; the first one is the default.
 const CONGESTIONS: [Offer; 2] =
     [("nice", Parameters::default), ("lull", || Parameters::lull(PathTable::default(), false))];
 
-/// No line of a client is longer.
+/// The longest line of a client.
 const LONGEST_LINE: u64 = 64;
 
-/// What a client may wait with its first line.
+/// How long a client may take to send its first line.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Asks for the background of the machine.
 const SNAPSHOT: &str = "snapshot 1";
 
-/// How many backgrounds one user, and all users together, may have at a time.
+/// How many concurrent backgrounds one user, and all users together, may have.
 const MOST_OF_USER: usize = 32;
 const MOST: usize = 256;
 
-/// Serves the members of a group until it is killed. A socket that systemd hands over is used as it is.
+/// Serves the members of a group until it is killed. A socket from systemd is used unchanged.
 ///
 /// # Errors
-/// [`Error::NoGroup`], or what keeps the server from listening.
+/// [`Error::NoGroup`], or the error that prevents listening.
 pub fn serve(socket: &Path, group: &str) -> Result<()> {
     machine::check_privilege("lull kernel serve")?;
     machine::check_kernel()?;
@@ -96,7 +96,7 @@ pub fn serve(socket: &Path, group: &str) -> Result<()> {
 fn listen(socket: &Path, group: &str) -> Result<UnixListener> {
     let found = Group::from_name(group).map_err(Error::errno("read the groups"))?;
     let found = found.ok_or_else(|| Error::NoGroup { group: group.to_owned() })?;
-    // One without a listener was left by a server that was killed.
+    // A socket without a listener was left by a killed server.
     if UnixStream::connect(socket).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
         let _ = fs::remove_file(socket);
     }
@@ -113,7 +113,7 @@ fn listen(socket: &Path, group: &str) -> Result<UnixListener> {
 
 type Users = Mutex<HashMap<u32, usize>>;
 
-/// A place among the backgrounds of a user, given back when it is dropped.
+/// One of the backgrounds of a user, returned when it is dropped.
 struct Turn<'users> {
     users: &'users Users,
     uid: u32,
@@ -168,7 +168,7 @@ fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
         direction: Direction::Both,
         mapped_by_parent: false,
     };
-    // Its number stays its own for as long as this lives.
+    // The process keeps its id while this value exists.
     let stopped = Stopped::stop(peer.pid(), peer.uid(), process.as_fd())?;
     let mut storage = MaybeUninit::uninit();
     let background = Background::set_up_around(&choice, &mut storage, peer.pid())?;
@@ -192,7 +192,7 @@ fn send_snapshot(stream: &mut UnixStream, uid: u32) -> Result<()> {
     writeln!(stream, "ok {text}").map_err(Error::io("answer the client"))
 }
 
-/// Answers a client in the background until it disconnects, and looks after the background.
+/// Answers a client in the background until it disconnects, and watches the background.
 fn answer(
     background: &Background<'_>,
     choice: &Choice,

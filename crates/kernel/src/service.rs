@@ -1,10 +1,10 @@
-//! Services that run or send something for the programs that connect to them.
+//! Services that run programs or send data for the programs that connect to them.
 
 use std::fs;
 
 use crate::status::process_with_socket;
 
-/// A service in the foreground that a program in the background has connected to.
+/// A foreground service that a program in the background has connected to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Service {
     kind: Kind,
@@ -20,17 +20,17 @@ enum Kind {
     ControlMaster,
 }
 
-/// Sockets of engines for containers, by the end of their path.
+/// Sockets of container engines, by the end of their path.
 const ENGINES: [&str; 5] =
     ["/docker.sock", "/podman.sock", "/containerd.sock", "/crio.sock", "/buildkitd.sock"];
 
 impl Service {
-    /// The service that listens at the path of a Unix socket, if it is one that does things for others.
+    /// The service that listens at the path of a Unix socket, if it acts for others.
     pub(crate) fn behind(path: &str) -> Option<Self> {
         if let Some(service) = Self::by_path(path) {
             return Some(service);
         }
-        // Nothing else there is of these kinds, and it is asked often: the log, the names of users.
+        // There is nothing else of these kinds, and it is requested often: the log, the names of users.
         let is_of_system = ["/run/", "/var/run/"].iter().any(|folder| path.starts_with(folder));
         if path.is_empty() || (is_of_system && !path.contains("/screen/")) {
             return None;
@@ -60,12 +60,12 @@ impl Service {
         Some(Service { kind, name: name.to_owned(), process: Some(process) })
     }
 
-    /// The process that listens, where it is known.
+    /// The listening process, if known.
     pub(crate) fn process(&self) -> Option<i32> {
         self.process
     }
 
-    /// One line that says what it does, and how it can be in the background.
+    /// One line that describes it, and how to move it into the background.
     pub(crate) fn told(&self) -> String {
         let name = &self.name;
         let process = self.process.unwrap_or_default();
@@ -95,7 +95,7 @@ fn listener(path: &str) -> Option<i32> {
     process_with_socket(listening_inode(&table, path)?)
 }
 
-/// The inode of the socket that listens at a path, out of `/proc/net/unix`.
+/// The inode of the socket that listens at a path, from `/proc/net/unix`.
 fn listening_inode(table: &str, path: &str) -> Option<u64> {
     /// __SO_ACCEPTCON of the kernel.
     const LISTENS: u64 = 1 << 16;

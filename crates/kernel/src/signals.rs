@@ -1,4 +1,4 @@
-//! Signals, taken out of a queue while a program runs in our place.
+//! Signals, taken from a queue while a program runs in the place of this process.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -8,11 +8,11 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use crate::error::{Error, Result};
 use crate::sys;
 
-/// A signal out of the queue.
+/// A signal from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) number: i32,
-    /// A process sent it. What the terminal sends goes to the program as well.
+    /// A process sent it. Signals of the terminal go to the program as well.
     pub(crate) by_process: bool,
 }
 
@@ -20,9 +20,9 @@ pub(crate) struct Received {
 #[derive(Debug)]
 pub(crate) struct Signals {
     queue: SignalFd,
-    /// What was blocked before; the program starts with it.
+    /// The signals that were blocked before; the program starts with this mask.
     pub(crate) mask: SigSet,
-    /// What SIGCHLD did before; without its default action nobody can be waited for.
+    /// The earlier action of SIGCHLD; without its default action no child can be waited for.
     pub(crate) child: sys::Disposition,
 }
 
@@ -48,16 +48,16 @@ impl Signals {
         Some(Received { number: info.ssi_signo as i32, by_process: info.ssi_code <= 0 })
     }
 
-    /// All that there are now, without those of children.
+    /// All pending signals, without those of children.
     pub(crate) fn queued(&self) -> impl Iterator<Item = Received> {
         std::iter::from_fn(|| self.next()).filter(|received| received.number != libc::SIGCHLD)
     }
 
-    /// What came before the program was there to get it.
+    /// The signals that came before the program could get them.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] by a signal that would have ended us by then. What is blocked is
-    /// queued even if it is ignored, as nohup(1) and shells have it.
+    /// [`Error::Interrupted`] by a signal that would have ended us by then. Blocked signals are queued even
+    /// if they are ignored, as by nohup(1) and shells.
     pub(crate) fn early(&self) -> Result<Vec<i32>> {
         let ends = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
         let is_end = |number: i32| ends.iter().any(|&signal| signal as i32 == number);
@@ -68,7 +68,7 @@ impl Signals {
         }
     }
 
-    /// Forgets what is queued: it was for a program that has ended.
+    /// Forgets queued signals: they were for a program that has ended.
     pub(crate) fn discard(&self) {
         while self.next().is_some() {}
     }
@@ -80,9 +80,9 @@ impl Drop for Signals {
     }
 }
 
-/// Ends this process by `signal` as the program was ended, without a core file.
+/// Ends this process by `signal`, like the program, without a core file.
 ///
-/// Returns when that signal does not end it, as for the first process of a container.
+/// Returns if that signal does not end it, as for the first process of a container.
 pub fn die_by(signal: i32) {
     sys::die_by(signal);
 }

@@ -1,4 +1,4 @@
-//! What libbpf-cargo wrote from `bpf/`.
+//! The output of libbpf-cargo for `bpf/`.
 
 #![allow(missing_docs, unreachable_pub, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
 

@@ -18,7 +18,7 @@ use crate::jobs::{Job, jobs};
 use crate::paths::{Phase, SharedPath};
 use crate::status::{Socket, Status, status};
 
-/// What a snapshot covers.
+/// The coverage of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
@@ -35,7 +35,7 @@ pub enum Scope {
 pub struct Snapshot {
     /// When it was read, in microseconds of CLOCK_MONOTONIC.
     pub at_us: u64,
-    /// What it covers.
+    /// Its coverage.
     pub scope: Scope,
     /// The jobs, the oldest first.
     pub jobs: Vec<JobSample>,
@@ -105,7 +105,7 @@ pub struct ConnectionSample {
     pub srtt_us: u64,
     /// Round-trip time of the empty path.
     pub min_rtt_us: Option<u64>,
-    /// Time spent yielding, where the connection keeps it by itself.
+    /// Time spent yielding, if the connection keeps it itself.
     pub yielded_us: Option<u64>,
     /// Payload that the other side has acknowledged.
     pub bytes_acked: u64,
@@ -126,7 +126,7 @@ pub struct PathSample {
     pub network_namespace: Option<u32>,
     /// Connections that share it.
     pub connections: u32,
-    /// What they do with the window.
+    /// How they use the window.
     pub phase: Phase,
     /// The window of all connections together, in packets.
     pub window_packets: f64,
@@ -149,7 +149,7 @@ pub(crate) fn read_jobs() -> Result<Snapshot> {
 }
 
 impl Snapshot {
-    /// Without what a user must not see of others: addresses, processes and command lines.
+    /// Without the data of other users that a user must not see: addresses, processes and command lines.
     pub(crate) fn for_user(mut self, uid: u32) -> Self {
         if uid == 0 {
             return self;

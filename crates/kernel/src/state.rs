@@ -1,11 +1,10 @@
-//! What is loaded, kept in the BPF file system so that it outlives the command.
+//! The loaded controls, kept in the BPF file system so that they outlive the command.
 //!
-//! `<bpffs>/lull/NAME/` holds three to six pins: `link` keeps the congestion control registered,
-//! `sockets` is the map with the state of each socket, `paths` the table of paths where connections
-//! share a state, `foreground` what keeps the foreground in that, `weights` the map with the weights of sockets,
-//! `record` the parameters. `link` comes
-//! last: a directory without one was left by a command that was killed, and is removed by the
-//! next one. A lock on `<bpffs>/lull` lets one command at a time change anything.
+//! `<bpffs>/lull/NAME/` contains three to six pins. `link` keeps the congestion control registered, `sockets`
+//! is the map with the state of each socket, and `record` has the parameters. If connections share a state,
+//! `paths` is the table of paths, `foreground` keeps the foreground in that, and `weights` is the map with
+//! the weights of sockets. `link` comes last: a directory without one was left by a killed command, and is
+//! removed by the next one. A lock on `<bpffs>/lull` lets one command at a time make changes.
 
 use std::fs::{self, File};
 use std::io;
@@ -29,21 +28,21 @@ const FOREGROUND: &str = "foreground";
 const WEIGHTS: &str = "weights";
 const RECORD: &str = "record";
 
-/// The directory of all that is loaded, locked.
+/// The directory of everything that is loaded, locked.
 #[derive(Debug)]
 pub(crate) struct State<'bpffs> {
     directory: PathBuf,
     _lock: File,
-    /// The path leads through its descriptor.
+    /// The path uses its descriptor.
     _bpffs: &'bpffs Bpffs,
 }
 
-/// Where the pins of one name are.
+/// The folder of one name's pins.
 #[derive(Clone, Debug)]
 pub(crate) struct Place(PathBuf);
 
 impl<'bpffs> State<'bpffs> {
-    /// Opens the state, and makes it if there is none.
+    /// Opens the state, and makes it if it does not exist.
     pub(crate) fn open(bpffs: &'bpffs Bpffs) -> Result<Self> {
         loop {
             match fs::create_dir(bpffs.path().join(DIRECTORY)) {
@@ -78,7 +77,7 @@ impl<'bpffs> State<'bpffs> {
         }
     }
 
-    /// The names of what is loaded, sorted.
+    /// The names of the loaded controls, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(&self.directory)
             .into_iter()
@@ -96,7 +95,7 @@ impl<'bpffs> State<'bpffs> {
 
     /// The place of a name, if it is loaded.
     pub(crate) fn find(&self, name: &str) -> Option<Place> {
-        // Other people's congestion controls may be called what leads out of the directory.
+        // Names of other congestion controls may lead out of the directory.
         machine::check_name(name).ok()?;
         let place = self.place(name);
         place.link().exists().then_some(place)
@@ -105,7 +104,7 @@ impl<'bpffs> State<'bpffs> {
 
 impl Drop for State<'_> {
     fn drop(&mut self) {
-        // Fails while anything is loaded, and nothing is left when nothing is.
+        // Fails while anything is loaded; otherwise nothing is left.
         let _ = fs::remove_dir(&self.directory);
     }
 }
@@ -123,7 +122,7 @@ impl Place {
         self.0.join(SOCKETS)
     }
 
-    /// The kernel's number of the map with the state of each socket.
+    /// The kernel's id of the map with the state of each socket.
     pub(crate) fn sockets_id(&self) -> Option<u32> {
         let map = MapHandle::from_pinned_path(self.sockets()).ok()?;
         Some(map.info().ok()?.info.id)
@@ -145,13 +144,13 @@ impl Place {
         self.0.join(RECORD)
     }
 
-    /// The algorithm; None if another version of Lull keeps another record of it.
+    /// The algorithm; None if another version of Lull wrote the record.
     pub(crate) fn algorithm(&self) -> Option<Algorithm> {
         let (record, _) = Record::read_all(&self.record()).ok()??;
         Some(record.parameters.algorithm)
     }
 
-    /// Whether the state of its sockets is what this version of Lull knows.
+    /// Whether this version of Lull knows the state of its sockets.
     pub(crate) fn knows_sockets(&self) -> bool {
         Record::read_all(&self.record()).is_ok_and(|record| record.is_some_and(|(_, is)| is))
     }
@@ -161,7 +160,7 @@ impl Place {
         fs::metadata(self.link()).and_then(|metadata| metadata.modified()).ok()
     }
 
-    /// Removes every pin; the link goes first, so that an interruption leaves no half.
+    /// Removes every pin; the link first, so that an interruption leaves no half.
     pub(crate) fn remove(&self) {
         let maps = [self.sockets(), self.paths(), self.weights(), self.record()];
         for path in [self.link(), self.foreground()].into_iter().chain(maps) {
@@ -171,20 +170,20 @@ impl Place {
     }
 }
 
-/// What the map `record` says about a loaded congestion control.
+/// The contents of the map `record` about a loaded congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) parameters: Parameters,
-    /// Loaded by `lull exec` for the length of its use.
+    /// Loaded by `lull exec` for the time of its use.
     pub(crate) automatic: bool,
 }
 
 impl Record {
-    /// Of the words of the record.
+    /// The version of the record's words.
     const VERSION: u64 = 3;
     const WORDS: usize = 10;
-    /// Of the state that is kept of each socket: another one may have the same size and another
-    /// meaning. It follows from the text of `bpf/*_types.h`, so nobody has to remember to raise it.
+    /// The version of each socket's state: another one may have the same size and another meaning. It follows
+    /// from the text of `bpf/*_types.h`, so it need not be raised by hand.
     const STATE: u64 = match u64::from_str_radix(env!("LULL_STATE"), 10) {
         Ok(state) => state,
         Err(_) => panic!("build.rs writes a number"),
@@ -212,8 +211,8 @@ impl Record {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// The record, and whether the state of sockets is as we know it. None if another version of
-    /// Lull wrote it.
+    /// The record, and whether the state of sockets is in the known form. None if another version of Lull
+    /// wrote it.
     fn from_bytes(bytes: &[u8]) -> Option<(Self, bool)> {
         let words: Vec<u64> = bytes
             .chunks_exact(8)
@@ -257,7 +256,7 @@ impl Record {
         Some((record, state == Self::STATE))
     }
 
-    /// Pins a new map that holds the record.
+    /// Pins a new map that contains the record.
     pub(crate) fn pin(self, path: &Path) -> Result<()> {
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
@@ -270,7 +269,7 @@ impl Record {
         map.pin(path).map_err(Error::bpf("pin a map"))
     }
 
-    /// Writes it over the pinned one as a version would whose sockets have another state.
+    /// Replaces the pinned one, as a version with another socket state would.
     #[cfg(test)]
     pub(crate) fn replace_by_another_version(self, path: &Path) -> Result<()> {
         let map =

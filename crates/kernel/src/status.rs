@@ -1,4 +1,4 @@
-//! What is loaded, and the sockets that run it in every network namespace.
+//! The loaded congestion controls, and the sockets that run them in every network namespace.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -20,14 +20,15 @@ use crate::skeletons::status::StatusSkelBuilder;
 use crate::state::{Place, Record, State};
 use crate::{control, machine};
 
-/// A congestion control that is loaded.
+/// A loaded congestion control.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// Its name.
     pub name: String,
-    /// Whether it is loaded still. If not, these sockets keep what had that name until they are closed.
+    /// Whether it is still loaded. If not, these sockets keep the earlier control of that name until they are
+    /// closed.
     pub is_loaded: bool,
-    /// What it was loaded with; None if another version of Lull loaded it.
+    /// Its parameters; None if another version of Lull loaded it.
     pub parameters: Option<Parameters>,
     /// Loaded by `lull exec`, and unloaded when its last program ends.
     pub automatic: bool,
@@ -35,12 +36,12 @@ pub struct Status {
     pub since: Duration,
     /// The sockets that run it.
     pub sockets: Vec<Socket>,
-    /// The paths that they share; None if the algorithm has a state for each connection alone.
+    /// The paths that they share; None if the algorithm has a separate state for each connection.
     pub paths: Option<Vec<SharedPath>>,
 }
 
 impl Status {
-    /// Connections that run Nice by themselves, because the table of paths had no room for theirs.
+    /// Connections that run Nice separately, because the table of paths had no room for theirs.
     pub fn alone(&self) -> usize {
         match self.paths {
             Some(_) => self.sockets.iter().filter(|socket| socket.membership.is_none()).count(),
@@ -49,31 +50,31 @@ impl Status {
     }
 }
 
-/// A socket on a congestion control of ours. Listeners, which run none, are not among them.
+/// A socket on a congestion control of Lull. Listeners, which run none, are not included.
 #[derive(Clone, Debug)]
 pub struct Socket {
     /// Local address and port.
     pub local: SocketAddr,
     /// Remote address and port.
     pub remote: SocketAddr,
-    /// State of the connection, as `ss` calls it.
+    /// State of the connection, in the words of `ss`.
     pub state: &'static str,
-    /// Inode of its network namespace, as `ls -l /proc/self/ns/net` shows it.
+    /// Inode of its network namespace, as in `ls -l /proc/self/ns/net`.
     pub network_namespace: u32,
-    /// Inode of the socket, as `ls -l /proc/PID/fd` shows it; 0 once no process holds it.
+    /// Inode of the socket, as in `ls -l /proc/PID/fd`; 0 once no process holds it.
     pub inode: u64,
     /// Identity of its cgroup: the inode of the directory.
     pub cgroup: u64,
-    /// The window W; None of a socket that runs what is no longer loaded.
+    /// The window W; None for a socket whose control is no longer loaded.
     pub window: Option<Window>,
     /// Smoothed round-trip time.
     pub srtt: Duration,
-    /// How it yields; None if it keeps no such state by itself: TCP-Background does not yield, and
-    /// Lull keeps it for the path.
+    /// How it yields. None if it keeps no such state itself: TCP-Background does not yield, and Lull keeps
+    /// the state for the path.
     pub yielding: Option<Yielding>,
     /// Payload that the other side has acknowledged.
     pub bytes_acked: u64,
-    /// Payload sent, retransmissions included.
+    /// Payload sent, including retransmissions.
     pub bytes_sent: u64,
     /// Payload received in order.
     pub bytes_received: u64,
@@ -83,22 +84,22 @@ pub struct Socket {
     pub receive_window: u32,
     /// A process that holds it, if one is found.
     pub owner: Option<Owner>,
-    /// Where its state is, if it shares one.
+    /// The place of its state, if it shares one.
     pub(crate) membership: Option<Membership>,
 }
 
-/// What a congestion control that yields by itself keeps.
+/// The state of a congestion control that yields by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Yielding {
     /// Round-trip time of the empty queue: the lowest of the last 200 seconds or more, without one
     /// outlier.
     pub min_rtt: Duration,
-    /// Round-trip time of the full queue: the highest mean of a round, but at least what was seen
-    /// around a loss or, without one, twice min_rtt.
+    /// Round-trip time of the full queue: the highest mean of a round, but at least the value around a loss
+    /// or, without one, twice min_rtt.
     pub max_rtt: Duration,
     /// Rounds that have passed.
     pub rounds: u32,
-    /// Those that found other traffic in the way.
+    /// Those that detected other traffic.
     pub rounds_congested: u32,
     /// Time spent yielding: in rounds that ended in a reduction or ran below two packets.
     pub yielded: Duration,
@@ -116,7 +117,7 @@ pub struct Owner {
 /// Everything that is loaded, by name.
 ///
 /// # Errors
-/// If the process may not ask.
+/// If the process has no permission.
 pub fn status() -> Result<Vec<Status>> {
     machine::check_privilege("reading what is loaded")?;
     machine::check_btf()?;
@@ -140,7 +141,7 @@ pub fn status() -> Result<Vec<Status>> {
     Ok(all)
 }
 
-/// What is loaded, with its sockets.
+/// The loaded controls, with their sockets.
 fn loaded(state: &State<'_>) -> Result<Vec<Status>> {
     let mut all = Vec::new();
     for name in state.names() {
@@ -158,7 +159,7 @@ fn loaded(state: &State<'_>) -> Result<Vec<Status>> {
         all.push(Status {
             name,
             is_loaded: true,
-            // Another version's are not to be told by ours.
+            // Our program cannot read another version's.
             parameters: record.map(|record| record.parameters).filter(|_| sockets.is_some()),
             automatic: record.is_some_and(|record| record.automatic),
             since,
@@ -169,10 +170,10 @@ fn loaded(state: &State<'_>) -> Result<Vec<Status>> {
     Ok(all)
 }
 
-/// The sockets that chose what was unloaded since, by its name.
+/// The sockets that chose a control that was unloaded since, by its name.
 ///
-/// Their maps are those of the programs of ours that are pinned nowhere. What another process of Lull
-/// holds registered for itself is none of them.
+/// Their maps are those of our programs that are pinned nowhere. Controls that another process of Lull
+/// registered for itself are not included.
 fn unloaded(state: Option<&State<'_>>) -> Result<Vec<Status>> {
     let places = |state: &State<'_>| {
         let names = state.names().into_iter();
@@ -221,16 +222,16 @@ fn sockets(place: &Place) -> Result<Option<Vec<Socket>>> {
     Ok(Some(records.map(|record| parse(record, kind)).collect()))
 }
 
-/// How many sockets run something.
+/// How many sockets use a congestion control.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Users {
     /// Those that a program holds.
     pub(crate) open: usize,
-    /// Those that are closed, and live until the other side has everything.
+    /// Those that are closed, and exist until the other side has received everything.
     pub(crate) closed: usize,
 }
 
-/// How many sockets run what is loaded at a place, by whatever version of Lull.
+/// How many sockets run the control loaded at a place, by any version of Lull.
 pub(crate) fn count_sockets(place: &Place) -> Result<Users> {
     let bytes = ask(&open_sockets(place)?, Question::Count)?;
     let open = bytes.iter().filter(|&&byte| byte == 1).count();
@@ -241,10 +242,10 @@ fn open_sockets(place: &Place) -> Result<MapHandle> {
     MapHandle::from_pinned_path(place.sockets()).map_err(Error::bpf("open the map of sockets"))
 }
 
-/// What the state of a socket is; the order of `enum status_state` in `bpf/status.h`.
+/// The kind of a socket's state; the order of `enum status_state` in `bpf/status.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Possibly another version's: it is not looked at.
+    /// Possibly another version's: it is not read.
     Unknown,
     Nice,
     Background,
@@ -261,7 +262,7 @@ impl Kind {
     }
 }
 
-/// What a program of `bpf/status.bpf.c` answers for each socket.
+/// The query that a program of `bpf/status.bpf.c` answers for each socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
     Records(Kind),
@@ -297,7 +298,7 @@ fn ask(map: &MapHandle, question: Question) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Takes fields off the front of a record.
+/// Takes fields from the front of a record.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -376,7 +377,7 @@ fn parse(record: &[u8], kind: Kind) -> Socket {
     }
 }
 
-/// The congestion control that the socket of a record runs.
+/// The congestion control of the socket of a record.
 fn name_in(record: &[u8]) -> String {
     let name = &record[RECORD_SIZE - 16..];
     String::from_utf8_lossy(name.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned()
@@ -411,7 +412,7 @@ fn state_name(state: u32) -> &'static str {
     NAMES.get(state as usize).copied().unwrap_or(NAMES[0])
 }
 
-/// The holder of every socket that we may see.
+/// The holder of every visible socket.
 fn owners() -> HashMap<u64, Owner> {
     let mut owners = HashMap::new();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! The system calls that no safe crate wraps. All unsafe code of the crate is here.
+//! System calls without a safe wrapper crate. All unsafe code of this crate is here.
 
 use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
 use std::io::{self, Write};
@@ -14,8 +14,8 @@ use nix::sys::socket::{getsockopt, sockopt};
 
 use crate::user::User;
 
-/// Errno values are small; the child adds this to those of its own set-up, so that the parent
-/// can tell them from those of `execve`.
+/// Errno values are small. The child adds this to the errors of its own set-up, so that the parent can
+/// distinguish them from those of `execve`.
 const SETUP_FAILED: i32 = 1 << 20;
 
 fn check(result: c_int) -> io::Result<c_int> {
@@ -24,24 +24,24 @@ fn check(result: c_int) -> io::Result<c_int> {
 
 fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     let fd = check(c_int::try_from(result).expect("a descriptor fits into an int"))?;
-    // SAFETY: the system call succeeded, so `fd` is open and nobody else knows it.
+    // SAFETY: the system call succeeded, so `fd` is open and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A descriptor that stands for the process `pid`, whatever happens to its number later.
+/// A descriptor for the process `pid`, which stays valid if its number is reused.
 pub(crate) fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
-    // SAFETY: takes two integers and touches no memory of ours.
+    // SAFETY: takes two integers and accesses no memory of this process.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
 }
 
-/// The process that a Unix socket was connected by. From Linux 6.5.
+/// The process that connected a Unix socket. From Linux 6.5.
 pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     /// Not in the libc crate for every architecture; include/uapi/asm-generic/socket.h.
     const SO_PEERPIDFD: c_int = 77;
     owned(int_option(socket, libc::SOL_SOCKET, SO_PEERPIDFD)?.into())
 }
 
-/// The first socket that systemd has handed over to this process (sd_listen_fds(3)), if any.
+/// The first socket passed to this process by systemd (sd_listen_fds(3)), if any.
 pub(crate) fn handed_over_socket() -> Option<OwnedFd> {
     /// SD_LISTEN_FDS_START.
     const FIRST: c_int = 3;
@@ -49,17 +49,17 @@ pub(crate) fn handed_over_socket() -> Option<OwnedFd> {
     if number("LISTEN_PID")? != std::process::id() || number("LISTEN_FDS")? == 0 {
         return None;
     }
-    // SAFETY: by that convention the descriptor is open, and ours; this is called once.
+    // SAFETY: by that convention the descriptor is open, and owned by this process; this is called once.
     Some(unsafe { OwnedFd::from_raw_fd(FIRST) })
 }
 
 /// A duplicate of descriptor `fd` of another process.
 pub(crate) fn pidfd_getfd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedFd> {
-    // SAFETY: takes three integers and touches no memory of ours.
+    // SAFETY: takes three integers and accesses no memory of this process.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) })
 }
 
-/// Mounts cgroup v2 without a place in the file system; gone when the descriptor is closed.
+/// Mounts cgroup v2 without a mount point; it disappears when the descriptor is closed.
 pub(crate) fn detached_cgroup2() -> io::Result<OwnedFd> {
     const FSOPEN_CLOEXEC: c_int = 1;
     const FSMOUNT_CLOEXEC: c_int = 1;
@@ -79,17 +79,17 @@ pub(crate) fn detached_cgroup2() -> io::Result<OwnedFd> {
         )
     };
     check(created as c_int)?;
-    // SAFETY: takes three integers and touches no memory of ours.
+    // SAFETY: takes three integers and accesses no memory of this process.
     owned(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, 0) })
 }
 
-/// Attaches a program to a cgroup for as long as the cgroup exists, beside those of others.
+/// Attaches a program to a cgroup while the cgroup exists, beside those of others.
 pub(crate) fn attach_to_cgroup(
     program: BorrowedFd<'_>,
     cgroup: BorrowedFd<'_>,
     kind: bpf_attach_type,
 ) -> io::Result<()> {
-    // SAFETY: takes integers; both descriptors are open for the length of the call.
+    // SAFETY: takes integers; both descriptors are open during the call.
     let result = unsafe {
         libbpf_sys::bpf_prog_attach(
             program.as_raw_fd(),
@@ -102,16 +102,16 @@ pub(crate) fn attach_to_cgroup(
     check(result).map(drop)
 }
 
-/// The numbers of the programs that run for a cgroup: its own and those of the cgroups around it.
+/// The ids of the programs that run for a cgroup: its own and those of the outer cgroups.
 pub(crate) fn effective_programs(
     cgroup: BorrowedFd<'_>,
     kind: bpf_attach_type,
 ) -> io::Result<Vec<u32>> {
-    /// As many as the kernel lets a cgroup have (BPF_CGROUP_MAX_PROGS).
+    /// The kernel's limit for a cgroup (BPF_CGROUP_MAX_PROGS).
     const MOST: usize = 64;
     let mut numbers = vec![0u32; MOST];
     let mut count = MOST as u32;
-    // SAFETY: `numbers` has room for `count` of them, and both live through the call.
+    // SAFETY: `numbers` has room for `count` of them, and both are valid during the call.
     let result = unsafe {
         libbpf_sys::bpf_prog_query(
             cgroup.as_raw_fd(),
@@ -127,9 +127,9 @@ pub(crate) fn effective_programs(
     Ok(numbers)
 }
 
-/// A descriptor of a program by its number.
+/// A descriptor of a program by its id.
 pub(crate) fn program(number: u32) -> io::Result<OwnedFd> {
-    // SAFETY: takes an integer and touches no memory of ours.
+    // SAFETY: takes an integer and accesses no memory of this process.
     owned(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(number) }.into())
 }
 
@@ -137,14 +137,14 @@ pub(crate) fn program(number: u32) -> io::Result<OwnedFd> {
 pub(crate) fn int_option(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
     let mut value: c_int = 0;
     let mut length = size_of::<c_int>() as libc::socklen_t;
-    // SAFETY: `value` and `length` live through the call, and `length` is the size of `value`.
+    // SAFETY: `value` and `length` are valid during the call, and `length` is the size of `value`.
     check(unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
     })?;
     Ok(value)
 }
 
-/// The congestion control that a socket runs.
+/// The congestion control of a socket.
 pub(crate) fn congestion(socket: BorrowedFd<'_>) -> io::Result<String> {
     getsockopt(&socket, sockopt::TcpCongestion)
         .map(|name| name.to_string_lossy().trim_end_matches('\0').to_owned())
@@ -158,7 +158,7 @@ pub(crate) fn set_option(
     name: c_int,
     value: &[u8],
 ) -> io::Result<()> {
-    // SAFETY: `value` lives through the call and its length is passed with it.
+    // SAFETY: `value` is valid during the call, and its length is passed with it.
     check(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -173,17 +173,17 @@ pub(crate) fn set_option(
 
 /// Sets an extended attribute of a file.
 pub(crate) fn set_attribute(file: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
-    // SAFETY: `name` and `value` live through the call, and the length is that of `value`.
+    // SAFETY: `name` and `value` are valid during the call, and the length is that of `value`.
     check(unsafe {
         libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
     })
     .map(drop)
 }
 
-/// An extended attribute of a file, as far as 256 bytes.
+/// An extended attribute of a file, up to 256 bytes.
 pub(crate) fn attribute(file: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
     let mut value = vec![0u8; 256];
-    // SAFETY: `name` and `value` live through the call, and the length is that of `value`.
+    // SAFETY: `name` and `value` are valid during the call, and the length is that of `value`.
     let length = unsafe {
         libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
     };
@@ -195,8 +195,8 @@ pub(crate) fn attribute(file: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>
 pub(crate) fn accept_queue(listener: BorrowedFd<'_>) -> io::Result<u32> {
     let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: `info` and `length` live through the call, and `length` is the size of `info`;
-    // a tcp_info is made of integers, for which all zeroes is a value.
+    // SAFETY: `info` and `length` are valid during the call, and `length` is the size of `info`; a tcp_info
+    // consists of integers, for which all zeroes is a valid value.
     let info = unsafe {
         check(libc::getsockopt(
             listener.as_raw_fd(),
@@ -207,29 +207,29 @@ pub(crate) fn accept_queue(listener: BorrowedFd<'_>) -> io::Result<u32> {
         ))?;
         info.assume_init()
     };
-    // For a listener the kernel puts the length of its queue here.
+    // For a listener the kernel stores the length of its queue here.
     Ok(info.tcpi_unacked)
 }
 
-/// A descriptor that `owner` keeps open, for which its library hands out the number only.
+/// A descriptor that `owner` keeps open, for which its library only returns the number.
 pub(crate) fn borrow<T>(fd: i32, _owner: &T) -> BorrowedFd<'_> {
-    // SAFETY: `_owner` is borrowed for as long as the result, and closes `fd` when dropped only.
+    // SAFETY: `_owner` is borrowed for as long as the result, and closes `fd` only when dropped.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// Forks a process of some name that holds no descriptor and does nothing. The caller has all
-/// signals blocked, and so has that one: it ends by SIGKILL alone, and at the end of the caller.
+/// Forks a process with this name that holds no descriptor and does nothing. The caller has all signals
+/// blocked, and so has that process: it ends by SIGKILL alone, and at the end of the caller.
 pub(crate) fn fork_idle(name: &'static CStr) -> io::Result<c_int> {
     let parent = std::process::id() as c_int;
-    // SAFETY: the child makes system calls only, allocates nothing and never returns from here.
+    // SAFETY: the child only makes system calls, allocates nothing and never returns from here.
     let pid = check(unsafe { libc::fork() })?;
     if pid == 0 {
-        // SAFETY: `name` lives for ever; all else are integers. No descriptor is used afterwards.
+        // SAFETY: `name` is static; all other arguments are integers. No descriptor is used afterwards.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             libc::prctl(libc::PR_SET_NAME, name.as_ptr());
             libc::syscall(libc::SYS_close_range, 0, c_uint::MAX, 0);
-            // It may have ended before it was asked about its end.
+            // The parent may have ended before the child asked to be notified.
             while libc::getppid() == parent {
                 libc::pause();
             }
@@ -239,18 +239,18 @@ pub(crate) fn fork_idle(name: &'static CStr) -> io::Result<c_int> {
     Ok(pid)
 }
 
-/// Forks a process of some name that does something and ends. It outlives the caller, who need not wait
-/// for it, and has no descriptor, terminal or folder of the caller.
+/// Forks a named process that runs the action and ends. It outlives the caller, who need not wait for it, and
+/// has no descriptor, terminal or folder of the caller.
 pub(crate) fn fork_detached(name: &'static CStr, what: impl FnOnce()) -> io::Result<()> {
-    // SAFETY: this process has one thread, so the child may do all that it may.
+    // SAFETY: this process has one thread, so the child may do everything that it may.
     let pid = check(unsafe { libc::fork() })?;
     if pid != 0 {
         // The child between the two ends at once.
-        // SAFETY: takes integers, and a null pointer that means that nothing is to be written.
+        // SAFETY: takes integers, and a null pointer, so nothing is written.
         return check(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }).map(drop);
     }
-    // SAFETY: `name` and the paths live for ever; all else are integers. Whatever owns a descriptor
-    // is never dropped here: `_exit` runs no destructors of the caller.
+    // SAFETY: `name` and the paths live for ever; everything else is an integer. Owners of descriptors are
+    // never dropped here: `_exit` runs no destructors of the caller.
     unsafe {
         libc::setsid();
         if libc::fork() != 0 {
@@ -267,21 +267,21 @@ pub(crate) fn fork_detached(name: &'static CStr, what: impl FnOnce()) -> io::Res
     }
 }
 
-/// The process group that a terminal listens to.
+/// The foreground process group of a terminal.
 pub(crate) fn foreground_group(terminal: BorrowedFd<'_>) -> io::Result<i32> {
-    // SAFETY: takes an integer and touches no memory of ours.
+    // SAFETY: takes an integer and accesses no memory of this process.
     check(unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) })
 }
 
-/// Has a terminal listen to another process group.
+/// Sets the foreground process group of a terminal.
 pub(crate) fn set_foreground_group(terminal: BorrowedFd<'_>, group: i32) -> io::Result<()> {
-    // SAFETY: takes two integers and touches no memory of ours.
+    // SAFETY: takes two integers and accesses no memory of this process.
     check(unsafe { libc::tcsetpgrp(terminal.as_raw_fd(), group) }).map(drop)
 }
 
-/// Sends any signal, real-time ones included. A process group is its number below zero.
+/// Sends any signal, including real-time ones. A process group is its id below zero.
 pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
-    // SAFETY: takes two integers and touches no memory of ours.
+    // SAFETY: takes two integers and accesses no memory of this process.
     check(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
@@ -298,20 +298,20 @@ pub(crate) fn minute_of_day() -> u32 {
     (60 * local.tm_hour + local.tm_min).unsigned_abs()
 }
 
-/// What a signal does before and after we start.
+/// The disposition of a signal before this process changed it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Disposition(libc::sighandler_t);
 
-/// Gives a signal its default action and returns what it had.
+/// Gives a signal its default action and returns the previous one.
 pub(crate) fn default_action(signal: i32) -> Disposition {
-    // SAFETY: SIG_DFL is a valid action; no handler of ours is replaced, for we set none.
+    // SAFETY: SIG_DFL is a valid action; no handler is replaced, for this process sets none.
     Disposition(unsafe { libc::signal(signal, libc::SIG_DFL) })
 }
 
-/// Whether a signal does nothing to this process.
+/// Whether this process ignores a signal.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: `action` is there to be written, and all zeros are a valid one.
+    // SAFETY: `action` is writable, and all zeros are a valid value of it.
     let action = unsafe {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
         action.assume_init()
@@ -319,26 +319,26 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Whether SIGPIPE was ignored when this process began. The standard library ignores it before
-/// `main`, and gives children its default action, whatever it was.
+/// Whether SIGPIPE was ignored when this process began. The standard library ignores it before `main`, and
+/// gives children the default action in any case.
 static IGNORES_BROKEN_PIPES: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn look_at_broken_pipes() {
     IGNORES_BROKEN_PIPES.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
 }
 
-// SAFETY: the C library calls the functions of this section before `main`, with arguments that the
-// calling convention lets this one leave alone. It makes a system call and stores a bool.
+// SAFETY: the C library calls the functions of this section before `main`, with arguments that the calling
+// convention permits to ignore. It makes a system call and stores a bool.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = look_at_broken_pipes;
 
 /// Ends this process by `signal`, as if it had come from outside, and without a core file.
 ///
-/// Returns when the signal does not end processes, or not this one.
+/// Returns if the signal does not end processes, or not this one.
 pub(crate) fn die_by(signal: i32) {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `none` lives through the call.
+    // SAFETY: `none` is valid during the call.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
     default_action(signal);
     let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -351,26 +351,26 @@ pub(crate) fn die_by(signal: i32) {
     }
 }
 
-/// An environment with the number of the process that gets it, which is known after the fork only.
+/// An environment with the id of the process that gets it, which is only known after the fork.
 pub(crate) struct Environment {
-    /// `NAME=VALUE`, each with the zero that ends it.
+    /// `NAME=VALUE`, each with the final zero.
     entries: Vec<Vec<u8>>,
-    /// The entries that get the number, and where in them.
+    /// The entries that get the id, and the position in them.
     numbers: Vec<(usize, usize)>,
-    /// As the C library has it: room for an entry each, and null at the end.
+    /// The form of the C library: one pointer per entry, and null at the end.
     pointers: Vec<*mut c_char>,
 }
 
-// SAFETY: until `take_effect` all pointers are null, and from then on they lead into `entries`,
-// which goes wherever they go.
+// SAFETY: until `take_effect` all pointers are null, and from then on they point into `entries`, which moves
+// with them.
 unsafe impl Send for Environment {}
-// SAFETY: nothing of it is within reach of a shared reference.
+// SAFETY: no part of it can be reached by a shared reference.
 unsafe impl Sync for Environment {}
 
 impl Environment {
-    /// A variable without a value gets the number.
+    /// A variable without a value gets the id.
     pub(crate) fn new(variables: Vec<(OsString, Option<OsString>)>) -> Self {
-        /// No number of a process is longer.
+        /// The longest process id.
         const DIGITS: usize = 10;
         let (mut entries, mut numbers) = (Vec::new(), Vec::new());
         for (name, value) in variables {
@@ -390,45 +390,45 @@ impl Environment {
         Environment { entries, numbers, pointers }
     }
 
-    /// Makes it that of this process, the child of a fork, which is about to become the program.
-    /// It allocates nothing.
+    /// Inserts the id of this process, the child of a fork, which is about to become the program. It
+    /// allocates nothing.
     fn take_effect(&mut self) {
         for &(entry, start) in &self.numbers {
-            // There is room for it.
+            // The memory suffices.
             let _ = write!(&mut self.entries[entry][start..], "{}", std::process::id());
         }
         for (pointer, entry) in self.pointers.iter_mut().zip(&mut self.entries) {
             *pointer = entry.as_mut_ptr().cast();
         }
-        // SAFETY: the child has one thread, so nobody reads it meanwhile. The pointers end with
-        // null and lead to strings that end with zero. All of them live in the closure of the
-        // command, and so until the child has become the program or has ended.
+        // SAFETY: the child has one thread, so there is no concurrent reader. The pointers end with null and
+        // point to strings that end with zero. All of them live in the closure of the command, and so until
+        // the child has become the program or has ended.
         unsafe { libc::environ = self.pointers.as_mut_ptr() };
     }
 }
 
-/// What a child does before it becomes the program.
+/// The work of a child before it becomes the program.
 pub(crate) struct Entry {
-    /// The `cgroup.procs` of the cgroup that it enters, if it is not in it, open for writing.
+    /// The `cgroup.procs` of the cgroup to enter, if the process is not in it, open for writing.
     pub(crate) procs: Option<OwnedFd>,
-    /// The signal mask that the program finds.
+    /// The signal mask of the program.
     pub(crate) mask: SigSet,
-    /// The action of SIGCHLD that the program finds.
+    /// The action of SIGCHLD in the program.
     pub(crate) child: Disposition,
     /// The environment of the program.
     pub(crate) environment: Environment,
-    /// The user that the program runs as, if it is not the current one.
+    /// The user of the program, if it is not the current one.
     pub(crate) user: Option<User>,
 }
 
 impl Entry {
-    /// Does it, in the child of a fork. Allocates nothing.
+    /// Executes this in the child of a fork. Allocates nothing.
     fn take(&mut self) -> nix::Result<()> {
-        // Only root may enter, so the rights go afterwards.
+        // Only root may enter, so the rights are dropped afterwards.
         if let Some(procs) = &self.procs {
             nix::unistd::write(procs, c"0".to_bytes())?;
         }
-        // SAFETY: restores actions that this process was started with.
+        // SAFETY: restores actions from the start of this process.
         unsafe {
             libc::signal(libc::SIGCHLD, self.child.0);
             if IGNORES_BROKEN_PIPES.load(Ordering::Relaxed) {
@@ -444,8 +444,8 @@ impl Entry {
     }
 }
 
-/// Has the child of a command do that before it becomes the program. SIGPIPE is as this process found
-/// it. The command must have no environment and no user of its own.
+/// Makes the child of a command do that before it becomes the program. SIGPIPE is as this process found it.
+/// The command must not set an environment or a user.
 pub(crate) fn enter_before_exec(command: &mut Command, mut entry: Entry) {
     let enter = move || {
         entry.take().map_err(|errno| io::Error::from_raw_os_error(errno as i32 + SETUP_FAILED))
@@ -454,7 +454,7 @@ pub(crate) fn enter_before_exec(command: &mut Command, mut entry: Entry) {
     unsafe { command.pre_exec(enter) };
 }
 
-/// Tells an error of the child's set-up, which it returns, from one of `execve`.
+/// Distinguishes an error of the child's set-up, which it returns, from one of `execve`.
 pub(crate) fn setup_error(error: &io::Error) -> Option<io::Error> {
     let errno = error.raw_os_error()?;
     (errno >= SETUP_FAILED).then(|| io::Error::from_raw_os_error(errno - SETUP_FAILED))

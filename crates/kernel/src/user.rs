@@ -1,4 +1,4 @@
-//! The user that a program runs as, when `lull` itself runs as root.
+//! The user of a program, when `lull` itself runs as root.
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -10,24 +10,24 @@ use nix::unistd::{self, Gid, Uid};
 use crate::error::{Error, Result};
 use crate::process::parent;
 
-/// A user with the groups that a login has.
+/// A user with the groups of a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     uid: Uid,
     gid: Gid,
     groups: Vec<Gid>,
     name: String,
-    /// Home directory and shell. None for a number without an entry in the user database.
+    /// Home directory and shell. None for an id without an entry in the user database.
     entry: Option<(PathBuf, PathBuf)>,
     /// The environment that this user had before sudo changed it.
     environment: Option<Vec<(OsString, OsString)>>,
 }
 
 impl User {
-    /// The user with a name or a number.
+    /// The user with a name or an id.
     ///
     /// # Errors
-    /// [`Error::NoUser`], or what the user database reports.
+    /// [`Error::NoUser`], or the error of the user database.
     pub fn named(text: &str) -> Result<Self> {
         let by_name = unistd::User::from_name(text).map_err(Error::errno("read the users"))?;
         let entry = match (by_name, text.parse::<u32>()) {
@@ -44,10 +44,10 @@ impl User {
 
     /// The user who called `sudo lull`; None if sudo did not start this process, or root called it.
     ///
-    /// In a root shell or a script that sudo started, the user is root and stays so.
+    /// In a root shell or a script that sudo started, the user is root and stays root.
     ///
     /// # Errors
-    /// What the user database reports.
+    /// The error of the user database.
     pub fn who_called_sudo() -> Result<Option<Self>> {
         let Some(sudo) = Sudo::read().filter(|sudo| !sudo.uid.is_root() && sudo.started_us())
         else {
@@ -77,7 +77,7 @@ impl User {
         Ok(User { uid, gid, groups, name, entry, environment })
     }
 
-    /// The name, or the number if it has none.
+    /// The name, or the id if it has none.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -102,8 +102,8 @@ impl User {
         }
     }
 
-    /// Gives up the rights of the current user for those of this one. Allocates nothing, for it is
-    /// called between fork and exec.
+    /// Replaces the rights of the current user by those of this one. Allocates nothing, for it is called
+    /// between fork and exec.
     pub(crate) fn become_it(&self) -> nix::Result<()> {
         if self.is_current() {
             return Ok(());
@@ -114,7 +114,7 @@ impl User {
     }
 }
 
-/// What sudo(8) says of itself in the environment of the command that it starts.
+/// The variables that sudo(8) sets for the command that it starts.
 struct Sudo {
     uid: Uid,
     gid: Gid,
@@ -133,8 +133,8 @@ impl Sudo {
         })
     }
 
-    /// Whether the command that sudo started is this program: a shell or a script hands the
-    /// variables of sudo on to what it starts.
+    /// Whether the command that sudo started is this program: a shell or a script passes the variables of
+    /// sudo on to its children.
     fn started_us(&self) -> bool {
         let is_us = |path: &Path| {
             let ours = env::current_exe().and_then(fs::canonicalize);
@@ -144,7 +144,7 @@ impl Sudo {
     }
 }
 
-/// The program in `SUDO_COMMAND`, which is followed by its arguments: for us, the first is `exec`.
+/// The program in `SUDO_COMMAND`, which is followed by its arguments: for Lull, the first is `exec`.
 fn program_of(command: &OsString) -> Option<PathBuf> {
     let bytes = command.clone().into_vec();
     let at = bytes.windows(6).position(|window| window == b" exec ")?;
@@ -172,13 +172,13 @@ fn variables_in(environ: &[u8]) -> Vec<(OsString, OsString)> {
         .collect()
 }
 
-/// What sudo sets by itself (sudoers(5), "Command environment").
+/// The variables that sudo sets by itself (sudoers(5), "Command environment").
 fn is_set_by_sudo(name: &OsString) -> bool {
     const NAMES: [&str; 7] = ["HOME", "LOGNAME", "MAIL", "PATH", "SHELL", "USER", "USERNAME"];
     NAMES.iter().any(|set| name == set) || name.as_encoded_bytes().starts_with(b"SUDO_")
 }
 
-/// The environment before sudo, with what was given on its command line (`sudo NAME=value lull`).
+/// The environment before sudo, with the variables given on its command line (`sudo NAME=value lull`).
 fn before_sudo(
     ours: Vec<(OsString, OsString)>,
     mut theirs: Vec<(OsString, OsString)>,
@@ -192,7 +192,7 @@ fn before_sudo(
     theirs
 }
 
-/// An environment in which the variables that name a user name another one.
+/// An environment in which the variables with a user's name are for another user.
 fn in_name_of(
     mut ours: Vec<(OsString, OsString)>,
     name: &OsString,

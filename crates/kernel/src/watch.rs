@@ -1,4 +1,4 @@
-//! What has to be done for a background, and noted, while a program runs in it.
+//! The work and the records for a background while a program runs in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,17 +14,17 @@ use crate::mend::{self, Mended, Wanted};
 use crate::process::cgroup_of;
 use crate::sys;
 
-/// Looks after a background.
+/// Watches a background.
 pub(crate) struct Watch<'run, 'obj> {
     background: &'run Background<'obj>,
     choice: &'run Choice,
-    /// The hooks ask for what they cannot do.
+    /// Requests of the hooks for work that they cannot do.
     requests: Requests<'run>,
-    /// A program with thousands of sockets must not keep us busy with them alone.
+    /// A program with thousands of sockets must not take all the time of this process.
     rest_until: Instant,
-    /// What others send for the program, as far as the kernel reports it.
+    /// The traffic of others for the program, as far as the kernel reports it.
     reports: Option<Reports<'run>>,
-    /// The sockets from outside that were changed.
+    /// Changed sockets from outside.
     done: BTreeSet<u64>,
     /// Those that the program got from other processes.
     received: Mended,
@@ -33,7 +33,7 @@ pub(crate) struct Watch<'run, 'obj> {
 }
 
 impl<'run, 'obj> Watch<'run, 'obj> {
-    /// `done` are the sockets that are not to be looked at.
+    /// `done` are the sockets that must not be checked.
     pub(crate) fn new(
         background: &'run Background<'obj>,
         choice: &'run Choice,
@@ -52,7 +52,7 @@ impl<'run, 'obj> Watch<'run, 'obj> {
         })
     }
 
-    /// What is readable when there is something to attend to.
+    /// The descriptors that become readable when there is work.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let reports = self.reports.iter().map(|reports| sys::borrow(reports.raw_fd(), reports));
         let is_resting = Instant::now() < self.rest_until;
@@ -60,7 +60,7 @@ impl<'run, 'obj> Watch<'run, 'obj> {
         reports.chain(requests).collect()
     }
 
-    /// After which time there is something to attend to in any case.
+    /// The time until the next check, in any case.
     pub(crate) fn pause(&self) -> Option<Duration> {
         let now = Instant::now();
         let look = self.reports.as_ref().map(Reports::next_look);
@@ -68,8 +68,8 @@ impl<'run, 'obj> Watch<'run, 'obj> {
         look.into_iter().chain(rest).min().map(|until| until.saturating_duration_since(now))
     }
 
-    /// Takes what the kernel reports of others that send for the program, changes the sockets that the
-    /// program got from them, and does what the hooks cannot.
+    /// Reads the kernel's reports of others that send for the program, and changes the sockets that the
+    /// program got from them. Does the work that the hooks cannot.
     pub(crate) fn attend(&mut self) {
         self.take_reports();
         let now = Instant::now();
@@ -100,7 +100,7 @@ impl<'run, 'obj> Watch<'run, 'obj> {
         }
     }
 
-    /// What is in the foreground, one line each, but for the move of `program` itself.
+    /// The connections in the foreground, one line each, without the move of `program` itself.
     pub(crate) fn foreground(&self, program: i32) -> Vec<String> {
         let unmarked = self.unmarked.iter().map(|(pid, error)| {
             format!("the DSCP of IPv4 connections of IPv6 sockets of process {pid}: {error}")
@@ -110,15 +110,15 @@ impl<'run, 'obj> Watch<'run, 'obj> {
     }
 }
 
-/// The cgroup that a process is in, if its sockets are no background ones there.
+/// The cgroup of a process, if its sockets are no background ones there.
 pub(crate) fn moved_to(background: &Path, pid: i32) -> Option<String> {
-    // That of another `lull`, as after `lull exec --pid`, is in the background, too.
+    // The background of another `lull`, as after `lull exec --pid`, counts, too.
     let is_elsewhere =
         |cgroup: &String| !Path::new(cgroup).starts_with(background) && !is_background(cgroup);
     cgroup_of(pid).filter(is_elsewhere)
 }
 
-/// Whether a cgroup is one of any `lull`, by its name, or lies inside one.
+/// Whether a cgroup belongs to any `lull`, by its name, or is inside one.
 fn is_background(cgroup: &str) -> bool {
     let ends_in_digit = |name: &str| name.ends_with(|last: char| last.is_ascii_digit());
     cgroup.split('/').any(|name| name.starts_with("lull.") && ends_in_digit(name))

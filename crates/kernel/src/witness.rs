@@ -1,10 +1,10 @@
-//! Tells a signal to many processes from one to this process alone.
+//! Distinguishes a signal to many processes from one to this process alone.
 //!
-//! `kill %1` in a shell, `kill 0` in a script, timeout(1) and systemd's `KillMode=control-group` send
-//! a signal to the whole process group or cgroup: to the program as well as to us. `kill $!` and
-//! a supervisor send it to us alone, and expect it to arrive at the program. What comes with a
-//! signal is the same in both cases, sender included. So another process of our process group
-//! and cgroup stands by with every signal blocked: what is pending there went to all.
+//! `kill %1` in a shell, `kill 0` in a script, timeout(1) and systemd's `KillMode=control-group` send a
+//! signal to the whole process group or cgroup: to the program as well as to us. `kill $!` and a supervisor
+//! send it to us alone, and expect it to arrive at the program. The information with a signal is the same in
+//! both cases, including the sender. So another process of our process group and cgroup stands by with every
+//! signal blocked: a signal pending there went to all.
 
 use std::fs;
 use std::io;
@@ -16,11 +16,11 @@ use nix::unistd::{Pid, getpgid};
 use crate::signals::Received;
 use crate::sys;
 
-/// Whoever sends to one process after the other is done within this time: systemd, and timeout(1),
-/// which sends to its child and then to all.
+/// A sender that signals one process after the other is done within this time: systemd, and timeout(1), which
+/// signals its child and then all.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
-/// A process that does nothing but collect signals; ends when this is dropped, or with us.
+/// A process that only collects signals. It ends when this is dropped, or with this process.
 #[derive(Debug)]
 pub(crate) struct Witness(i32);
 
@@ -29,7 +29,7 @@ impl Witness {
         sys::fork_idle(c"lull-witness").map(Witness)
     }
 
-    /// The signals that it has got, one bit for each.
+    /// Its received signals, one bit for each.
     fn signals(&self) -> u64 {
         pending(&fs::read_to_string(format!("/proc/{}/status", self.0)).unwrap_or_default())
     }
@@ -47,8 +47,8 @@ fn pending(status: &str) -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Which of the signals that we got the program has not got itself. The witness is replaced when
-/// it has seen some, for they stay with it.
+/// Which of the received signals the program has not received itself. The witness is replaced when it has
+/// seen some, for they stay pending.
 ///
 /// Without a witness all are passed on that a process sent: twice is better than never.
 pub(crate) fn for_us_alone(
@@ -57,7 +57,7 @@ pub(crate) fn for_us_alone(
     program: i32,
 ) -> Vec<i32> {
     let seen = witness.as_ref().map_or(0, Witness::signals);
-    // A program that has left our process group, as a shell does, gets nothing that goes to it.
+    // A program that has left this process group, like a shell, gets none of the signals to the group.
     let is_with_us = getpgid(Some(Pid::from_raw(program))) == getpgid(None);
     let has_got = |number: i32| is_with_us && seen & bit(number) != 0;
     let alone = received
@@ -71,7 +71,7 @@ pub(crate) fn for_us_alone(
     alone
 }
 
-/// Has another witness take the place of one that has seen something, where nobody asks about that.
+/// Replaces a witness that has seen a signal which no caller asks about.
 pub(crate) fn renew(witness: &mut Option<Witness>) {
     if witness.as_ref().is_some_and(|witness| witness.signals() != 0) {
         *witness = Witness::start().ok();

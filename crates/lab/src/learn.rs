@@ -1,9 +1,9 @@
-//! How fast a predictor learns from an access log and gives hints, and what memory that takes.
+//! How fast a predictor learns from an access log and gives hints, and how much memory it needs.
 //!
-//! The log is made up from a seed, line by line, in the Combined Log Format, and is never kept:
-//! clients go from page to page over links whose popularity falls as 1/rank, ten pages at most, with
-//! three images in each page. Making it up is no part of the times. Lines are counted by the time of
-//! the processor, which other programs hardly change, hints by the clock.
+//! The log is generated from a seed, line by line, in the Combined Log Format, and is not stored. Clients
+//! follow links between pages, whose popularity falls as 1/rank. They visit at most ten pages, with three
+//! images in each. The times do not include the generation. The rate of lines is measured in processor time,
+//! which other programs hardly affect; hints are measured by the clock.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -18,34 +18,34 @@ use serde::Serialize;
 use crate::record::rounded;
 use lull_emulator::random::Random;
 
-/// Lines that are made up at a time.
+/// Lines that are generated at a time.
 const BATCH: u64 = 50_000;
-/// Clients at the site at a time.
+/// Concurrent clients of the site.
 const PRESENT: usize = 2_000;
 /// Lines in a second of the log's time.
 const RATE: u64 = 500;
-/// Clients that are asked for, after each batch: two hint lists each.
+/// Clients to give hints to after each batch, with two hint lists each.
 const CLIENTS: usize = 250;
 /// A page and the images in it.
 const FILES: u64 = 4;
 
-/// What is learned, and by which predictor.
+/// The predictor and the log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// The predictor.
     pub parameters: PpmParameters,
     /// Lines of the log.
     pub lines: u64,
-    /// The site's URLs, four at least; in a short log not all of them come.
+    /// The site's URLs, four at least. A short log does not contain all of them.
     pub urls: u64,
-    /// What the log is drawn by.
+    /// The seed of the log.
     pub seed: u64,
 }
 
-/// What that took.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Lines that were read, and learned from.
+    /// Lines that were read and learned.
     pub lines: u64,
     /// Different URLs that the model knows in the end.
     pub urls: u64,
@@ -55,37 +55,36 @@ pub struct Report {
     pub lines_per_second: f64,
     /// Hint lists.
     pub hints: Hints,
-    /// What the predictor takes, without what the allocator adds.
+    /// Memory of the predictor, without the allocator's overhead.
     pub predictor_bytes: u64,
-    /// What URLs and clients take beside it.
+    /// Memory of URLs and clients beside it.
     pub observer_bytes: u64,
-    /// The most memory that this process ever had (`VmHWM`).
+    /// The peak memory of this process (`VmHWM`).
     pub most_resident_bytes: u64,
 }
 
-/// How long hint lists took: to rank what may come next, and to put it into the order in which it is
-/// worth fetching.
+/// The times for hint lists: to rank the likely next URLs, and to order them by how much a prefetch is worth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Hints {
-    /// Lists that were asked for.
+    /// Requested lists.
     pub asked: u64,
-    /// Those that held something.
+    /// Lists that were not empty.
     pub listed: u64,
     /// The median, in microseconds.
     pub p50_us: f64,
-    /// 99 of a hundred took no longer.
+    /// 99 % are at most this long.
     pub p99_us: f64,
     /// The longest.
     pub max_us: f64,
 }
 
-/// Makes the log up, and learns from it.
+/// Generates the log, and learns from it.
 ///
 /// # Errors
-/// If the kernel does not tell how long threads ran, or how much memory a process had.
+/// If the kernel does not report how long threads ran, or how much memory a process had.
 ///
 /// # Panics
-/// If the log cannot be read that was made up here.
+/// If the generated log cannot be read.
 pub fn run(settings: &Settings) -> io::Result<Report> {
     let mut site = Site::new(settings.urls, settings.seed);
     // Nothing is kept beyond the run, so the key protects nothing.
@@ -114,8 +113,8 @@ pub fn run(settings: &Settings) -> io::Result<Report> {
             }
         }
         spent += processor_time()?.saturating_sub(begun);
-        // Of the clients that came last, each once as it is and once on pages by popularity: a question
-        // that is asked again finds everything in the processor's caches.
+        // For the latest clients, each once with the predictor and once with pages by popularity. A repeated
+        // request would find everything in the processor's caches.
         let mut clients = HashSet::new();
         visits.reverse();
         visits.retain(|visit| clients.len() < CLIENTS && clients.insert(visit.client));
@@ -163,14 +162,14 @@ fn hints(mut times: Vec<Duration>) -> Hints {
     Hints { asked, listed: 0, p50_us: at(0.5), p99_us: at(0.99), max_us: at(1.0) }
 }
 
-/// The time that this thread had a processor for.
+/// This thread's processor time.
 fn processor_time() -> io::Result<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanos = text.split_whitespace().next().and_then(|word| word.parse().ok());
     nanos.map(Duration::from_nanos).ok_or_else(|| io::Error::other("/proc/thread-self/schedstat"))
 }
 
-/// The most memory that this process ever had, in bytes.
+/// The peak memory of this process, in bytes.
 fn most_resident() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -178,17 +177,17 @@ fn most_resident() -> io::Result<u64> {
     kib.map(|kib| kib * 1024).ok_or_else(|| io::Error::other("/proc/self/status has no VmHWM"))
 }
 
-/// A visitor, of whom a site has [`PRESENT`].
+/// A visitor; a site has [`PRESENT`] of them.
 #[derive(Clone, Copy, Debug)]
 struct Visitor {
     name: u64,
     page: u64,
-    /// Files of the page that are still to be asked for, the page itself first.
+    /// Files of the page that are still to be requested, the page itself first.
     files: u64,
     pages: u64,
 }
 
-/// Makes lines of a log up.
+/// Generates lines of a log.
 #[derive(Debug)]
 struct Site {
     random: Random,
@@ -251,7 +250,7 @@ impl Site {
         if files > 1 {
             self.visitors[at].files -= 1;
         } else if pages > 1 {
-            // Links of a page lead to a few pages of its own, or to what is popular.
+            // Links of a page lead to a few fixed pages, or to popular ones.
             let page = match self.random.below(4) {
                 0 => self.popular(),
                 _ => (page * 31 + self.rank(20)) % self.pages,
@@ -287,7 +286,7 @@ mod tests {
     fn generated_lines_are_learned_and_give_hints() {
         let report = run(&settings(1)).unwrap();
         assert_eq!(report.lines, 30_000);
-        // Not all of its URLs come in so short a log, but no others.
+        // A log this short does not contain all of its URLs, but no others.
         assert!((1_000..=2_000).contains(&report.urls), "{report:?}");
         assert_eq!(report.hints.asked, 2 * CLIENTS as u64);
         assert!(report.hints.listed > 0 && report.hints.p99_us > 0.0, "{report:?}");

@@ -1,6 +1,6 @@
-//! What is worked out of lists of numbers.
+//! Statistics of lists of numbers.
 
-/// The mean; none of no values.
+/// The mean; none without values.
 pub(crate) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
@@ -17,7 +17,7 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Filler, equation 1, with the mean below the bar: with the sum, which stands there, nothing above
+/// Filler, equation 1, with the mean below the bar. With the sum, as printed there, nothing above
 /// 0.447 is possible for five flows, and tables 5 and 14 have such values.
 pub(crate) fn sharing(goodputs: &[f64]) -> Option<f64> {
     let count = goodputs.len() as f64;

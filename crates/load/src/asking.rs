@@ -1,4 +1,4 @@
-//! HTTP/1.1 as clients of origins and replicas speak it: one connection to each daemon, one request at a
+//! HTTP/1.1 as spoken by clients of origins and replicas: one connection to each daemon, one request at a
 //! time.
 
 use std::future::Future;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// For a connection on the daemon's own machine.
 const CONNECTING: Duration = Duration::from_secs(2);
 
-/// Runs what waits for connections on this thread.
+/// Runs futures that wait for connections on this thread.
 pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(work))
@@ -48,7 +48,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// An answer that has come in full.
+/// A complete answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -57,10 +57,10 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
-/// Talks to a daemon.
+/// Sends requests to a daemon.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// From where, if that is not here.
+    /// The host that it runs on, if that is not this one.
     host: Option<Host>,
     address: SocketAddr,
     kept: Option<SendRequest<Full<Bytes>>>,
@@ -73,7 +73,7 @@ impl Client {
         Client { host: Some(host.clone()), address, kept: None }
     }
 
-    /// From where this process is.
+    /// From this process's network.
     pub(crate) fn to(address: SocketAddr) -> Self {
         Client { host: None, address, kept: None }
     }
@@ -102,7 +102,7 @@ impl Client {
 
     async fn connect(&self) -> Option<SendRequest<Full<Bytes>>> {
         let connect = || TcpStream::connect_timeout(&self.address, CONNECTING);
-        // A socket is of the network in which it was made.
+        // A socket belongs to the network in which it was made.
         let stream = match &self.host {
             Some(host) => host.enter(connect).ok()?,
             None => connect(),
@@ -112,7 +112,7 @@ impl Client {
         stream.set_nonblocking(true).ok()?;
         let stream = tokio::net::TcpStream::from_std(stream).ok()?;
         let (connection, driver) = http1::handshake(TokioIo::new(stream)).await.ok()?;
-        // It ends with the connection, and has nothing to say that its requests do not.
+        // It ends with the connection, and its requests report all errors.
         tokio::spawn(async move { drop(driver.await) });
         Some(connection)
     }

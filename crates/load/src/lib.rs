@@ -5,7 +5,7 @@
 //! - [`opens`] times `open` in a mount.
 //! - [`torture`] breaks networks, disks, clocks and processes around an origin and its replicas.
 //!
-//! The servers, origins and replicas run as processes, as a user runs them.
+//! The servers, origins and replicas run as processes, like those of users.
 
 mod asking;
 mod mounted;

@@ -17,7 +17,7 @@ impl Root {
     /// Opens the mount on a folder.
     ///
     /// # Errors
-    /// [`ErrorKind::NotConnected`] if nothing is.
+    /// [`ErrorKind::NotConnected`] if nothing is mounted.
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         let root = hold(folder)?;
         match fstatfs(&root.0)?.filesystem_type() {
@@ -31,7 +31,7 @@ impl Root {
         hold(folder)
     }
 
-    /// A folder in it, held likewise.
+    /// A folder within it, held likewise.
     pub(crate) fn within(&self, name: &str) -> io::Result<Self> {
         hold(&self.path(name))
     }
@@ -44,7 +44,7 @@ impl Root {
 
 fn hold(folder: &Path) -> io::Result<Root> {
     let mut options = OpenOptions::new();
-    // No request: a replica that has to wait would keep it.
+    // Not a request: a replica that has to wait would keep it.
     options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY);
     Ok(Root(options.open(folder)?))
 }

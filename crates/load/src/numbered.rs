@@ -1,10 +1,10 @@
-//! Bodies that say which one they are, by a number from their first byte to their last: nothing that was
-//! cut off or put together passes for one.
+//! Bodies that identify themselves, by a number from their first byte to their last. A body that was cut or
+//! put together is detected.
 
 /// The number of unknown bytes.
 pub const NOBODYS: u64 = u64::MAX;
 
-/// The shortest body that says its number.
+/// The shortest body that contains its number.
 pub(crate) const SHORTEST: usize = 20;
 
 /// The line that fills a body.

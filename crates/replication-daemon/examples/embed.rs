@@ -1,4 +1,4 @@
-//! An origin and a replica within a program of your own: `cargo run -p lull-replication-daemon --example embed`.
+//! An origin and a replica within your own program: `cargo run -p lull-replication-daemon --example embed`.
 //! Two files are written as one transaction; the replica shows both or none of them.
 
 use std::error::Error;
@@ -16,7 +16,7 @@ use lull_replication_daemon::daemon::{
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// For so long a read may wait, and a ticket is good.
+/// How long a read may wait and a ticket is valid.
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::main]
@@ -64,7 +64,7 @@ async fn start_replica(
     Ok(ReplicaDaemon::start(ReplicaOptions::new(folder), Arc::clone(clock), tell)?)
 }
 
-/// What is under a name. Its version stays what it is while its pieces are read.
+/// The contents under a name. Its version stays the same while its pieces are read.
 async fn read(replica: &ReplicaHandle, name: &str) -> Result<String> {
     let (_, found) = replica.object(&Path::new(name)?, Sequence::ZERO, Some(MINUTE)).await?;
     let found = found.ok_or("there is no such file")?;

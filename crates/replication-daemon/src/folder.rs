@@ -4,14 +4,14 @@ use std::fs::{File, create_dir_all};
 use std::io;
 use std::path::Path;
 
-/// Makes a folder, and those above it that are missing. Their names are on the disk when this returns: what is
-/// synced within a folder of which the disk knows nothing may be lost with it.
+/// Makes a folder, and its missing parents. Their names are on the disk when this returns: files synced
+/// within a folder whose name is not on the disk may be lost with it.
 pub(crate) fn create(folder: &Path) -> io::Result<()> {
     let new: Vec<_> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
     create_dir_all(folder)?;
-    // From above, so that no name is there without that of the folder it is in.
+    // From the top down, so that no name is durable before the name of its parent.
     for above in new.into_iter().rev().filter_map(Path::parent) {
-        // The one above a name alone is where this process is.
+        // The parent of a single name is the working directory.
         let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
         File::open(above)?.sync_all()?;
     }

@@ -24,33 +24,33 @@ use crate::http::{Blocked, OriginFace, ReplicaFace, Serving};
 use crate::watch::{WatchError, WatchEvent, WatchOptions, Watched};
 use crate::ways;
 
-/// What is told of a daemon that runs.
+/// An event of a running daemon.
 #[derive(Debug)]
 pub enum Told {
-    /// Replicas may connect there.
+    /// Replicas may connect at this address.
     Listening(SocketAddr),
-    /// Here it speaks HTTP.
+    /// It serves HTTP at this address.
     Http(SocketAddr),
-    /// Here a replica shows how it is.
+    /// A replica shows its status at this address.
     Metrics(SocketAddr),
     /// Its files are in this folder.
     Mounted(PathBuf),
-    /// They are not any more, because somebody has unmounted them.
+    /// The mount has ended, because it was unmounted externally.
     Unmounted(PathBuf),
-    /// Something of the folder that it watches.
+    /// An event of its watched folder.
     Watch(WatchEvent),
-    /// Something of the origin.
+    /// An event of the origin.
     Origin(OriginEvent),
-    /// Something of the replica.
+    /// An event of the replica.
     Replica(ReplicaEvent),
-    /// It is to end.
+    /// It begins to end.
     Ending,
-    /// It has ended as it should.
+    /// It has ended without an error.
     Stopped,
 }
 
 impl Told {
-    /// A word for it.
+    /// Its name in one word.
     pub fn name(&self) -> &'static str {
         match self {
             Told::Listening(_) => "listening",
@@ -92,7 +92,7 @@ impl Told {
         }
     }
 
-    /// Where it listens, if that is what is told.
+    /// The listening address, if the event contains one.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Told::Listening(address) | Told::Http(address) | Told::Metrics(address) => {
@@ -144,7 +144,7 @@ pub enum ServiceError {
     /// The files cannot be mounted.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// They cannot be shown any more.
+    /// They can no longer be shown.
     #[error("the mount has failed, so the replica has ended: start it again")]
     MountFailed(#[source] io::Error),
     /// They cannot be unmounted.
@@ -158,51 +158,51 @@ pub enum ServiceError {
     System(#[source] io::Error),
 }
 
-/// An origin, and where it speaks HTTP to whom.
+/// An origin, and its HTTP addresses.
 #[derive(Debug)]
 pub struct OriginService {
     /// The daemon.
     pub daemon: OriginOptions,
-    /// Where it has its time from.
+    /// Its clock.
     pub clock: Arc<dyn Clock>,
-    /// Where it takes `PUT` and `DELETE`, and the token for that.
+    /// The address for `PUT` and `DELETE`, and the token for that.
     pub http: Option<(String, String)>,
-    /// The folder whose files it publishes as they are written.
+    /// The folder whose files it publishes after they are written.
     pub watch: Option<PathBuf>,
     /// How that is watched.
     pub watch_options: WatchOptions,
 }
 
-/// A replica, and where it speaks HTTP.
+/// A replica, and where it serves HTTP.
 #[derive(Debug)]
 pub struct ReplicaService {
     /// The daemon.
     pub daemon: ReplicaOptions,
-    /// Where it has its time from.
+    /// Its clock.
     pub clock: Arc<dyn Clock>,
-    /// Where it answers reads.
+    /// The address for reads.
     pub http: Option<String>,
-    /// Where it shows how it is; none: there as well.
+    /// The address for its status; none: the same as for reads.
     pub metrics: Option<String>,
     /// The folder in which its files are shown.
     pub mount: Option<PathBuf>,
-    /// What happens to reads that cannot be answered.
+    /// The treatment of reads that cannot be answered.
     pub blocked: Blocked,
 }
 
-/// A runtime for what a daemon or a client of one does.
+/// A runtime for a daemon or one of its clients.
 ///
 /// # Errors
 /// If the system gives no threads.
 pub fn runtime() -> Result<Runtime, ServiceError> {
-    // Two at least: the state machine may be waited for by one.
+    // Two at least: one may be waiting for the state machine.
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(threads).thread_name("lull").enable_all();
     builder.build().map_err(ServiceError::System)
 }
 
-/// What `work` gives, if it ends within that time. It goes on when it is asked for again.
+/// The result of `work`, if it ends within that time. It continues when it is polled again.
 pub async fn within<T>(time: Duration, work: impl Future<Output = T> + Unpin) -> Option<T> {
     tokio::time::timeout(time, work).await.ok()
 }
@@ -228,7 +228,7 @@ impl Signals {
 trait Daemon {
     /// Waits until it fails.
     async fn failed(&self);
-    /// Ends it, and says what it has failed with.
+    /// Ends it, and returns its failure.
     async fn stop(self) -> Result<(), DaemonError>;
 }
 
@@ -252,7 +252,7 @@ impl Daemon for ReplicaDaemon {
     }
 }
 
-/// What is to be closed before the daemon ends.
+/// An interface that is closed before the daemon ends.
 enum Face {
     Http(Serving),
     Mount(Mounted),
@@ -270,8 +270,8 @@ impl Face {
     }
 }
 
-/// Stays until a signal comes, the daemon fails or a face of it does, and ends it. A second signal does not
-/// wait for what is under way.
+/// Runs until a signal comes, or the daemon or one of its interfaces fails, and then ends it. A second signal
+/// does not wait for work in progress.
 async fn attend(
     mut signals: Signals,
     daemon: impl Daemon,
@@ -311,8 +311,7 @@ async fn listen(address: &str) -> Result<(TcpListener, SocketAddr), ServiceError
     Ok((listener, address))
 }
 
-/// Runs an origin until a signal ends it, or it fails. A second signal does not wait for what is under
-/// way.
+/// Runs an origin until a signal ends it, or it fails. A second signal does not wait for work in progress.
 ///
 /// # Errors
 /// If it does not start, or fails.
@@ -326,14 +325,14 @@ pub fn run_origin(
         let OriginService { daemon, clock, http, .. } = service;
         let folder = daemon.folder.clone();
         if let Some(watched) = &service.watch {
-            // Before anything begins that would tell of itself.
+            // Before anything starts that would produce output.
             Watched::check(watched, &folder)?;
         }
         let telling = Arc::clone(&tell);
         let daemon =
             OriginDaemon::start(daemon, clock, move |event| telling(Told::Origin(event))).await?;
         let address = daemon.address();
-        // Where to is not known of a listener on all addresses.
+        // A listener on all addresses does not know its external address.
         let known = (!address.ip().is_unspecified()).then(|| address.to_string());
         let local = OriginFace::open_local(&folder, daemon.handle(), known.clone());
         let mut faces = vec![Face::Http(local.map_err(ServiceError::Socket)?)];
@@ -367,7 +366,7 @@ pub fn run_replica(
     finished(async {
         let signals = Signals::take()?;
         if let Some(folder) = &service.mount {
-            // Before anything begins that would tell of itself.
+            // Before anything starts that would produce output.
             Mounted::check(folder)?;
         }
         let ReplicaService { daemon, clock, http, metrics, blocked, .. } = service;
@@ -382,7 +381,7 @@ pub fn run_replica(
             let (telling, place, failing) = (Arc::clone(&tell), folder.clone(), failing.clone());
             let gone = move |ended| match ended {
                 Ended::Unmounted => telling(Told::Unmounted(place.clone())),
-                // If nobody hears of it, the process ends already.
+                // If the receiver is gone, the process is ending already.
                 Ended::Failed(why) => drop(failing.send(ServiceError::MountFailed(why))),
             };
             let mounted = Mounted::open(&folder, daemon.handle(), blocked.patience(), gone)?;
@@ -415,7 +414,7 @@ pub fn run_replica(
     })
 }
 
-/// Runs to the end, and does not wait for threads that read from a slow disk.
+/// Runs to the end, without waiting for threads that read from a slow disk.
 fn finished(run: impl Future<Output = Result<(), ServiceError>>) -> Result<(), ServiceError> {
     // Each connection takes one, and so does each large body that is read or written.
     raise_descriptors();

@@ -1,4 +1,4 @@
-//! Files of others, which may be written while they are read.
+//! Files of other programs, which may be written while they are read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -12,18 +12,18 @@ use lull_replication::time::WallTime;
 use lull_replication::types::{Content, Digest, Kind, Metadata, Mode};
 use nix::fcntl::OFlag;
 
-/// What is read at a time.
+/// The size of one read.
 const CHUNK: usize = 64 * 1024;
-/// After so many bytes a file is looked at again.
+/// A file is checked again after this many bytes.
 const CHECK: u64 = 16 << 20;
 
-/// Opens a file that has to be in a folder, whatever has been made of the names that lead to it since
-/// they were looked at. `root` is the folder's path without links.
+/// Opens a file that must be in a folder, even if the names that lead to it were changed since they were
+/// checked. `root` is the folder's path without links.
 ///
 /// # Errors
-/// If it is out of the folder, and as the system has them.
+/// If it is outside the folder, and as for the system call.
 pub(crate) fn open(root: &FilePath, path: &FilePath) -> io::Result<File> {
-    // Of what has become a pipe meanwhile nobody waits for the other end.
+    // If it has become a pipe meanwhile, the open does not wait for the other end.
     let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     let opened = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     if opened.starts_with(root) {
@@ -33,8 +33,8 @@ pub(crate) fn open(root: &FilePath, path: &FilePath) -> io::Result<File> {
     }
 }
 
-/// What tells one content of a file from the next without its bytes. The kernel sets `changed` (`st_ctime`) at
-/// each write, and no program can set it back.
+/// Distinguishes contents of a file without reading them. The kernel sets `changed` (`st_ctime`) at each
+/// write, and no program can set it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     pub(crate) inode: u64,
@@ -54,7 +54,7 @@ impl Fingerprint {
     }
 }
 
-/// The times of a file system reach further than ours, which end in the years 1677 and 2262.
+/// The times of a file system have a wider range than `WallTime`, which ends in the years 1677 and 2262.
 fn wall(seconds: i64, nanos: i64) -> WallTime {
     WallTime::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
@@ -79,7 +79,7 @@ pub(crate) fn link(path: &FilePath) -> io::Result<Option<(Vec<u8>, Content)>> {
     Ok(is_same.then_some((target, Content { digest, size, metadata })))
 }
 
-/// What was read of a file.
+/// The result of reading a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) size: u64,
@@ -89,8 +89,8 @@ pub(crate) struct Snapshot {
     pub(crate) names: u64,
 }
 
-/// Reads a file; none if it was changed meanwhile. That is looked for every [`CHECK`] bytes, so that a file
-/// that is being written costs no more.
+/// Reads a file; none if it was changed meanwhile. That is checked every [`CHECK`] bytes, so that a file that
+/// is being written costs no more.
 ///
 /// # Errors
 /// If it can't be read, is no file, or `take` has failed.
@@ -170,7 +170,7 @@ mod tests {
         let during = read(open(&root, &path).unwrap(), |_| {
             chunks += 1;
             if chunks == 1 {
-                // Behind what was read, and long after it was made.
+                // After the part that was read, and long after it was made.
                 let file = File::options().append(true).open(&path)?;
                 (&file).write_all(b"more")?;
                 file.set_modified(modified)?;
@@ -178,7 +178,7 @@ mod tests {
             Ok(())
         });
         assert!(during.unwrap().is_none());
-        // A change that leaves length and time as they were.
+        // A change that keeps length and time.
         let (mut size, mut is_written) = (0, false);
         File::options().write(true).open(&path).unwrap().set_len(10 * CHECK).unwrap();
         let during = read(open(&root, &path).unwrap(), |chunk| {
@@ -207,7 +207,7 @@ mod tests {
         fs::write(root.join("d/a"), "1").unwrap();
         let file = root.join("d/a");
         assert!(open(&root, &file).is_ok());
-        // Somebody has put a link in the place of the folder that the file was in.
+        // A link has replaced the folder that the file was in.
         fs::rename(root.join("d"), folder.path().join("out")).unwrap();
         std::os::unix::fs::symlink(folder.path().join("out"), root.join("d")).unwrap();
         assert!(fs::read(&file).is_ok());

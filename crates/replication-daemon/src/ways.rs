@@ -1,4 +1,4 @@
-//! What to do about errors of the system, by their causes: what stands behind what failed.
+//! What to do about system errors, by their causes: the text after the failure.
 
 use std::io::{self, ErrorKind};
 
@@ -55,7 +55,7 @@ mod tests {
         ] {
             assert!(told.contains(words), "{told}");
         }
-        // What says enough by itself is told behind it.
+        // A self-explanatory error is appended.
         assert_eq!(listen(ErrorKind::InvalidInput), "cannot listen on 0.0.0.0:80");
     }
 }

@@ -7,16 +7,16 @@ use std::process::ExitCode;
 use lull_replication_sim::simulate::{Options, Storage, run};
 use nix::time::{ClockId, clock_gettime};
 
-/// What is asked for.
+/// The requested run.
 struct Asked {
     storage: Storage,
-    /// Steps a second that are too few below this.
+    /// Fewer steps per second are a failure.
     least: f64,
     seeds: u64,
     steps: u64,
 }
 
-/// None if the arguments are something else.
+/// None if the arguments are invalid.
 fn asked() -> Option<Asked> {
     let mut asked = Asked { storage: Storage::Model, least: 0.0, seeds: 100, steps: 2_000 };
     let mut numbers = Vec::new();
@@ -39,8 +39,7 @@ fn asked() -> Option<Asked> {
     (asked.seeds > 0 && asked.steps > 0).then_some(asked)
 }
 
-/// Seconds that this process has had a processor: other load on the machine makes none of it, which
-/// it would of the time that passes.
+/// Processor seconds of this process: unlike elapsed time, they do not depend on other load on the machine.
 fn busy() -> f64 {
     let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
     time.map_or(0.0, |time| std::time::Duration::from(time).as_secs_f64())

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use lull_sim::random::Random;
 use redb::StorageBackend;
 
-/// What is lost or kept as one.
+/// The unit of loss.
 const SECTOR: usize = 512;
-/// What takes room as one.
+/// The unit of space.
 const PAGE: usize = 4_096;
 
 #[derive(Clone, Debug)]
@@ -21,9 +21,9 @@ enum Change {
     Length(u64),
 }
 
-/// What a disk has on it. Pages are those that were written, not copies of them, because each commit
-/// writes and syncs some; and a file that was made longer has holes, because a new database is a
-/// megabyte of which little is ever written.
+/// The contents of a disk. Pages are the written ones, not copies of them, because each commit writes and
+/// syncs some. An extended file has holes, because a new database is a megabyte of which little is ever
+/// written.
 #[derive(Clone, Debug, Default)]
 struct Contents {
     length: u64,
@@ -33,8 +33,8 @@ struct Contents {
 
 static ZEROS: [u8; PAGE] = [0; PAGE];
 
-/// The parts of what begins at an offset, one for each page: its number, where the part begins in
-/// it, and where in the whole.
+/// The parts of a range from an offset, one per page: the page's number, where the part begins in it, and
+/// where in the whole range.
 fn parts(offset: u64, length: usize) -> impl Iterator<Item = (usize, usize, Range<usize>)> {
     let (first, begin) = (offset as usize / PAGE, offset as usize % PAGE);
     (0..(begin + length).div_ceil(PAGE)).map(move |at| {
@@ -66,7 +66,7 @@ impl Contents {
         if let Some(Some(last)) = self.pages.get_mut(whole)
             && rest > 0
         {
-            // What was behind the end does not come back when it is longer again.
+            // Bytes beyond the end do not come back when the file is extended again.
             *last = [&last[..rest], &ZEROS[rest..]].concat().into();
         }
         self.pages.truncate(length.div_ceil(PAGE as u64) as usize);
@@ -99,17 +99,17 @@ impl Contents {
 
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// What survives a crash for sure.
+    /// The contents that are certain to survive a crash.
     synced: Contents,
-    /// What is read.
+    /// The target of a read.
     now: Contents,
-    /// What was done since the last sync.
+    /// The changes since the last sync.
     changes: Vec<Change>,
-    /// Which pages have room on the disk, how many these are, and how many there may be.
+    /// Which pages have space on the disk, their number, and the limit.
     has_room: Vec<bool>,
     used: usize,
     room: Option<usize>,
-    /// The power fails after so many operations.
+    /// The power fails after this many operations.
     fuse: Option<u64>,
     syncs: u64,
     /// How long a read takes.
@@ -132,7 +132,7 @@ impl State {
         }
     }
 
-    /// Finds room for a page that is written; false if there is none.
+    /// Takes room for a written page; false if there is none.
     fn take_room(&mut self, page: usize) -> bool {
         if self.has_room.get(page) == Some(&true) {
             return true;
@@ -148,7 +148,7 @@ impl State {
         true
     }
 
-    /// The pages from this one on are no part of the file any more.
+    /// The pages from this one on no longer belong to the file.
     fn give_back(&mut self, from: usize) {
         let kept = from.min(self.has_room.len());
         self.used -= self.has_room.drain(kept..).filter(|has| *has).count();
@@ -165,12 +165,12 @@ impl FaultyDisk {
         self.state(|state| state.fuse = operations);
     }
 
-    /// There is room for so many more pages.
+    /// There is room for this many more pages.
     pub fn set_room(&self, pages: Option<usize>) {
         self.state(|state| state.room = pages.map(|pages| state.used + pages));
     }
 
-    /// Each read takes so long.
+    /// Each read takes this long.
     pub fn set_pause(&self, pause: Duration) {
         self.state(|state| state.pause = pause);
     }
@@ -180,13 +180,12 @@ impl FaultyDisk {
         self.state(|state| state.syncs)
     }
 
-    /// Another disk, on which is what is on this one.
+    /// Another disk with the same contents.
     pub fn fork(&self) -> Self {
         FaultyDisk(Arc::new(Mutex::new(self.state(|state| state.clone()))))
     }
 
-    /// The power has failed: of what was not synced each sector is there or not, whatever the order.
-    /// True if something was torn.
+    /// The power has failed: each unsynced sector is there or not, in any order. True if a write was torn.
     pub fn crash(&self, random: &mut Random) -> bool {
         self.state(|state| {
             let mut torn = false;
@@ -232,7 +231,7 @@ impl StorageBackend for FaultyDisk {
     fn set_len(&self, length: u64) -> io::Result<()> {
         self.state(|state| {
             state.operate()?;
-            // A longer file has holes: they take no room before they are written.
+            // A longer file has holes: they take no space before they are written.
             state.now.resize(length);
             state.changes.push(Change::Length(length));
             state.give_back(length.div_ceil(PAGE as u64) as usize);

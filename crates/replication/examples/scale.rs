@@ -43,7 +43,7 @@ fn drain(origin: &mut Origin<()>, replicas: u32) -> u64 {
     messages
 }
 
-/// Objects and replicas; none if the arguments are something else.
+/// Objects and replicas; none if the arguments are invalid.
 fn asked() -> Option<(u64, u32)> {
     let numbers = std::env::args_os().skip(1).map(|word| word.to_str()?.parse().ok());
     let (objects, replicas) = match numbers.collect::<Option<Vec<u64>>>()?[..] {

@@ -7,17 +7,17 @@
 pub enum Fault {
     /// A body becomes visible before the invalidations of earlier commits.
     BodyBeforeInvalidations,
-    /// After a reconnection invalidations go on where they were sent, not where they were received.
+    /// After a reconnection invalidations continue from the last one sent, not from the last one received.
     InvalidationLostOnReconnect,
     /// The lease counts from when a heartbeat arrives.
     ArrivalTimeLease,
-    /// The bound of the skew is added where it is to be subtracted.
+    /// The bound of the skew is added instead of subtracted.
     SkewWithTheWrongSign,
     /// The origin acknowledges before the log is on stable storage.
     AcknowledgementBeforeDurable,
-    /// A replica answers with state that is not on stable storage, and its lease outlives it. With a
-    /// lease that ends with its process nobody would notice: before it answers again a replica has
-    /// heard of everything that it had answered with.
+    /// A replica answers with state that is not on stable storage, and its lease outlives it. With a lease
+    /// that ends with its process this would not be visible: before it answers again, a replica has received
+    /// everything that it had answered with.
     RestartThatGoesBack,
     /// Parts of a large commit become visible one by one.
     HalfATransaction,

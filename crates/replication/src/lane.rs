@@ -1,12 +1,12 @@
-//! Lanes: bodies that reads wait for, by how long they are, so that none waits for much longer ones.
+//! Lanes: demanded bodies by their length, so that none waits for much longer ones.
 
 use lull_cc::Bytes;
 
 use crate::message::BodyHeader;
 use crate::types::PIECE;
 
-/// One of the ways that bodies take on the demand channel. By each of them one comes after the other, and all
-/// of them take turns.
+/// One of the lanes that bodies take on the demand channel. The bodies of one lane come one after the other,
+/// and all lanes take turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(u8);
 
@@ -26,14 +26,14 @@ impl Lane {
         self.0
     }
 
-    /// The same, for what there is one of for each lane.
+    /// The same, for arrays with one entry per lane.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// By which lane a body goes: one piece at most by the first, 64 times as much by each one behind it, and
-/// what is longer still by the last.
+/// The lane of a body by its size: up to one piece for the first lane, 64 times as much for each following
+/// one, and anything longer for the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lanes {
     piece: Bytes,
@@ -49,12 +49,12 @@ impl Lanes {
     /// From lane to lane.
     const TIMES: u64 = 64;
 
-    /// For pieces of another size than the protocol has: so short bodies can be tried as if they were long.
+    /// For pieces of another size than the protocol's: so short bodies can be tested as if they were long.
     pub const fn of_pieces(piece: Bytes) -> Self {
         Lanes { piece }
     }
 
-    /// The longest body of which all goes at once.
+    /// The longest body that is sent at once.
     pub const fn piece(self) -> Bytes {
         self.piece
     }
@@ -71,7 +71,7 @@ impl Lanes {
         Lane::ALL[Lane::COUNT - 1]
     }
 
-    /// The lane of the body behind a header, or of the header alone if none comes.
+    /// The lane of the body after a header, or of the header alone if there is no body.
     pub fn of_body(self, header: &BodyHeader) -> Lane {
         let version = header.version.filter(|_| !header.lost);
         self.of(version.map_or(Bytes(0), |version| version.content.size))

@@ -1,10 +1,10 @@
-//! Trees of hashes over a state: two states are compared by their root, and differ where the hashes
-//! of branches and leaves differ.
+//! Trees of hashes over a state. Two states are compared by their root, and differ where the hashes of
+//! branches and leaves differ.
 //!
-//! A path's leaf is given by the first two bytes of its hash, its branch by the first of them: 256
-//! branches of 256 leaves. With a million objects a leaf has 15, so that three round trips bring
-//! the differences of any two states, and little else. Names may be chosen so that many stand in one leaf,
-//! which then takes longer, and nothing else.
+//! A path's leaf is given by the first two bytes of its hash, its branch by the first of them: 256 branches
+//! of 256 leaves. With a million objects a leaf has 15, so three round trips find the differences of any two
+//! states, with little other data. Names may be chosen so that many fall into one leaf, which only makes that
+//! leaf slower.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ struct Leaf {
     entries: Vec<(Path, Version)>,
 }
 
-/// The tree of one state; does not change with it.
+/// The tree of one state; it does not change with the state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MerkleTree {
     leaves: BTreeMap<u16, Leaf>,
@@ -27,13 +27,13 @@ pub struct MerkleTree {
     root: Digest,
 }
 
-/// The leaf in which a path stands.
+/// The leaf of a path.
 pub fn leaf_of(path: &Path) -> u16 {
     let hash = blake3::hash(path.as_bytes());
     u16::from_be_bytes([hash.as_bytes()[0], hash.as_bytes()[1]])
 }
 
-/// The hash of a leaf in which these stand, by the order of the paths.
+/// The hash of a leaf with these entries, in the order of the paths.
 pub(crate) fn digest_of(entries: &[(Path, Version)]) -> Digest {
     let mut hasher = Hasher::new();
     for (path, version) in entries {
@@ -69,7 +69,7 @@ const fn branch_of(leaf: u16) -> u8 {
 }
 
 impl MerkleTree {
-    /// The tree of `state`, which is given by the order of the paths.
+    /// The tree of `state`, which is given in the order of the paths.
     pub fn new<'a>(state: impl IntoIterator<Item = (&'a Path, Version)>) -> Self {
         let mut leaves: BTreeMap<u16, Leaf> = BTreeMap::new();
         for (path, version) in state {
@@ -85,7 +85,7 @@ impl MerkleTree {
         MerkleTree { leaves, branches, root }
     }
 
-    /// The root if in these leaves stood something else.
+    /// The root if these leaves had other contents.
     pub(crate) fn root_with(&self, others: &BTreeMap<u16, Vec<(Path, Version)>>) -> Digest {
         let digests = self.leaves.iter().map(|(leaf, Leaf { digest, .. })| (*leaf, *digest));
         let mut digests: BTreeMap<u16, Digest> = digests.collect();
@@ -99,7 +99,7 @@ impl MerkleTree {
         root_over(&branches_over(digests))
     }
 
-    /// The hash of all of it.
+    /// The hash of the whole tree.
     pub fn root(&self) -> Digest {
         self.root
     }
@@ -115,23 +115,23 @@ impl MerkleTree {
         self.leaves.range(range).map(|(leaf, Leaf { digest, .. })| (*leaf, *digest)).collect()
     }
 
-    /// What stands in `leaf`, by the order of the paths.
+    /// The entries of `leaf`, in the order of the paths.
     pub fn entries(&self, leaf: u16) -> &[(Path, Version)] {
         self.leaves.get(&leaf).map_or(&[], |leaf| &leaf.entries)
     }
 
-    /// The branches in which the other tree is another.
+    /// The branches in which the other tree differs.
     pub fn differing_branches(&self, others: &[(u8, Digest)]) -> Vec<u8> {
         differing(&self.branches(), others)
     }
 
-    /// The leaves of `branch` in which the other tree is another.
+    /// The leaves of `branch` in which the other tree differs.
     pub fn differing_leaves(&self, branch: u8, others: &[(u16, Digest)]) -> Vec<u16> {
         differing(&self.leaves(branch), others)
     }
 }
 
-/// Keys that stand in one list only, or with another hash.
+/// Keys that are in one list only, or have another hash.
 fn differing<K: Copy + Ord>(ours: &[(K, Digest)], theirs: &[(K, Digest)]) -> Vec<K> {
     let ours: BTreeSet<_> = ours.iter().collect();
     let theirs: BTreeSet<_> = theirs.iter().collect();
@@ -139,13 +139,13 @@ fn differing<K: Copy + Ord>(ours: &[(K, Digest)], theirs: &[(K, Digest)]) -> Vec
     keys.into_iter().collect()
 }
 
-/// So many paths of this length, which all stand in one leaf, by their order.
+/// This many paths of this length, all in one leaf, in order.
 #[cfg(test)]
 pub(crate) fn paths_of_one_leaf(count: usize, length: usize) -> Vec<Path> {
     const DIGITS: usize = 8;
     let name = |at: usize| if at % 200 == 199 { '/' } else { 'x' };
     let same: String = (0..length - DIGITS).map(name).collect();
-    // What is the same in all is hashed once.
+    // The common prefix is hashed once.
     let mut hasher = Hasher::new();
     hasher.update(same.as_bytes());
     let leaf = |number: &String| {

@@ -1,6 +1,6 @@
-//! The protocol as values. How they become bytes is the matter of [`wire`](crate::wire).
+//! The protocol as values. [`wire`](crate::wire) encodes them as bytes.
 //!
-//! Three channels, as SSR §3.2 has them (table I):
+//! Three channels, as in SSR §3.2 (table I):
 //!
 //! | channel | order | priority | what |
 //! |---|---|---|---|
@@ -21,10 +21,10 @@
 //!    │ Body (demand, speculative)     │
 //!    │◀───────────────────────────────┤
 //!
-//! nobody waits for a body any more:
+//! no read waits for a body any more:
 //!    │ Withdraw                       │
 //!    ├───────────────────────────────▶│
-//!    │ Withdrawn │ the body's end     │   whole if it had left, else broken off
+//!    │ Withdrawn │ the body's end     │   whole if it had left, otherwise cut off
 //!    │◀───────────────────────────────┤
 //!
 //! away longer than the log:
@@ -53,11 +53,11 @@ pub const PROTOCOL: u16 = 9;
 pub const MOST_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
 pub const MOST_CHANGES: usize = 1_000;
-/// Entries of a leaf in one message, at most: what more stands in it goes in further parts. Whoever names files
-/// may choose names that all stand in one.
+/// Entries of a leaf in one message, at most: further entries go in further parts. A user who names files may
+/// choose names that all fall into one leaf.
 pub const MOST_ENTRIES: usize = 1_000;
 
-/// Which way a message goes.
+/// The channel that a message takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Channel {
     /// In order, at normal priority.
@@ -70,11 +70,10 @@ pub enum Channel {
     Enrolment,
 }
 
-/// Which connection a message belongs to. What comes from an earlier one is dropped, whichever
-/// channel it comes by.
+/// The connection of a message. Messages of an earlier connection are dropped on every channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Session {
-    /// The origin's life; zero in `Hello`, which does not know it yet.
+    /// The origin's incarnation; zero in `Hello`, which does not know it so far.
     pub origin: Incarnation,
     /// The replica's life.
     pub replica: Incarnation,
@@ -87,83 +86,83 @@ pub struct Session {
 pub struct Frame<M> {
     /// The connection it belongs to.
     pub session: Session,
-    /// What is said.
+    /// The message.
     pub message: M,
 }
 
-/// What replicas say. All of it goes by the control channel.
+/// Messages of replicas, all on the control channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ToOrigin {
     /// The first message.
     Hello {
         /// The version of the protocol that is spoken.
         protocol: u16,
-        /// Who speaks.
+        /// The sender.
         replica: ReplicaId,
-        /// Up to where invalidations are here; none if this replica has never had any state.
+        /// Up to where invalidations have arrived; none if this replica has never had a state.
         position: Option<Position>,
-        /// Up to where they are on its disk. The two differ by what waits to be applied.
+        /// Up to where they are on its disk. The difference is waiting to be applied.
         committed: Sequence,
     },
-    /// To be answered by a heartbeat, which echoes it.
+    /// Requests a heartbeat, which echoes it.
     Ping {
-        /// By the replica's clock; means nothing to the origin.
+        /// By the replica's clock; meaningless to the origin.
         sent: LocalTime,
     },
     /// Up to where the replica answers reads, on stable storage.
     Ack(Sequence),
-    /// How many speculative bodies of this connection are in the store so far, or were discarded, in
-    /// the order in which they came.
+    /// How many speculative bodies of this connection are in the store so far, or were discarded, in the
+    /// order of their arrival.
     Taken(u64),
-    /// The same of the bodies that reads have asked for, in the order in which they ended.
+    /// The same for the bodies that reads have requested, in the order in which they ended.
     Fetched(u64),
     /// How often objects were read since the last report.
     Reads(Vec<(Path, u32)>),
-    /// A read waits for this object. Until it was answered, once, it is not asked for again.
+    /// A read waits for this object. It is not requested again before one answer.
     Demand(Path),
-    /// No read does any more. It is answered all the same: by [`Withdrawn`](ToReplica::Withdrawn), or by the
-    /// end of a body that had begun.
+    /// No read waits for this object any more. The answer is [`Withdrawn`](ToReplica::Withdrawn), or the end
+    /// of a body that had begun.
     Withdraw(Path),
-    /// Objects whose bodies are missing here: said to an origin that lost its queue in a crash, and of
-    /// those that found no room when they came.
+    /// Objects whose bodies are missing here. Sent to an origin that lost its queue in a crash, and for
+    /// bodies that the disk had no space for.
     Lacking(Vec<Path>),
-    /// A part of a tree to be told.
+    /// Requests a part of a tree.
     Ask {
-        /// Which tree: that of this state.
+        /// The tree of this state.
         of: Sequence,
         /// Which part.
         part: Ask,
     },
-    /// The state is that of the root now.
+    /// The state now has the announced root.
     Resynced(Sequence),
     /// How it is.
     Report(Report),
 }
 
-/// How a replica is, for people who look at the origin.
+/// The state of a replica, for users who look at the origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Report {
-    /// The origin's time by which all that was committed is in its state; none if it knows of none. What
-    /// it says of how stale it is would be older by its way to the origin.
+    /// The origin's time of its state: all commits before it are included. None if unknown. A staleness would
+    /// grow old on its way to the origin.
     pub reflects: Option<WallTime>,
-    /// For how long it would answer reads if the connection were lost now; none: for ever.
+    /// For how long it would answer reads if the connection were lost now; none if forever.
     pub lasts: Option<Duration>,
     /// By how many nanoseconds its wall clock is ahead of the origin's: at least, and at most.
     pub skew: Option<(i64, i64)>,
-    /// What it has.
+    /// Its stock.
     pub stock: Stock,
 }
 
-/// How much there is, and how much of that is here.
+/// How many objects there are, and how many of their bodies are here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stock {
     /// Objects.
     pub objects: u64,
-    /// Those whose bodies are here.
+    /// Objects whose bodies are here.
     pub valid_objects: u64,
     /// The bytes of all of them.
     pub bytes: Bytes,
-    /// Those that are here.
+    /// Bytes of objects whose bodies are here.
     pub valid_bytes: Bytes,
 }
 
@@ -174,38 +173,38 @@ pub enum Ask {
     Branches,
     /// The hashes of the leaves of these branches.
     Leaves(Vec<u8>),
-    /// What stands in these leaves.
+    /// The entries of these leaves.
     Entries(Vec<u16>),
 }
 
-/// The answer to an [`Ask`]; those of leaves and entries come one for each, but that a leaf may come in parts,
-/// one behind the other.
+/// The answer to an [`Ask`]. Leaves and entries come one message per branch or leaf, but a leaf may come in
+/// several parts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Tree {
     /// The branches that are not empty.
     Branches(Vec<(u8, Digest)>),
     /// The leaves of a branch that are not empty.
     Leaves(u8, Vec<(u16, Digest)>),
-    /// What stands in a leaf, or a part of that.
+    /// The entries of a leaf, or a part of them.
     Entries {
         /// Which leaf.
         leaf: u16,
-        /// By the order of the paths.
+        /// In the order of the paths.
         entries: Vec<(Path, Version)>,
-        /// Whether further parts of the same leaf follow.
+        /// Whether more parts of the same leaf follow.
         more: bool,
     },
 }
 
-/// What the origin says.
+/// Messages of the origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ToReplica {
     /// The handshake succeeded.
     Welcome {
-        /// How it goes on.
+        /// How invalidations continue.
         start: Start,
-        /// Whether invalidations are to be applied as they come, which follows from what the origin
-        /// pushes: see [`Strategy::is_eager`](crate::origin::Strategy::is_eager).
+        /// Whether invalidations are applied on arrival, which follows from the push strategy: see
+        /// [`Strategy::is_eager`](crate::origin::Strategy::is_eager).
         eager: bool,
     },
     /// It did not.
@@ -216,42 +215,42 @@ pub enum ToReplica {
         sequence: Sequence,
         /// Its time.
         stamp: WallTime,
-        /// What it changes.
+        /// Its changes.
         changes: Vec<Change>,
-        /// Whether further parts of the same commit follow.
+        /// Whether more parts of the same commit follow.
         more: bool,
     },
-    /// Everything committed by the origin's time `stamp` has a sequence of `committed` at most.
+    /// Everything committed by the origin's time `stamp` has at most the sequence `committed`.
     Heartbeat {
-        /// The origin's time when this was said, never when it is received.
+        /// The origin's time when this was sent, not when it is received.
         stamp: WallTime,
-        /// The last commit by then. Its invalidation went before.
+        /// The last commit by then. Its invalidation was sent before.
         committed: Sequence,
-        /// When the replica sent the last ping that has come.
+        /// When the replica sent the last ping that has arrived.
         echo: Option<LocalTime>,
     },
-    /// A part of the tree that was asked for.
+    /// A requested part of the tree.
     Tree {
-        /// Which tree: that of this state.
+        /// The tree of this state.
         of: Sequence,
         /// The part.
         part: Tree,
     },
-    /// The replica's certificate is of an authority that is being replaced, or it trusts one that was:
-    /// it is to get a new one.
+    /// The replica's certificate is of an authority that is being replaced, or it trusts one that was
+    /// replaced: it has to get a new one.
     Renew,
-    /// The body of this object was asked for, and that was withdrawn before any of it had left.
+    /// The body of this object was requested, and withdrawn before any of it had left.
     Withdrawn(Path),
 }
 
-/// How invalidations go on after the handshake.
+/// How invalidations continue after the handshake.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Start {
-    /// Behind the replica's position.
+    /// After the replica's position.
     Log,
     /// By comparing trees: the log does not reach back to the replica's position.
     Resync {
-        /// What the tree is the state of.
+        /// The position of the tree.
         position: Position,
         /// The origin's time when the tree was taken.
         stamp: WallTime,
@@ -260,22 +259,22 @@ pub enum Start {
     },
 }
 
-/// What comes with a body, on the demand or speculative channel.
+/// The header of a body, on the demand or speculative channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BodyHeader {
     /// The object.
     pub path: Path,
-    /// Which version the body is; none if the object does not exist at `at`.
+    /// The version of the body; none if the object does not exist at `at`.
     pub version: Option<Version>,
     /// The origin's sequence when it read the object: the version is the current one there.
     pub at: Sequence,
-    /// Whether a read waits for it.
+    /// Whether it answers a demand.
     pub demand: bool,
-    /// Whether the origin has lost it: nothing follows. Only of a version.
+    /// Whether the origin has lost the body: nothing follows. Only for a version.
     pub lost: bool,
 }
 
-/// Why the origin does not talk to a replica.
+/// Why the origin rejects a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Refusal {
     /// Another version of the protocol.
@@ -303,13 +302,13 @@ pub enum Refusal {
     /// It was revoked.
     #[error("it was revoked: let it join again with a new ticket")]
     Revoked,
-    /// Somebody else is the replica of that name by now.
+    /// Another replica has joined under this name.
     #[error(
         "another one has joined under its name: stop this one, or let it join again with a ticket of \
          another name"
     )]
     Replaced,
-    /// Its certificate is one of the origin's, and not one that the origin knows of.
+    /// Its certificate was issued by the origin, which no longer knows it.
     #[error(
         "the origin does not know its certificate: the origin, or this replica, was restored from an old \
          backup. Let it join again with a new ticket"
@@ -317,17 +316,17 @@ pub enum Refusal {
     Unknown,
 }
 
-/// What is said to the origin as an authority: by whom it does not know yet, or by a replica. There is
-/// no session; it is all zero.
+/// Messages to the origin as an authority, from an unknown peer or a replica. There is no session; it is all
+/// zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToAuthority {
-    /// Somebody with a ticket wants to be a replica.
+    /// A machine with a ticket asks to become a replica.
     Enrol(Enrol),
-    /// The replica that shows its certificate wants one for another key: a request (PKCS #10), in DER.
+    /// The replica with this certificate requests one for another key: a request (PKCS #10), in DER.
     Renew(Vec<u8>),
 }
 
-/// What the origin answers as an authority.
+/// Answers of the origin as an authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromAuthority {
     /// It has issued a certificate.
@@ -336,18 +335,18 @@ pub enum FromAuthority {
     Refused(NotEnrolled),
 }
 
-/// What somebody says to be a replica, on a connection without a certificate of its own.
+/// A request to become a replica, on a connection without a client certificate.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Enrol {
     /// Its number, from the ticket.
     pub replica: ReplicaId,
     /// The secret of the ticket.
     pub secret: [u8; 32],
-    /// A certificate request (PKCS #10), in DER. Only the key in it is looked at.
+    /// A certificate request (PKCS #10), in DER. Only its key is used.
     pub request: Vec<u8>,
 }
 
-/// What it gets: all that it needs to be this replica, but for the key, which never leaves it.
+/// The identity that a new replica gets. Its private key is missing, because that never leaves the replica.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Enrolled {
     /// Its number.
@@ -356,9 +355,9 @@ pub struct Enrolled {
     pub certificate: Vec<u8>,
     /// The certificates of the authorities to trust, in DER.
     pub authorities: Vec<Vec<u8>>,
-    /// The key that session tokens are made with, see [`TokenKey`](crate::token::TokenKey).
+    /// The key that makes session tokens, see [`TokenKey`](crate::token::TokenKey).
     pub token_key: [u8; 32],
-    /// Another one to believe in, while one takes the place of the other.
+    /// A second accepted key, during a replacement.
     pub other_token_key: Option<[u8; 32]>,
 }
 
@@ -375,22 +374,22 @@ macro_rules! without_secrets {
 
 without_secrets!(Enrol, Enrolled);
 
-/// Why the origin issues no certificate, as far as it tells.
+/// Why the origin issues no certificate, as far as it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum NotEnrolled {
     /// There is no such ticket, or it was used.
     #[error("the ticket is not one of this origin's, or was used: ask for a new one")]
     Ticket,
-    /// It was good once.
+    /// It was valid once.
     #[error("the ticket is too old: ask for a new one")]
     Expired,
     /// The replica was revoked.
     #[error("the replica was revoked: ask for a new ticket")]
     Revoked,
-    /// The request is none, or was not signed with the key in it.
+    /// The request is malformed, or was not signed with its key.
     #[error("the certificate request is not valid: install the same release on both")]
     Request,
-    /// It is the origin that has a problem.
+    /// The origin has a problem.
     #[error("the origin could not issue a certificate: its log says why")]
     Failed,
 }

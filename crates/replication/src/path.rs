@@ -1,9 +1,9 @@
-//! Names of objects: what a path must be to mean the same file everywhere.
+//! Names of objects: the rules that make a path mean the same file everywhere.
 //!
-//! A path is bytes, as on Linux. Where a text is needed, a path is written in one of two forms, and both are read
-//! back without loss:
+//! A path is bytes, as on Linux. Where a text is needed, a path is written in one of two forms, and both
+//! round-trip without loss:
 //!
-//! | form | where | what is escaped |
+//! | form | use | escaped bytes |
 //! |---|---|---|
 //! | [`Display`](fmt::Display), [`Path::parse`] | JSON, command lines, logs | `\` as `\\`; control characters and bytes that are no UTF-8 as `\xff` |
 //! | [`Path::key`], [`Path::of_key`] | keys of the store, which are UTF-8 | bytes that are no UTF-8, as a zero byte and two digits |
@@ -18,19 +18,19 @@ use thiserror::Error;
 pub const LONGEST_PATH: usize = 4095;
 /// The longest name within a path in bytes: `NAME_MAX` of Linux.
 pub const LONGEST_NAME: usize = 255;
-/// The first name that belongs to Lull itself: a mount shows its snapshots there.
+/// The first name that is reserved by Lull: a mount shows its snapshots there.
 pub const RESERVED: &str = ".lull";
 
-/// The path of an object within the replicated tree: relative, of plain names, as bytes.
+/// The path of an object within the replicated tree: relative, with plain names, as bytes.
 ///
 /// Clones share their bytes. Paths are ordered by their bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(Arc<[u8]>);
 
-/// Why something is no path of a replicated object.
+/// Why a text is not a path of a replicated object.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PathError {
-    /// There is nothing in it.
+    /// The folder is empty.
     #[error("the path is empty: name a file")]
     Empty,
     /// It begins with a slash.
@@ -39,7 +39,7 @@ pub enum PathError {
     /// Two slashes follow each other, or one is the last character.
     #[error("the path has an empty name: write one slash between names, none at the end")]
     EmptyName,
-    /// It leads out of the tree, or around within it.
+    /// It leaves the tree, or has dots within it.
     #[error("the path has `.` or `..` in it: write it without")]
     Dots,
     /// No file system has such a name.
@@ -51,7 +51,7 @@ pub enum PathError {
     /// The whole is too long for the file systems of replicas.
     #[error("the path has over {LONGEST_PATH} bytes: shorten it")]
     Long,
-    /// A text has an escape that stands for nothing.
+    /// A text has an invalid escape.
     #[error("the path has a backslash that escapes nothing: write it as `\\\\`")]
     Escape,
     /// Lull's own folder.
@@ -60,7 +60,7 @@ pub enum PathError {
 }
 
 impl Path {
-    /// The path of which these are the bytes in UTF-8.
+    /// The path with these bytes in UTF-8.
     ///
     /// # Errors
     /// If it breaks one of the rules.
@@ -102,7 +102,7 @@ impl Path {
     /// The path that is displayed as this text.
     ///
     /// # Errors
-    /// If it breaks one of the rules, or an escape is none.
+    /// If it breaks one of the rules, or has an invalid escape.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         if !text.contains('\\') {
             return Path::new(text);
@@ -149,7 +149,7 @@ impl Path {
     /// The path that has this key.
     ///
     /// # Errors
-    /// If no path has.
+    /// If no path has this key.
     pub fn of_key(key: &str) -> Result<Self, PathError> {
         let mut parts = key.split('\0');
         let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -166,7 +166,7 @@ impl Path {
         slashes.map(|(at, _)| &self.0[..at])
     }
 
-    /// The folder in which it lies; none if that is the root.
+    /// The parent folder; none if that is the root.
     pub fn parent(&self) -> Option<Path> {
         self.parents().next().map(|parent| Path(parent.into()))
     }
@@ -176,24 +176,24 @@ impl Path {
         self.0.iter().filter(|byte| **byte == b'/').count()
     }
 
-    /// Whether the object lies in `folder`, at any depth; the root is the empty name.
+    /// Whether the object is in `folder`, at any depth; the root is the empty name.
     pub fn is_within(&self, folder: &[u8]) -> bool {
         folder.is_empty() || self.0.strip_prefix(folder).is_some_and(|rest| rest.starts_with(b"/"))
     }
 
-    /// With what all paths in this folder begin.
+    /// The common prefix of all paths in this folder.
     pub fn prefix(&self) -> Vec<u8> {
         prefix_of(&self.0)
     }
 
-    /// What paths have in common that differ only in their case. To upper case first: some letters have
-    /// more than one small form, and file systems take these for one, too.
+    /// The common form of paths that differ only in case. To upper case first: some letters have more than
+    /// one lower-case form, and file systems treat these as equal, too.
     pub fn folded(&self) -> String {
         self.key().to_uppercase().to_lowercase()
     }
 }
 
-/// With what all paths in `folder` begin; the root is the empty name.
+/// The common prefix of all paths in `folder`; the root is the empty name.
 pub fn prefix_of(folder: &[u8]) -> Vec<u8> {
     if folder.is_empty() { Vec::new() } else { [folder, b"/"].concat() }
 }

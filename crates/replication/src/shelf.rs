@@ -1,24 +1,24 @@
-//! Which bodies are in the store, and who needs them.
+//! The bodies in the store, and the references to them.
 //!
-//! Bodies are stored under their hash, so one body may stand for many versions, and a body may be
-//! wanted again while it is being deleted. Both are settled here: a body is dropped when nobody
-//! refers to it, and one that is wanted meanwhile is stored only when the deletion is done, because
-//! a store that runs both at once may end without the body.
+//! Bodies are stored under their hash. So one body may belong to many versions, and a body may be needed
+//! again while it is being deleted. A body is dropped with its last reference. A body that is needed
+//! meanwhile is stored only after the deletion, because a store that runs both at once may end without the
+//! body.
 //!
 //! ```text
 //!              keep               stored
 //!   (absent) ───────▶ Storing ──────────────▶ Stored
-//!       ▲                │ no room, or            │ nobody refers to it,
-//!       │◀───────────────┘ refers to it           ▼ or it is not what it was
+//!       ▲                │ no room, or            │ no reference left,
+//!       │◀───────────────┘ refers to it           ▼ or it is corrupted
 //!       │                      dropped        Dropping
 //!       └◀───────────────────────────────────────┤
 //!                     Storing ◀──────────────────┘ dropped, and wanted meanwhile
 //! ```
 //!
-//! A body may come in two ways at once, by itself and with a step: it is there if one of them comes about.
+//! A body may be stored in two ways at once, by itself and with a step: it exists if one of them succeeds.
 //!
-//! Who cannot do without a body that is lost goes on to refer to it, see [`Shelf::miss`]: it is
-//! `Lost` until somebody brings it again, or nobody refers to it any more.
+//! An object that needs a lost body keeps its reference, see [`Shelf::miss`]: the body is `Lost` until it is
+//! stored again, or until the last reference is released.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,10 +26,10 @@ use lull_cc::Bytes;
 
 use crate::types::{Digest, DiskFull, Payload};
 
-/// What the store has to do. Each is answered, in any order.
+/// A job of the store. Each is answered, in any order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BodyEffect<P> {
-    /// Store a body, and answer when it would survive a crash.
+    /// Store a body, and answer when it is durable.
     Store(Payload<P>),
     /// Delete a body.
     Drop(Digest),
@@ -37,7 +37,7 @@ pub enum BodyEffect<P> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State<P> {
-    /// In so many ways, each of which is answered.
+    /// In several ways, each of which gets an answer.
     Storing {
         ways: u32,
     },
@@ -45,7 +45,7 @@ enum State<P> {
     Dropping {
         then: Option<Payload<P>>,
     },
-    /// It should be here, and is not.
+    /// It is referred to, and not stored.
     Lost,
 }
 
@@ -54,7 +54,7 @@ struct Entry<P> {
     references: u32,
     size: Bytes,
     state: State<P>,
-    /// It was lost, and is not back yet: whoever refers to it does so whether it is stored or not.
+    /// It was lost and is not back so far: references are kept whether it is stored or not.
     missed: bool,
 }
 
@@ -64,7 +64,7 @@ impl<P> Entry<P> {
     }
 }
 
-/// A reference to a body by somebody who reads it.
+/// A reference to a body by a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pin(Digest, u64);
 
@@ -76,19 +76,19 @@ pub(crate) struct Shelf<P> {
     last_pin: u64,
     effects: VecDeque<BodyEffect<P>>,
     bytes: u64,
-    /// Of these, on their way out.
+    /// Of these, bytes being deleted.
     leaving: u64,
     waited: u64,
-    /// Bodies that have become stored, or are not any more, in that order. `None` if no caller reads the list.
+    /// Bodies that have become stored, or have ceased to be, in that order. `None` if no caller reads the
+    /// list.
     turned: Option<VecDeque<(Digest, bool)>>,
-    /// Bodies to which there are more or fewer references, or that are stored or not any more. None if no caller
-    /// reads the list.
+    /// Bodies whose references or storage have changed. None if no caller reads the list.
     changed: Option<VecDeque<Digest>>,
 }
 
 impl<P> Shelf<P> {
-    /// A shelf with the bodies that were found in the store. Those that nobody refers to are
-    /// dropped by [`Shelf::collect`].
+    /// A shelf with the bodies that were found in the store. [`Shelf::collect`] drops those without
+    /// references.
     pub(crate) fn new(found: impl IntoIterator<Item = (Digest, Bytes)>) -> Self {
         let entry = |size| Entry { references: 0, size, state: State::Stored, missed: false };
         let entries: BTreeMap<_, _> =
@@ -113,7 +113,7 @@ impl<P> Shelf<P> {
         self.turned = Some(VecDeque::new());
     }
 
-    /// The next body that has become stored, or is not any more, and which of both.
+    /// The next body that has become stored, or has ceased to be, and which of both.
     pub(crate) fn poll_turned(&mut self) -> Option<(Digest, bool)> {
         self.turned.as_mut()?.pop_front()
     }
@@ -129,7 +129,7 @@ impl<P> Shelf<P> {
         self.changed = Some(VecDeque::new());
     }
 
-    /// The next body of which more or fewer bytes would go with a reference.
+    /// The next body with a changed number of bytes that one reference frees.
     pub(crate) fn poll_changed(&mut self) -> Option<Digest> {
         self.changed.as_mut()?.pop_front()
     }
@@ -140,18 +140,18 @@ impl<P> Shelf<P> {
         }
     }
 
-    /// Whether the body would survive a crash, and will not be deleted.
+    /// Whether the body is durable, and will not be deleted.
     pub(crate) fn is_stored(&self, digest: &Digest) -> bool {
         self.entries.get(digest).is_some_and(Entry::is_stored)
     }
 
-    /// Whether the body is stored, and is of this size.
+    /// Whether the body is stored with this size.
     pub(crate) fn is_stored_as(&self, digest: &Digest, size: Bytes) -> bool {
         let is_it = |entry: &Entry<P>| matches!(entry.state, State::Stored) && entry.size == size;
         self.entries.get(digest).is_some_and(is_it)
     }
 
-    /// Bytes that would go if there were so many references less to a body.
+    /// Bytes that would be freed if a body had this many references less.
     pub(crate) fn held_by(&self, digest: &Digest, references: u32) -> Bytes {
         match self.entries.get(digest) {
             Some(entry) if entry.references == references && entry.is_stored() => entry.size,
@@ -170,17 +170,17 @@ impl<P> Shelf<P> {
         self.entries.keys().filter(|digest| self.is_coming(digest))
     }
 
-    /// Whether the body is being deleted: who needs it has to wait, or to bring it again.
+    /// Whether the body is in deletion: users of it have to wait, or store it again.
     pub(crate) fn is_dropping(&self, digest: &Digest) -> bool {
         self.entries.get(digest).is_some_and(|entry| matches!(entry.state, State::Dropping { .. }))
     }
 
-    /// Whether the body should be here, and is not.
+    /// Whether the body should be here but is missing.
     pub(crate) fn is_lost(&self, digest: &Digest) -> bool {
         self.entries.get(digest).is_some_and(|entry| matches!(entry.state, State::Lost))
     }
 
-    /// The bodies that should be here, and are not.
+    /// The bodies that are referred to, and not stored.
     pub(crate) fn lost(&self) -> impl Iterator<Item = &Digest> {
         let lost = self.entries.iter().filter(|(_, entry)| matches!(entry.state, State::Lost));
         lost.map(|(digest, _)| digest)
@@ -191,7 +191,7 @@ impl<P> Shelf<P> {
         Bytes(self.bytes)
     }
 
-    /// Bytes that stay: without those on their way out.
+    /// Bytes that stay: without those being deleted.
     pub(crate) fn kept(&self) -> Bytes {
         Bytes(self.bytes - self.leaving)
     }
@@ -201,7 +201,7 @@ impl<P> Shelf<P> {
         core::mem::take(&mut self.waited)
     }
 
-    /// Stores a body unless it is there, and refers to it.
+    /// Stores a body unless it exists, and refers to it.
     pub(crate) fn keep(&mut self, payload: Payload<P>) {
         self.change(&payload.digest);
         match self.entries.get_mut(&payload.digest) {
@@ -228,7 +228,7 @@ impl<P> Shelf<P> {
         }
     }
 
-    /// Refers to a body that comes into the store by other means, unless it is being deleted.
+    /// Refers to a body that enters the store by other means, unless it is being deleted.
     pub(crate) fn expect(&mut self, digest: Digest, size: Bytes) -> bool {
         self.change(&digest);
         match self.entries.get_mut(&digest) {
@@ -255,10 +255,10 @@ impl<P> Shelf<P> {
         self.entries.insert(digest, Entry { references: 1, size, state, missed: false });
     }
 
-    /// Refers once more to a body that is there.
+    /// Adds a reference to an existing body.
     ///
     /// # Panics
-    /// If it is not.
+    /// If it is not stored.
     pub(crate) fn refer(&mut self, digest: &Digest) {
         self.change(digest);
         let entry =
@@ -266,7 +266,7 @@ impl<P> Shelf<P> {
         entry.expect("only bodies that are stored are referred to").references += 1;
     }
 
-    /// Refers to a body for somebody who reads it, if it is there.
+    /// References a body for a reader, if it is there.
     pub(crate) fn pin(&mut self, digest: &Digest) -> Option<Pin> {
         if !self.is_stored(digest) {
             return None;
@@ -278,19 +278,19 @@ impl<P> Shelf<P> {
         Some(pin)
     }
 
-    /// Who has read it needs it no longer. If the body was lost meanwhile that reference is none any more.
+    /// Releases a reader's reference. If the body was lost meanwhile, that reference is void.
     pub(crate) fn unpin(&mut self, pin: Pin) {
         if self.pins.remove(&pin) {
             self.release(&pin.0);
         }
     }
 
-    /// Whether somebody reads the body.
+    /// Whether a reader holds the body.
     pub(crate) fn is_pinned(&self, digest: &Digest) -> bool {
         self.pins.range(Pin(*digest, 0)..=Pin(*digest, u64::MAX)).next().is_some()
     }
 
-    /// One reference less. A body that was lost has none any more.
+    /// Removes a reference. A lost body has none any more.
     pub(crate) fn release(&mut self, digest: &Digest) {
         self.change(digest);
         let Some(entry) = self.entries.get_mut(digest) else { return };
@@ -298,7 +298,7 @@ impl<P> Shelf<P> {
         if entry.references == 0 {
             match &mut entry.state {
                 State::Storing { .. } => {}
-                // There may be something in its place that is not what it was.
+                // A corrupt body may be in its place.
                 State::Lost => {
                     (entry.state, entry.missed) = (State::Dropping { then: None }, false);
                     self.bytes += entry.size.0;
@@ -320,8 +320,8 @@ impl<P> Shelf<P> {
         }
     }
 
-    /// The store has answered for one way; gives whether a body is back that was lost. Without room in
-    /// any of them everybody who referred to the body goes without; one that was lost stays lost.
+    /// The store has answered one of the requests to store the body; returns whether a lost body is back. If
+    /// none of them had space, all references are released; a lost body stays lost.
     pub(crate) fn handle_stored(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) -> bool {
         self.change(digest);
         let Some(entry) = self.entries.get_mut(digest) else { return false };
@@ -360,7 +360,7 @@ impl<P> Shelf<P> {
         }
     }
 
-    /// A body that is stored is not there any more, or not what it was. References to it stay.
+    /// A stored body is missing or corrupt. References to it stay.
     pub(crate) fn miss(&mut self, digest: &Digest) {
         self.change(digest);
         if let Some(entry) = self.entries.get_mut(digest)
@@ -372,14 +372,14 @@ impl<P> Shelf<P> {
         }
     }
 
-    /// Refers to a body, whether a start has found it or not.
+    /// Refers to a body, whether it was found at the start or not.
     pub(crate) fn need(&mut self, digest: &Digest, size: Bytes) {
         self.change(digest);
         let lost = Entry { references: 0, size, state: State::Lost, missed: true };
         self.entries.entry(*digest).or_insert(lost).references += 1;
     }
 
-    /// The body is not in the store, or not what it should be: nobody refers to it any more.
+    /// The body is missing from the store or corrupt: all references are released.
     pub(crate) fn lose(&mut self, digest: &Digest) {
         self.change(digest);
         if self.is_pinned(digest) {
@@ -399,7 +399,7 @@ impl<P> Shelf<P> {
         }
     }
 
-    /// A body that is stored is not what it was: nobody refers to it any more, and what there is of it goes.
+    /// A stored body is corrupt: all references are released, and the file is deleted.
     pub(crate) fn discard(&mut self, digest: &Digest) {
         self.change(digest);
         self.pins.retain(|pin| pin.0 != *digest);
@@ -411,7 +411,7 @@ impl<P> Shelf<P> {
         }
     }
 
-    /// Drops what nobody refers to: after a start, when all references have been taken.
+    /// Drops bodies without references: after a start, once all references are taken.
     pub(crate) fn collect(&mut self) {
         for (digest, entry) in &mut self.entries {
             if entry.references == 0 && matches!(entry.state, State::Stored) {
@@ -543,7 +543,7 @@ mod tests {
         assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
         assert_eq!(shelf.pin(&digest), None, "it goes");
         shelf.handle_dropped(&digest);
-        // Another one reads it, finds that it is not what it was, and it comes again.
+        // Another reader finds that it is corrupt, and it is stored again.
         shelf.keep(payload(1));
         shelf.handle_stored(&digest, Ok(()));
         let before = shelf.pin(&digest).expect("it is there");

@@ -1,8 +1,8 @@
 //! Two kinds of time that are never mixed.
 //!
-//! Origin and replicas name moments to each other by wall clocks, [`WallTime`], which are set by
-//! people and daemons. Each measures how long something took by a clock of its own that only runs
-//! forward, also while the machine sleeps, [`LocalTime`]. Both come in together, as a [`Reading`].
+//! Origin and replicas name moments to each other by wall clocks, [`WallTime`], which are set by people and
+//! daemons. Each measures durations by a local clock that only runs forward, also during a suspend:
+//! [`LocalTime`]. Both come in together, as a [`Reading`].
 
 use core::fmt;
 use core::time::Duration;
@@ -53,8 +53,8 @@ macro_rules! point_in_time {
 const SECOND: i64 = 1_000_000_000;
 
 point_in_time! {
-    /// A point in time on the clock of one machine that only runs forward (`CLOCK_BOOTTIME`). Means
-    /// nothing on another machine, or after it has booted again.
+    /// A point in time on the clock of one machine that only runs forward (`CLOCK_BOOTTIME`). It is
+    /// meaningless on another machine, or after a reboot.
     LocalTime
 }
 
@@ -67,7 +67,7 @@ fn nanos(of: Duration) -> i64 {
     i64::try_from(of.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// What both clocks of a machine show at one moment.
+/// The time of both clocks of a machine at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reading {
     /// The clock for intervals.
@@ -76,39 +76,38 @@ pub struct Reading {
     pub wall: WallTime,
 }
 
-/// How much a clock's rate may be off, in parts per million.
+/// The largest error of a clock's rate, in parts per million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Drift(pub u32);
 
 impl Drift {
-    /// The most by which an interval of length `interval` may have been measured wrongly, rounded
-    /// up.
+    /// The largest error of a measured interval of length `interval`, rounded up.
     pub fn of(self, interval: Duration) -> Duration {
         let nanos = (interval.as_nanos() * u128::from(self.0)).div_ceil(1_000_000);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// The interval to wait by a clock that may run slow, so that `interval` has not passed.
+    /// How long to wait by a clock that may be slow, so that `interval` has not passed.
     pub fn shorten(self, interval: Duration) -> Duration {
         interval.saturating_sub(self.of(interval))
     }
 
-    /// The longest that may have passed when a clock that may run slow shows `interval`.
+    /// The longest time that may have passed when a clock that may be slow shows `interval`.
     pub fn lengthen(self, interval: Duration) -> Duration {
         interval.saturating_add(self.of(interval))
     }
 
-    /// The rate of one clock against another, when each may be off by this much.
+    /// The rate of one clock against another, if each may have this error.
     #[must_use]
     pub const fn of_two(self) -> Drift {
         Drift(self.0.saturating_mul(2))
     }
 }
 
-/// A wall clock without steps: it follows the machine's, but runs at most a little faster or slower
-/// than the clock for intervals, and never backwards.
+/// A wall clock without steps. It follows the machine's, but runs at most a little faster or slower than the
+/// clock for intervals, and never backwards.
 ///
-/// A step of the machine's wall clock would otherwise lengthen each lease that was counted by it.
+/// Otherwise a step of the machine's wall clock would lengthen each lease that was counted by it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlewedClock {
     anchor: Reading,
@@ -116,7 +115,7 @@ pub struct SlewedClock {
 }
 
 impl SlewedClock {
-    /// A clock that starts with what the machine shows, but not before `not_before`.
+    /// A clock that starts with the machine's time, but not before `not_before`.
     pub fn new(now: Reading, not_before: WallTime, slew: Drift) -> Self {
         let wall = now.wall.max(not_before);
         SlewedClock { anchor: Reading { local: now.local, wall }, slew }
@@ -126,7 +125,7 @@ impl SlewedClock {
     pub fn read(&mut self, now: Reading) -> WallTime {
         let passed = now.local.since(self.anchor.local);
         let projected = self.anchor.wall.plus(passed);
-        // Rounded down, else a clock that is read often would slew faster than it may.
+        // Rounded down. Otherwise a clock that is read often would slew faster than it may.
         let slack = Duration::from_nanos(
             u64::try_from(passed.as_nanos() * u128::from(self.slew.0) / 1_000_000)
                 .unwrap_or(u64::MAX),

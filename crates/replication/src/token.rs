@@ -1,10 +1,8 @@
-//! Session tokens: what a client that changes replicas carries, so that it never sees an older
-//! state than before (SSR §6.1 and §6.2.3.3 leave it to future work; the idea is Bayou's session
-//! guarantees).
+//! Session tokens: a client that changes replicas carries one, so that it never sees an older state than
+//! before. SSR §6.1 and §6.2.3.3 leave it to future work; the idea is Bayou's session guarantees.
 //!
-//! A token is the highest position that the session has seen, with a MAC: who could forge one could
-//! make replicas wait for commits that never come. It tells nothing else, and suits an HTTP header
-//! or a cookie.
+//! A token is the highest position that the session has seen, with a MAC: a forged one could make replicas
+//! wait for commits that never come. It contains nothing else, and suits an HTTP header or a cookie.
 
 use core::fmt;
 
@@ -12,12 +10,12 @@ use thiserror::Error;
 
 use crate::types::Sequence;
 
-/// A key of all replicas of one origin. The origin draws it, and hands it out.
+/// A key of all replicas of one origin. The origin generates and distributes it.
 #[derive(Clone)]
 pub struct TokenKey([u8; 32]);
 
 impl TokenKey {
-    /// The key of these random bytes.
+    /// The key with these random bytes.
     pub const fn new(bytes: [u8; 32]) -> Self {
         TokenKey(bytes)
     }
@@ -36,20 +34,21 @@ impl fmt::Debug for TokenKey {
     }
 }
 
-/// Why a token is not believed.
+/// Why a token is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TokenError {
-    /// It is none.
+    /// The text is not a token.
     #[error("the session token is not one of ours: start a session without it")]
     Malformed,
-    /// No key of ours made it.
+    /// No known key made it.
     #[error("the session token was made with another key: start a session without it")]
     Forged,
 }
 
-/// The keys that a replica believes in: tokens are made with the first. While keys are changed the second
-/// is the next one, until all replicas know it, and then the one before, until all have begun with the
-/// next and show what a token of that may be of: so nobody goes back because his token is not believed.
+/// The keys that a replica accepts: tokens are made with the first. During a rotation the second is first the
+/// next key, until all replicas know it. Then it is the previous key. It stays until all have begun with the
+/// next one and show every state that a token of the previous one may name. So no session goes back because
+/// its token is not accepted.
 #[derive(Clone, Debug)]
 pub struct Keyring {
     current: TokenKey,
@@ -60,7 +59,7 @@ const SEQUENCE_DIGITS: usize = 16;
 const MAC_DIGITS: usize = 64;
 
 impl Keyring {
-    /// A ring of the current key and, while it is being changed, another one.
+    /// A ring of the current key and, during a replacement, another one.
     pub const fn new(current: TokenKey, other: Option<TokenKey>) -> Self {
         Keyring { current, other }
     }
@@ -70,8 +69,7 @@ impl Keyring {
         format!("{:016x}{}", sequence.0, self.current.mac(sequence).to_hex())
     }
 
-    /// Whether a token that is believed is made with the key that tokens are made with now: another one may be
-    /// given up at any time.
+    /// Whether an accepted token is made with the current key: another key may be dropped at any time.
     pub fn is_current(&self, token: &str) -> bool {
         self.verify(token).is_ok_and(|sequence| self.issue(sequence) == token)
     }
@@ -79,7 +77,7 @@ impl Keyring {
     /// The position that the bearer of `token` has seen.
     ///
     /// # Errors
-    /// If it is no token, or none of ours.
+    /// If it is malformed, or made with an unknown key.
     pub fn verify(&self, token: &str) -> Result<Sequence, TokenError> {
         let digits =
             |text: &str| text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));

@@ -1,4 +1,4 @@
-//! What origin and replicas speak about: positions in the log, versions, commits.
+//! The data that origin and replicas exchange: positions in the log, versions, commits.
 
 use core::hash::Hash;
 use std::fmt;
@@ -31,7 +31,7 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// Which life of a process: each start has a higher one, on stable storage before the first message.
+/// The life of a process: each start has a higher one, which is durable before the first message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
@@ -72,14 +72,13 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// The largest body: what a replica has to keep of one while it comes, 32 bytes a piece of it, is
-/// bounded by that.
+/// The largest body. It bounds the memory that a replica needs for an incoming body: 32 bytes per piece.
 pub const LARGEST_BODY: Bytes = Bytes(16 << 30);
 
 /// The longest target of a symbolic link, in bytes: `PATH_MAX` of Linux without its zero.
 pub const LONGEST_TARGET: Bytes = Bytes(4_095);
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A file.
@@ -87,24 +86,24 @@ pub enum Kind {
     File,
     /// A symbolic link. Its body is the target, which nothing here follows.
     Link,
-    /// A folder. It has no bytes. A folder without an object of its own exists as long as something is below it.
+    /// A folder. It has no bytes. A folder without its own object exists as long as something is below it.
     Folder,
 }
 
-/// The permission bits of a file or a folder, `rwxrwxrwx`. The set-user-ID, set-group-ID and sticky bits are not
-/// part of it. The owner is not replicated, so the first two would name another user at a replica: usually root.
-/// In a mount that is not written to, the sticky bit and the set-group-ID bit of a folder mean nothing.
+/// The permission bits of a file or a folder, `rwxrwxrwx`. The set-user-ID, set-group-ID and sticky bits are
+/// not included. The owner is not replicated, so the first two would name another user at a replica: usually
+/// root. In a read-only mount, the sticky bit and the set-group-ID bit of a folder have no effect.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mode(u16);
 
 impl Mode {
-    /// `rw-r--r--`: a file that no file system has told the mode of.
+    /// `rw-r--r--`: a file whose mode is unknown.
     pub const PLAIN: Mode = Mode(0o644);
     /// `rwxr-xr-x`: the same of a program.
     pub const EXECUTABLE: Mode = Mode(0o755);
     /// `rwxrwxrwx`: Linux shows no other mode of a symbolic link.
     pub const LINK: Mode = Mode(0o777);
-    /// `r-xr-xr-x`: a folder that has no object of its own.
+    /// `r-xr-xr-x`: a folder without an object of its own.
     pub const IMPLIED: Mode = Mode(0o555);
 
     /// The permission bits of `mode`, as in `st_mode`.
@@ -135,21 +134,21 @@ impl fmt::Debug for Mode {
     }
 }
 
-/// What a file system tells of a file beside its bytes.
+/// The attributes of a file beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Metadata {
-    /// What it is.
+    /// Its content.
     pub kind: Kind,
     /// When its content was modified.
     pub modified: WallTime,
-    /// Who may do what with it.
+    /// Its permissions.
     pub mode: Mode,
 }
 
 impl Metadata {
-    /// How hashes and the wire write kind and mode. Files have one byte for the two modes that version 7 of the
-    /// protocol had, otherwise 2 and the bits. A link is 3, a folder 4 and the bits. Each has one way to be
-    /// written.
+    /// The encoding of kind and mode in hashes and on the wire. Files have one byte for the two modes of
+    /// version 7 of the protocol, otherwise 2 and the bits. A link is 3, a folder 4 and the bits. Each has
+    /// exactly one encoding.
     pub(crate) fn mode_code(&self) -> (u8, Option<u16>) {
         match (self.kind, self.mode) {
             (Kind::File, Mode::PLAIN) => (0, None),
@@ -165,7 +164,7 @@ impl Metadata {
         matches!(code, 2 | 4)
     }
 
-    /// What [`mode_code`](Metadata::mode_code) has written; none if it writes no such thing.
+    /// The inverse of [`mode_code`](Metadata::mode_code); none for a code that it never writes.
     pub(crate) fn of_mode_code(
         (code, bits): (u8, Option<u16>),
         modified: WallTime,
@@ -188,7 +187,7 @@ impl Metadata {
     }
 }
 
-/// What is told of a body before it is there (invalidations carry hash, size and metadata).
+/// The announced properties of a body (invalidations carry hash, size and metadata).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Content {
     /// The hash of the body.
@@ -200,13 +199,13 @@ pub struct Content {
 }
 
 impl Content {
-    /// A folder, of which a file system tells this.
+    /// A folder with this metadata.
     pub const fn folder(modified: WallTime, mode: Mode) -> Self {
         let metadata = Metadata { kind: Kind::Folder, modified, mode };
         Content { digest: Digest::EMPTY, size: Bytes(0), metadata }
     }
 
-    /// Whether there can be such an object: of each kind, only some sizes are possible.
+    /// Whether such an object is possible: each kind allows only some sizes.
     pub fn is_possible(&self) -> bool {
         match self.metadata.kind {
             Kind::File => self.size <= LARGEST_BODY,
@@ -218,45 +217,45 @@ impl Content {
         }
     }
 
-    /// Whether other objects may lie below it.
+    /// Whether other objects may be below it.
     pub fn is_folder(&self) -> bool {
         self.metadata.kind == Kind::Folder
     }
 }
 
-/// One version of an object: what the commit at `sequence` made of it.
+/// One version of an object, made by the commit at `sequence`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// The commit that wrote it.
     pub sequence: Sequence,
-    /// What it is.
+    /// Its header.
     pub content: Content,
 }
 
-/// What a commit does to one object: a new content, or none: it is deleted.
+/// The change of one object in a commit: a new content, or none if it is deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Change {
     /// The object.
     pub path: Path,
-    /// What it becomes.
+    /// Its new content.
     pub content: Option<Content>,
 }
 
-/// A transaction in the log: all of its changes become visible at once. A plain write is a commit
-/// of one change.
+/// A transaction in the log: all of its changes become visible together. A plain write is a commit of one
+/// change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Commit {
     /// Its position.
     pub sequence: Sequence,
-    /// The origin's time; never before that of an earlier commit (SSR §6.2: "a sequence number and
-    /// a real-time timestamp").
+    /// The origin's time; never before that of an earlier commit (SSR §6.2: "a sequence number and a
+    /// real-time timestamp").
     pub stamp: WallTime,
-    /// Shared, because every replica is told the same. Each object at most once.
+    /// Shared, because all replicas get the same. Each object at most once.
     pub changes: Arc<[Change]>,
 }
 
-/// A position in a log, and the hash of everything up to it: two logs that agree in it agree in
-/// all before.
+/// A position in a log, and the hash of everything up to it: two logs with the same position are the same up
+/// to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position {
     /// The last commit.
@@ -322,7 +321,7 @@ impl Hash for NextPosition {
     }
 }
 
-/// Hashes what a path holds, so that no two contents give the same bytes.
+/// Hashes the content of a path, so that no two contents give the same bytes.
 pub(crate) fn hash_entry(hasher: &mut Hasher, path: &Path, content: Option<&Content>) {
     let text = path.as_bytes();
     hasher.update(&(text.len() as u64).to_le_bytes());
@@ -347,19 +346,19 @@ pub(crate) fn hash_entry(hasher: &mut Hasher, path: &Path, content: Option<&Cont
     }
 }
 
-/// Bytes under way, with what was worked out of them while they were received. The state machines
-/// never look into `bytes`.
+/// Bytes in transfer, with the digest that was computed while they were received. The state machines never
+/// look into `bytes`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Payload<P> {
     /// The hash of the bytes.
     pub digest: Digest,
     /// Their number.
     pub size: Bytes,
-    /// The bytes, or where they lie.
+    /// The bytes, or where they are stored.
     pub bytes: P,
 }
 
-/// The disk has no room. Nothing of what was asked for has happened.
+/// The disk has no space. Nothing of the request was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("the disk is full: make room, and it goes on by itself")]
 pub struct DiskFull;

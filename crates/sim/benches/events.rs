@@ -1,5 +1,5 @@
-//! How many events a second the event queue takes, by how many wait in it. One event is put in for
-//! each that is taken, as in a simulation that goes on.
+//! How many events a second the event queue processes, by how many wait in it. One event is inserted for each
+//! that is taken, as in a running simulation.
 //!
 //! ```text
 //! cargo bench -p lull-sim --bench events
@@ -16,7 +16,7 @@ type Event = [u64; 3];
 
 /// Events in one trial.
 const EVENTS: u64 = 10_000_000;
-/// The fastest of so many counts: whatever else a machine does makes a trial slower only.
+/// The fastest of this many trials counts: other activity of the machine only makes a trial slower.
 const TRIALS: usize = 5;
 
 fn main() {
@@ -29,7 +29,7 @@ fn main() {
     }
 }
 
-/// Seconds that the events take while so many of them wait.
+/// Seconds for the events while this many of them wait.
 fn trial(waiting: u64) -> f64 {
     let mut random = Random::new(1);
     let mut queue = EventQueue::<Event>::default();
@@ -46,8 +46,8 @@ fn trial(waiting: u64) -> f64 {
     cpu_seconds().zip(cpu).map_or(wall, |(after, before)| after - before)
 }
 
-/// How far ahead an event lies, in nanoseconds: up to a millisecond, as the ends of packets on links,
-/// to a hundred, as deliveries, or, one of a hundred, to ten seconds, as timers.
+/// How far ahead an event is, in nanoseconds. It is up to a millisecond for the ends of packets on links, and
+/// up to a hundred for deliveries. One in a hundred is up to ten seconds, like timers.
 fn ahead(random: &mut Random) -> u64 {
     let limit = match random.below(100) {
         0 => 10_000_000_000,
@@ -57,7 +57,7 @@ fn ahead(random: &mut Random) -> u64 {
     1 + random.below(limit)
 }
 
-/// Time for which this process has had a processor, where the system tells.
+/// This process's processor time, if the system reports it.
 fn cpu_seconds() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/self/schedstat").ok()?;
     let nanos: f64 = text.split(' ').next()?.parse().ok()?;

@@ -1,8 +1,7 @@
 //! The event queue: a timing wheel that is exact to the nanosecond.
 //!
-//! Time is read as digits of nine bits, and a last one of eleven. An event that is not of the present
-//! waits on the level of the highest digit in which its time differs from the present, in the slot of
-//! that digit:
+//! Time is read as digits of nine bits, and a last one of eleven. A later event waits on the level of the
+//! highest digit in which its time differs from the present, in the slot of that digit:
 //!
 //! ```text
 //! level 0    512 slots of   2.048 µs
@@ -12,25 +11,23 @@
 //! level 5    256 slots of   2.283 years
 //! ```
 //!
-//! The present is a row of events in order, up to some time. When nothing of it is left, it becomes the
-//! nearest slot: at once where that is of the finest level or has few events; or else these move down
-//! to finer levels first. So an event moves once or twice, from one row of events to the end of another,
-//! whatever the number of events waiting, and is compared with the few that are due about the same
-//! time. There is no allocation once there are blocks enough. What is read in a row costs little, where
-//! a look at a place of its own would wait for memory.
+//! The present is a row of events in order, up to some time. When it is empty, it becomes the nearest slot:
+//! at once if that is of the finest level or has few events. Otherwise these move down to finer levels first.
+//! So an event moves once or twice, from one row of events to the end of another, for any number of waiting
+//! events. It is compared only with the few that are due about the same time. There is no allocation once
+//! there are enough blocks. Reading a row costs little, while reading scattered events would wait for memory.
 //!
-//! A slot of level 1 is so short that what moves down from it stays in the processor's cache also with
-//! thousands of flows, and level 1 so long that what comes within a round trip need not pass another.
+//! A slot of level 1 is so short that events that move down from it stay in the processor's cache, also with
+//! thousands of flows. Level 1 is so long that events within a round trip need not pass another level.
 //!
-//! `cargo bench -p lull-sim --bench events` tells how many that are in a second.
+//! `cargo bench -p lull-sim --bench events` measures the number per second.
 //!
-//! Events of the same nanosecond come out in the order in which they went in. They can't be told
-//! apart by any digit, so they always wait in the same slot; moving keeps their order, and so does
-//! putting them in order of time.
+//! Events of the same nanosecond come out in the order in which they went in. No digit differs between them,
+//! so they always wait in the same slot. Moving keeps their order, and so does sorting them by time.
 
 use lull_cc::Timestamp;
 
-/// Bits of the last digit, by which no slot is chosen.
+/// Bits of the last digit, which selects no slot.
 const FINE: u32 = 11;
 /// Bits of the others.
 const BITS: u32 = 9;
@@ -40,12 +37,12 @@ const LEVELS: usize = (64 - FINE as usize).div_ceil(BITS as usize);
 /// Words of a level's bits.
 const WORDS: usize = SLOTS / 64;
 
-/// Events of a block: with events of half a cache line, half a kilobyte.
+/// Events of a block: half a kilobyte, with events of half a cache line.
 const BLOCK: usize = 16;
 /// No block.
 const NONE: u32 = u32::MAX;
 
-/// The last nanosecond of the slot on this level that a time lies in.
+/// The last nanosecond of a time's slot on this level.
 const fn slot_end(time: u64, level: u32) -> u64 {
     time | ((1 << (FINE + level * BITS)) - 1)
 }
@@ -69,8 +66,8 @@ impl List {
 #[repr(align(64))]
 struct Block<E>([(u64, E); BLOCK]);
 
-/// The blocks of all lists. One that was given back last is taken first, so that a few pages of
-/// memory, which stay in the processor's cache, hold the events that come and go.
+/// The blocks of all lists. The most recently released one is used first. So the events occupy a few pages of
+/// memory, which stay in the processor's cache.
 #[derive(Clone, Debug)]
 struct Blocks<E> {
     blocks: Vec<Block<E>>,
@@ -108,7 +105,7 @@ impl<E: Copy> Blocks<E> {
         block
     }
 
-    /// Gives a block back, and the one behind it in its list.
+    /// Releases a block; returns the one behind it in its list.
     fn release(&mut self, block: u32) -> u32 {
         let next = core::mem::replace(&mut self.next[block as usize], self.free);
         self.free = block;
@@ -152,15 +149,15 @@ impl Occupied {
     }
 }
 
-/// Events with the time at which each is due.
+/// Events with their due times.
 ///
-/// Calling order: [`insert`](EventQueue::insert) no event before the present, which is the time
-/// of the last event taken; [`pop`](EventQueue::pop) gives them in order of time and, within a
-/// nanosecond, of insertion.
+/// Calling order: [`insert`](EventQueue::insert) no event before the present, which is the time of the last
+/// event taken; [`pop`](EventQueue::pop) returns them in order of time and, within a nanosecond, of
+/// insertion.
 #[derive(Clone, Debug)]
 pub struct EventQueue<E> {
     now: u64,
-    /// All events up to this time, in order, `served` of them already taken.
+    /// All events up to this time, in order; `served` of them have already been taken.
     present: Vec<(u64, E)>,
     present_end: u64,
     served: usize,
@@ -212,7 +209,7 @@ impl<E: Copy> EventQueue<E> {
         if time > self.present_end {
             return self.place(time, event);
         }
-        // Behind those of the same nanosecond. Most often all others are earlier.
+        // After those of the same nanosecond. Most often all others are earlier.
         let waiting = &self.present[self.served..];
         let later = waiting.iter().rev().take_while(|(other, _)| *other > time).count();
         self.present.insert(self.present.len() - later, (time, event));
@@ -221,8 +218,8 @@ impl<E: Copy> EventQueue<E> {
         }
     }
 
-    /// Keeps the row of the present short: what was taken is forgotten, and what is not of the finest
-    /// slot goes into slots, if there are too many to be kept in order one by one.
+    /// Keeps the row of the present short: removes taken events. Events that are not of the finest slot move
+    /// into slots, if they are too many to sort one by one.
     #[cold]
     fn shorten_present(&mut self) {
         let finest_end = slot_end(self.now, 0);
@@ -244,7 +241,7 @@ impl<E: Copy> EventQueue<E> {
         self.present.truncate(kept);
     }
 
-    /// Puts an event of after the present into its slot.
+    /// Puts a later event into its slot.
     fn place(&mut self, time: u64, event: E) {
         let level = (63 - FINE - (time ^ self.now).leading_zeros()) / BITS;
         let slot = (time >> (FINE + level * BITS)) as usize % SLOTS;
@@ -258,9 +255,9 @@ impl<E: Copy> EventQueue<E> {
         self.pop_expecting(limit, |_| ()).map(|(time, event)| (time, *event))
     }
 
-    /// Like [`pop`](EventQueue::pop), and shows events that come within two microseconds: all that
-    /// do at once. It is a hint, which memory can be fetched by, all of it at a time: some events
-    /// are never shown, and those shown may come late.
+    /// Like [`pop`](EventQueue::pop), and shows events that come within two microseconds: all that do at
+    /// once. It is a hint for prefetching memory, all of it at the same time. Some events are never shown,
+    /// and those shown may come late.
     #[inline]
     pub fn pop_expecting(
         &mut self,
@@ -294,7 +291,7 @@ impl<E: Copy> EventQueue<E> {
             self.occupied[level].clear(slot);
             self.now = list.earliest;
             if level == 0 || list.first == list.last {
-                // Few are put in order here as well as on the levels below.
+                // Sorting a few events is as fast here as on the levels below.
                 self.present_end = slot_end(self.now, level as u32);
                 self.take_all(list);
             } else {
@@ -304,7 +301,7 @@ impl<E: Copy> EventQueue<E> {
         }
         // Stable: those of a nanosecond stay as they were inserted.
         self.present.sort_by_key(|(time, _)| *time);
-        // Where events are few, there are not so many flows that memory would have to be fetched.
+        // With few events, there are not enough flows to need a prefetch.
         let is_crowded = self.present.len() > 1 && self.present_end == slot_end(self.now, 0);
         if is_crowded {
             self.present.iter().for_each(|(_, event)| expect(event));
@@ -312,7 +309,7 @@ impl<E: Copy> EventQueue<E> {
         Some(())
     }
 
-    /// The level and the slot of the events that are next after the present.
+    /// The level and the slot of the next events after the present.
     fn nearest(&self) -> Option<(usize, usize)> {
         let levels = self.occupied.iter().enumerate();
         levels.into_iter().find_map(|(level, occupied)| Some((level, occupied.first()?)))
@@ -331,7 +328,7 @@ impl<E: Copy> EventQueue<E> {
         }
     }
 
-    /// Puts the events of a list where they belong now.
+    /// Puts the events of a list into their present slots.
     fn move_down(&mut self, list: List) {
         let mut block = list.first;
         loop {
@@ -377,7 +374,7 @@ mod tests {
         assert_eq!(queue.pop(Timestamp::FAR_FUTURE), Some((at(5_000_000_016), 100)));
         for event in 0..40 {
             if event == 20 {
-                // Later insertions for the present come behind.
+                // Later insertions for the present come after it.
                 queue.insert(time, 40);
             }
             assert_eq!(queue.pop(Timestamp::FAR_FUTURE), Some((time, event)));
@@ -446,7 +443,7 @@ mod tests {
         let mut queue = EventQueue::default();
         queue.insert(at(1 << 60), 0);
         queue.pop(Timestamp::FAR_FUTURE);
-        // Always two that wait, in a slot of years.
+        // Always two waiting events, in a slot of years.
         queue.insert(at((1 << 60) + 1), 0);
         for time in 2..10_000 {
             queue.insert(at((1 << 60) + time), 0);

@@ -1,8 +1,8 @@
 //! A deterministic packet-level simulator, and the queue disciplines that it shares with the link
 //! emulator.
 //!
-//! Everything in this crate is pure: time comes in as a [`lull_cc::Timestamp`], randomness from
-//! an explicit seed, effects go out as values. Equal calls give equal results on every machine.
+//! Everything in this crate is pure: time comes in as a [`lull_cc::Timestamp`], randomness from an explicit
+//! seed, effects are returned as values. Equal calls give equal results on every machine.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! Memory, counted.
 
-/// Bytes of so many values.
+/// Bytes of this many values.
 pub(crate) const fn bytes_of<T>(count: usize) -> u64 {
     (count * size_of::<T>()) as u64
 }

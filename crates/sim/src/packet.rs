@@ -1,4 +1,4 @@
-//! What travels over links.
+//! Packets.
 
 use lull_cc::{Bytes, Timestamp};
 
@@ -7,39 +7,39 @@ use crate::queue::QueuedPacket;
 /// The two ECN bits of a packet (RFC 3168 §5), without the difference between ECT(0) and ECT(1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ecn {
-    /// Its ends do not speak ECN: a router can only drop it.
+    /// Its ends do not support ECN: a router can only drop it.
     #[default]
     NotCapable = 0,
-    /// Its ends speak ECN.
+    /// Its ends support ECN.
     Capable = 2,
-    /// Some router has met congestion.
+    /// A router has experienced congestion.
     CongestionExperienced = 3,
 }
 
-/// A packet on a link, in a queue or on its way into one.
+/// A packet on a link, in a queue or before one.
 ///
-/// It is copied from place to place. With the time of its arrival it fits half a cache line, which is
-/// why the fields are no wider than they must be.
+/// It is copied often. With the time of its arrival it fits half a cache line, which is why the fields are as
+/// narrow as possible.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// The connection or datagram source that it belongs to.
     pub(crate) owner: Owner,
-    /// Where the link that it is on stands in the list of all routes.
+    /// The index of its link in the list of all routes.
     pub(crate) hop: u32,
     /// Its length on links, headers included.
     pub bytes: u16,
-    /// Which connection of those that have used the same place one after the other. Each lasts a
-    /// round-trip time at least, so no packet lives to see the count come round.
+    /// Distinguishes the connections that have used the same place one after the other. Each lasts a
+    /// round-trip time at least, so the count cannot wrap around while a packet is in flight.
     pub(crate) generation: u8,
     /// Codepoint and ECN bits.
     pub class: TrafficClass,
-    /// What it carries.
+    /// Its content.
     pub body: Body,
 }
 
-/// Whom a packet belongs to: the place of a connection or the number of a source of datagrams, and
-/// the group that statistics count it for. Sixteen million connections at once are more than any
-/// memory holds, which leaves a byte for the group.
+/// The owner of a packet: the place of a connection or the number of a source of datagrams, and its group in
+/// statistics. Sixteen million concurrent connections are more than any memory holds, which leaves a byte for
+/// the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner(u32);
 
@@ -84,15 +84,15 @@ impl TrafficClass {
     }
 }
 
-/// What a packet carries, in twelve bytes. What both ends know anyhow is left out.
+/// The content of a packet, in twelve bytes, without data that both ends already have.
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
     /// A request for a connection.
     Syn,
     /// The answer to it.
     SynAck,
-    /// A TCP segment with data: when it was sent, its number, and bits of its header. Its payload is
-    /// what its length leaves.
+    /// A TCP segment with data: when it was sent, its number, and bits of its header. Its payload follows
+    /// from its length.
     Data(SentAt, u32, DataFlags),
     /// A TCP segment without data, and without blocks of selective acknowledgement. The window is
     /// the connection's.
@@ -104,8 +104,8 @@ pub enum Body {
         /// As in [`AckHeader`].
         echo: bool,
     },
-    /// A TCP segment without data whose header, which has blocks of selective acknowledgement, the
-    /// connection keeps under this number.
+    /// A TCP segment without data whose header has blocks of selective acknowledgement. The connection stores
+    /// the header under this number.
     Selective(u32),
     /// A datagram, and when it was sent.
     Datagram(SentAt),
@@ -113,15 +113,15 @@ pub enum Body {
 
 const _: () = assert!(size_of::<Packet>() == 24, "a packet and a time are half a cache line");
 
-/// When a packet was sent: the last 48 bits of the nanoseconds. No packet is under way for the three
-/// days after which they come round.
+/// When a packet was sent: the last 48 bits of the nanoseconds. They wrap around after three days, longer
+/// than any packet is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentAt([u16; 3]);
 
 impl SentAt {
     const BITS: u32 = 48;
 
-    /// The time of which this is known `now`.
+    /// The full time, given the present time `now`.
     pub const fn seen_at(self, now: Timestamp) -> Timestamp {
         let SentAt([low, middle, high]) = self;
         let sent = (high as u64) << 32 | (middle as u64) << 16 | low as u64;
@@ -154,8 +154,8 @@ impl From<&DataHeader> for DataFlags {
     }
 }
 
-/// The header of a segment with data. Segments are numbered, not bytes: every segment but the
-/// last of a message is full, and none is cut again when it is sent again.
+/// The header of a segment with data. Segments are numbered, not bytes: every segment except the last of a
+/// message is full, and none is split when it is retransmitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataHeader {
     /// The segment's number, from 0.
@@ -169,7 +169,7 @@ pub struct DataHeader {
 }
 
 impl DataHeader {
-    /// The header of which a packet carries the number and the bits.
+    /// The header for the number and the bits in a packet.
     pub const fn new(number: u32, payload: u16, flags: DataFlags) -> Self {
         let window_reduced = flags.0 & DataFlags::WINDOW_REDUCED != 0;
         DataHeader { number, payload, window_reduced, last: flags.0 & DataFlags::LAST != 0 }
@@ -185,24 +185,24 @@ pub type SackBlock = (u32, u32);
 /// The header of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AckHeader {
-    /// The number of the next segment expected: everything before has arrived.
+    /// The number of the next expected segment: everything before has arrived.
     pub cumulative: u32,
     /// Segments from there that the receiver has room for.
     pub window: u32,
-    /// How long the newest segment was under way, in microseconds (RFC 7323 §3, time stamps).
+    /// The one-way delay of the newest segment, in microseconds (RFC 7323 §3, time stamps).
     pub one_way_micros: u32,
-    /// What has arrived beyond (RFC 2018); the first `blocks` count.
+    /// The blocks that have arrived beyond (RFC 2018); the first `blocks` count.
     pub sack: [SackBlock; SACK_BLOCKS],
-    /// How many blocks are filled in.
+    /// How many blocks are used.
     pub blocks: u8,
     /// Congestion was experienced (RFC 3168 §6.1.3, ECE).
     pub echo: bool,
-    /// The receiver's time stamp, which the sender echoes (RFC 7323 §3); 0 where nothing needs it.
+    /// The receiver's time stamp, which the sender echoes (RFC 7323 §3); 0 if it is not needed.
     pub clock: u32,
 }
 
 impl AckHeader {
-    /// The blocks that are filled in, the one with the newest segment first (RFC 2018 §4).
+    /// The used blocks, the one with the newest segment first (RFC 2018 §4).
     pub fn sack_blocks(&self) -> &[SackBlock] {
         &self.sack[..usize::from(self.blocks)]
     }
@@ -227,8 +227,8 @@ impl QueuedPacket for Packet {
     }
 
     fn flow(&self) -> u64 {
-        // The two directions of a connection are two flows to a router, and sources of datagrams
-        // are numbered by themselves.
+        // The two directions of a connection are two flows to a router, and sources of datagrams are numbered
+        // separately.
         let kind = match self.body {
             Body::Syn | Body::Data(..) => 0,
             Body::SynAck | Body::Ack { .. } | Body::Selective(_) => 1,

@@ -1,7 +1,7 @@
 //! Seeded randomness: the same seed gives the same numbers on every machine.
 //!
-//! Logarithms and powers come from `libm`, which is Rust: the mathematical library of the
-//! machine may round its last bit as it likes.
+//! Logarithms and powers come from `libm`, which is Rust: the mathematical library of the machine may round
+//! the last bit differently.
 
 use core::time::Duration;
 
@@ -24,8 +24,8 @@ impl Random {
         Random { state: seed }
     }
 
-    /// An independent generator for the part `part` of a simulation with seed `seed`: what one
-    /// part draws changes nothing for the others.
+    /// An independent generator for the part `part` of a simulation with seed `seed`: its numbers do not
+    /// depend on other parts.
     pub const fn of_part(seed: u64, part: u64) -> Self {
         Random { state: mix(seed ^ mix(part.wrapping_add(0x9e37_79b9_7f4a_7c15))) }
     }
@@ -38,11 +38,11 @@ impl Random {
 
     /// The next number, uniform in [0, 1).
     pub fn uniform(&mut self) -> f64 {
-        // 53 bits are what a double holds exactly.
+        // 53 bits are the precision of a double.
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number below `bound`, uniform; zero if `bound` is.
+    /// A number below `bound`, uniform; zero if `bound` is zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
@@ -59,7 +59,7 @@ impl Random {
     /// If `shape` is not above 1, where the distribution has no mean.
     pub fn pareto(&mut self, shape: f64, mean: Duration) -> Duration {
         assert!(shape > 1.0, "a Pareto distribution of shape {shape} has no mean");
-        // The least value is mean · (shape − 1) / shape; inverse transform sampling does the rest.
+        // The minimum is mean · (shape − 1) / shape; the rest is inverse transform sampling.
         let least = (shape - 1.0) / shape;
         scaled(mean, least * libm::pow(1.0 - self.uniform(), -1.0 / shape))
     }

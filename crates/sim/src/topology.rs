@@ -1,4 +1,4 @@
-//! Nodes, links, and the ways between them.
+//! Nodes, links, and the routes between them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,7 +17,7 @@ pub struct NodeId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub(crate) u32);
 
-/// Two nodes that no way connects.
+/// Two nodes without a route between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRouteError {
     from: NodeId,
@@ -35,14 +35,14 @@ impl core::error::Error for NoRouteError {}
 #[derive(Clone, Debug)]
 struct Node {
     is_router: bool,
-    /// Links that end here, with where they come from.
+    /// Links that end here, with their source nodes.
     incoming: Vec<(LinkId, NodeId)>,
     /// Those of them that come from routers.
     from_routers: Vec<(LinkId, NodeId)>,
 }
 
-/// Nodes and links. Packets are forwarded by routers only, along a way with the fewest links;
-/// of several, the one whose links were added first, seen from its end.
+/// Nodes and links. Only routers forward packets, on a route with the fewest links. Of several such routes,
+/// it is the one whose links were added first, seen from its end.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     nodes: Vec<Node>,
@@ -55,7 +55,7 @@ impl Topology {
         Self::default()
     }
 
-    /// Adds a node that forwards packets of others.
+    /// Adds a node that forwards packets.
     pub fn add_router(&mut self) -> NodeId {
         self.add_node(true)
     }
@@ -81,7 +81,7 @@ impl Topology {
     /// Adds a link in one direction.
     ///
     /// # Panics
-    /// If a node is of another topology.
+    /// If a node belongs to another topology.
     pub fn add_link(&mut self, from: NodeId, to: NodeId, parameters: LinkParameters) -> LinkId {
         let id = LinkId(u32::try_from(self.links.len()).expect("four thousand million links"));
         let from_router = self.nodes[from.0 as usize].is_router;
@@ -94,7 +94,7 @@ impl Topology {
         id
     }
 
-    /// Adds a link in each direction; gives the one from `a` to `b` first.
+    /// Adds a link in each direction; returns the one from `a` to `b` first.
     pub fn add_links(
         &mut self,
         a: NodeId,
@@ -109,13 +109,13 @@ impl Topology {
         self.links.iter().enumerate().map(|(at, link)| (LinkId(at as u32), link))
     }
 
-    /// The links of the way from one node to another.
+    /// The links of the route from one node to another.
     ///
     /// # Errors
     /// If there is none.
     pub fn route(&self, from: NodeId, to: NodeId) -> Result<Vec<LinkId>, NoRouteError> {
-        // Backwards and over routers only: hosts, of which there may be thousands, are looked at
-        // only as the beginning.
+        // Backwards and over routers only: hosts, of which there may be thousands, are considered only as the
+        // beginning.
         let mut next = BTreeMap::from([(to, None)]);
         let mut border = VecDeque::from([to]);
         while let Some(node) = border.pop_front() {
@@ -137,7 +137,7 @@ impl Topology {
     }
 }
 
-/// The way from `link`, which ends in `node`, as the search has found it.
+/// The route from `link`, which ends in `node`, as found by the search.
 fn follow(
     link: LinkId,
     mut node: NodeId,
@@ -155,28 +155,28 @@ fn follow(
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dumbbell {
-    /// The link from the left router to the right one: the way of data.
+    /// The link from the left router to the right one, for data.
     pub bottleneck: LinkParameters,
-    /// The link back, which acknowledgements take; none for one like the bottleneck.
+    /// The link back, for acknowledgements; if none, it is like the bottleneck.
     #[serde(default)]
     pub back: Option<LinkParameters>,
-    /// Links between each host and its router, in both directions; one for each pair of hosts.
-    /// If there are fewer than pairs, they are taken in turns. If there are none, all
-    /// connections begin and end at the routers.
+    /// Links between each host and its router, in both directions; one for each pair of hosts. If there are
+    /// fewer than pairs, they are used in turn. If there are none, all connections begin and end at the
+    /// routers.
     #[serde(default)]
     pub access: Vec<LinkParameters>,
     /// Pairs of hosts, one on the left and one on the right.
     pub pairs: u32,
 }
 
-/// A dumbbell that has been built.
+/// A built dumbbell.
 #[derive(Clone, Debug)]
 pub struct DumbbellNodes {
     /// All nodes and links.
     pub topology: Topology,
-    /// Where data comes from; without access links, the left router as often as there are pairs.
+    /// The data sources; without access links, the left router as often as there are pairs.
     pub left: Vec<NodeId>,
-    /// Where data goes to.
+    /// The data destinations.
     pub right: Vec<NodeId>,
     /// The bottleneck, from left to right.
     pub bottleneck: LinkId,
@@ -215,20 +215,20 @@ impl Dumbbell {
 pub struct ParkingLot {
     /// The links from each router to the next one. Links back are the same.
     pub bottlenecks: Vec<LinkParameters>,
-    /// Links between each host and its router, in both directions; none for connections that
-    /// begin and end at the routers.
+    /// Links between each host and its router, in both directions; none if connections begin and end at the
+    /// routers.
     #[serde(default)]
     pub access: Option<LinkParameters>,
     /// Hosts at each router.
     pub hosts: u32,
 }
 
-/// A parking lot that has been built.
+/// A built parking lot.
 #[derive(Clone, Debug)]
 pub struct ParkingLotNodes {
     /// All nodes and links.
     pub topology: Topology,
-    /// The hosts of each router, which are one more than bottlenecks.
+    /// The hosts of each router; there is one router more than bottlenecks.
     pub hosts: Vec<Vec<NodeId>>,
     /// The bottlenecks, each from a router to the next one.
     pub bottlenecks: Vec<LinkId>,

@@ -9,8 +9,8 @@ use crate::random::Random;
 
 /// When a link of changing capacity can send.
 ///
-/// The format is mahimahi's: each line is a time in whole milliseconds at which 1500 bytes may
-/// leave. The file is repeated for ever; its last time is the length of the cycle.
+/// The format is mahimahi's: each line is a time in whole milliseconds at which 1500 bytes may leave. The
+/// file is repeated endlessly; its last time is the length of the cycle.
 #[derive(Clone, Debug)]
 pub struct Trace {
     name: Arc<str>,
@@ -22,10 +22,10 @@ impl Trace {
     /// Bytes that may leave at each opportunity.
     pub const OPPORTUNITY_BYTES: u64 = 1500;
 
-    /// Reads a trace from its text; `name` is what records call it.
+    /// Reads a trace from its text; `name` is its name in records.
     ///
     /// # Errors
-    /// One line that names the line at fault and what is wrong with it.
+    /// One line with the number of the wrong line and the reason.
     pub fn parse(name: impl Into<Arc<str>>, text: &str) -> Result<Self, String> {
         let mut opportunities = Vec::new();
         let mut last = 0;
@@ -49,10 +49,9 @@ impl Trace {
         Ok(Trace { name: name.into(), opportunities: opportunities.into() })
     }
 
-    /// A link of a constant mean rate whose service pauses at random, as Wi-Fi's does while other
-    /// stations send: each pause lasts 1 to `longest_pause_millis` ms, and what could not be sent
-    /// meanwhile leaves at its end. The trace lasts `seconds` and depends on nothing but its
-    /// arguments.
+    /// A link of a constant mean rate whose service pauses at random, as on Wi-Fi while other stations send.
+    /// Each pause lasts 1 to `longest_pause_millis` ms, and data that could not be sent meanwhile leaves at
+    /// its end. The trace lasts `seconds` and depends only on its arguments.
     ///
     /// # Panics
     /// If the rate or one of the lengths is zero.
@@ -78,7 +77,7 @@ impl Trace {
         &self.name
     }
 
-    /// After how long the trace starts again.
+    /// The time after which the trace starts again.
     pub fn cycle(&self) -> Duration {
         Duration::from_millis(self.cycle_millis())
     }
@@ -100,14 +99,14 @@ impl Trace {
         Timestamp::from_micros(((number / length) * self.cycle_millis() + within) * 1000)
     }
 
-    /// How many opportunities lie at or before `time`: the number of the first one after it.
+    /// How many opportunities are at or before `time`: the number of the first one after it.
     pub fn opportunities_until(&self, time: Timestamp) -> u64 {
         let length = self.opportunities.len() as u64;
         let millis = time.as_micros() / 1000;
         let cycle = self.cycle_millis();
         let within = |millis: u64| self.opportunities.partition_point(|&at| at <= millis) as u64;
         let (cycles, rest) = (millis / cycle, millis % cycle);
-        // At the seam the end of one cycle and the start of the next are the same millisecond.
+        // At the boundary, the end of one cycle and the start of the next are the same millisecond.
         cycles * length + within(rest)
     }
 }

@@ -24,13 +24,13 @@ use lull_speculate::log::{Entry, Reader};
 use lull_speculate::observe::{ClientHasher, Limits, Observer};
 use lull_speculate::predict::{Backoff, Counted, Ppm, PpmParameters, Predictor, TopN};
 
-/// Bytes a page at which predictors are compared.
+/// Bytes per page at which predictors are compared.
 const BYTES: [f64; 7] = [1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5];
-/// Those of them that the table of changes has.
+/// Those of them in the table of changes.
 const SHOWN: [f64; 3] = [5e3, 2e4, 1e5];
 /// The number of printed ranks.
 const TOLD: usize = 12;
-/// The part that trains, and that of the validation slice.
+/// The part for training, and the part for the validation slice.
 const THIRD: f64 = 1.0 / 3.0;
 
 fn main() -> ExitCode {
@@ -72,14 +72,14 @@ struct Contestants {
 }
 
 impl Contestants {
-    /// The papers' grid and the baselines, then everything that can be made of the parameters: contexts of
-    /// up to two pages, the papers' windows and those that count only ahead, with fading and without, alone
-    /// and with shorter contexts. How many clients must have gone a way is a promise, and no choice.
+    /// The papers' grid and the baselines, then all combinations of the parameters: contexts of up to two
+    /// pages, the papers' windows and those that only count ahead, with and without fading, alone and with
+    /// shorter contexts. How many clients must have gone the same way is a promise, and not varied.
     fn all() -> Self {
         let mut all: Vec<Named> =
             vec![("markov".to_owned(), Some(PpmParameters::markov())), ("top-n".to_owned(), None)];
         for order in 1..=3 {
-            // PPM-1/1 is the Markov model by another name.
+            // PPM-1/1 is another name of the Markov model.
             for window in [1, 5, 10].into_iter().filter(|window| (order, *window) != (1, 1)) {
                 let name = format!("ppm-{order}/{window}");
                 all.push((name, Some(PpmParameters::paper(order, window))));
@@ -124,7 +124,7 @@ fn is_baseline(name: &str) -> bool {
 
 fn backoffs(order: usize) -> Vec<Backoff> {
     let mut all = vec![Backoff::Longest];
-    // One page has nothing shorter to escape to.
+    // A context of one page has no shorter one to escape to.
     all.extend((order > 1).then_some(Backoff::Escape));
     all.extend([0.1, 0.3, 1.0, 3.0].map(|discount| Backoff::Blend { discount }));
     all
@@ -186,7 +186,7 @@ fn changes() -> Vec<(String, PpmParameters)> {
     all
 }
 
-/// Has all contestants learn from a log, and measures them on its middle and its last third.
+/// Trains all contestants on a log, and measures them on its middle and its last third.
 fn measure(path: &Path, contestants: &Contestants) -> Result<Evaluation, String> {
     let bytes = read(path).map_err(|error| error.to_string())?;
     let lines = || bytes.split(|byte| *byte == b'\n');

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A copy of a program, under its own name, where every user may read and run it. It is removed when
-/// this is dropped.
+/// A copy of a program, under its own name, that every user may read and run. It is removed when this is
+/// dropped.
 #[derive(Debug)]
 pub struct PublicCopy {
     folder: TempDir,
@@ -24,9 +24,9 @@ impl PublicCopy {
     pub fn of(program: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join(program.file_name().unwrap_or(OsStr::new("program")));
-        // A process of its own writes it. What this one has open for writing, a child that another
-        // thread starts meanwhile has open too until it calls exec, and as long the kernel refuses
-        // to run the file: it is busy.
+        // A separate process writes it. A file that this process has open for writing is also open in a child
+        // that another thread starts meanwhile, until the child calls exec. For that time, the kernel refuses
+        // to run the file as busy.
         let status = Command::new("cp").arg(program).arg(&copy).status().unwrap();
         assert!(status.success(), "cp: {status}");
         for path in [folder.path(), &copy] {
@@ -40,7 +40,7 @@ impl PublicCopy {
         &self.program
     }
 
-    /// The folder that it lies in, alone.
+    /// The folder that contains only the copy.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

@@ -1,7 +1,7 @@
-//! What the tests of Lull share.
+//! Shared code of Lull's tests.
 //!
-//! Some tests need a right or a kernel that not every machine has. Such a test opens with
-//! [`needs!`]; where something is missing it passes, and says by name what was skipped and why:
+//! Some tests need a privilege or a kernel that not every machine has. Such a test begins with [`needs!`]. If
+//! something is missing it passes, and reports its name and the reason of the skip:
 //!
 //! ```no_run
 //! // #[test]
@@ -11,9 +11,9 @@
 //! }
 //! ```
 //!
-//! libtest hides what a passing test prints. So the name and the reason are also appended to the
-//! file that `LULL_SKIPPED_FILE` names; `make test` shows that list at its end, and with `CI=true`
-//! a list that is not empty fails the run.
+//! libtest hides the output of passing tests. So the name and the reason are also appended to the file in
+//! `LULL_SKIPPED_FILE`; `make test` shows that list at its end, and with `CI=true` a list that is not empty
+//! fails the run.
 #![forbid(unsafe_code)]
 
 mod bound;
@@ -36,8 +36,7 @@ pub use generated::assert_generated;
 pub use namespace::enter_own_namespaces;
 pub use probe::{Missing, bpf, command, fuse, root, user_namespaces};
 
-/// Says that `test` was skipped, and why: on stderr, and in the file that `LULL_SKIPPED_FILE`
-/// names.
+/// Reports that `test` was skipped, and why: on stderr, and in the file in `LULL_SKIPPED_FILE`.
 ///
 /// The test itself then returns; [`needs!`] does both.
 ///
@@ -57,7 +56,7 @@ fn record(list: &Path, test: &str, why: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(list)?.write_all(line.as_bytes())
 }
 
-/// A port of this machine that was free a moment ago, for programs that have to be told one.
+/// A port of this machine that was free a moment ago, for programs that need a port number.
 ///
 /// # Panics
 /// If there is none.
@@ -66,7 +65,7 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("it has an address").port()
 }
 
-/// The name of the function that holds a local item of the type name `local`, without its crate.
+/// The name of the function that contains a local item of the type name `local`, without its crate.
 #[doc(hidden)]
 pub fn enclosing(local: &str) -> &str {
     let path = local.rsplit_once("::").map_or(local, |(function, _)| function);
@@ -75,8 +74,8 @@ pub fn enclosing(local: &str) -> &str {
 
 /// Skips the rest of a test unless each argument, a probe such as [`bpf()`], is `Ok`.
 ///
-/// Reports the test by its path and the first missing thing by its reason, and returns. Usable in
-/// every function that returns `()`.
+/// Reports the test by its path and the first missing requirement by its reason, and returns. Usable in every
+/// function that returns `()`.
 #[macro_export]
 macro_rules! needs {
     ($($probe:expr),+ $(,)?) => {
@@ -116,7 +115,7 @@ mod tests {
         assert_eq!(enclosing("load::twice::{{closure}}::here"), "load::twice");
     }
 
-    /// What the test below runs in a process of its own, with a list of its own.
+    /// The body of the test below, which runs in its own process, with its own list.
     #[test]
     fn missing_requirement_skips_the_test() {
         if env::var_os("LULL_TESTING_INNER").is_none() {

@@ -3,14 +3,14 @@
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// Moves the calling thread, and all processes that it starts from now on, into mount and network namespaces of
-/// its own, with an empty `/run`. Other tests make mounts, devices and named network namespaces at any time; none of them
-/// is visible there. Read `/proc/thread-self`, not `/proc/self`, which is the main thread.
+/// Moves the calling thread, and all processes that it starts from now on, into new mount and network
+/// namespaces, with an empty `/run`. Other tests make mounts, devices and named network namespaces at any
+/// time; none of them is visible there. Read `/proc/thread-self`, not `/proc/self`, which is the main thread.
 ///
 /// Needs [`root()`](crate::root).
 ///
 /// # Panics
-/// If the kernel refuses it.
+/// If the kernel refuses.
 pub fn enter_own_namespaces() {
     const NONE: Option<&str> = None;
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).expect("root may unshare");

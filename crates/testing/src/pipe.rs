@@ -1,8 +1,8 @@
-//! A bottleneck for tests of congestion controllers: one drop-tail queue, a delay, and flows that
-//! always have something to send.
+//! A bottleneck for tests of congestion controllers: one drop-tail queue, a delay, and flows with endless
+//! data.
 //!
-//! It knows no connection, no sequence numbers and no second link; packets are counted, not
-//! repeated. What needs more than that is tested in the simulator.
+//! It has no connections, no sequence numbers and no second link; packets are counted, not retransmitted.
+//! Tests that need more use the simulator.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -14,18 +14,18 @@ use lull_cc::{Ack, Controller, Timestamp};
 
 /// Payload of every packet.
 const PACKET_BYTES: u32 = 1448;
-/// Packets behind one that was delivered until it counts as lost (RFC 5681 §3.2).
+/// Packets behind a delivered one until it counts as lost (RFC 5681 §3.2).
 const REORDERING: u64 = 3;
-/// The least retransmission timeout (RFC 6298 §2.4).
+/// The minimum retransmission timeout (RFC 6298 §2.4).
 const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a packet remembers of its sending.
+/// The state of a packet at its sending.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Timestamp,
     delivered: u32,
     delivered_at: Timestamp,
-    /// When the newest packet was sent that was delivered before.
+    /// When the newest previously delivered packet was sent.
     first_sent: Timestamp,
 }
 
@@ -39,10 +39,10 @@ struct Flow<C> {
     first_sent: Timestamp,
     lost: u64,
     smoothed_rtt: u32,
-    /// When the pace allows the next packet.
+    /// When pacing allows the next packet.
     next_send: Timestamp,
     timeout: Timestamp,
-    /// When it is looked at next.
+    /// When its next event is due.
     wake: Timestamp,
 }
 
@@ -58,7 +58,7 @@ enum Happening {
 
 /// The bottleneck and its flows. Deterministic.
 ///
-/// Add flows, then [`run_until`](Pipe::run_until) again and again.
+/// Add flows, then call [`run_until`](Pipe::run_until) repeatedly.
 #[derive(Debug)]
 pub struct Pipe<C> {
     now: Timestamp,
@@ -77,8 +77,8 @@ pub struct Pipe<C> {
 }
 
 impl<C: Controller> Pipe<C> {
-    /// A bottleneck of so many packets a second, with a round trip of `rtt` beside the queue, and
-    /// room for `buffer` packets.
+    /// A bottleneck of this many packets a second, with a round trip of `rtt` besides the queue, and room for
+    /// `buffer` packets.
     pub fn new(packets_per_second: u64, rtt: Duration, buffer: usize) -> Self {
         Pipe {
             now: Timestamp::from_micros(1),
@@ -126,7 +126,7 @@ impl<C: Controller> Pipe<C> {
             match happening {
                 Happening::Departure => self.depart(),
                 Happening::Acknowledgement(id, number) => self.acknowledge(id, number),
-                // The others were overtaken by an earlier one.
+                // The others were replaced by an earlier one.
                 Happening::Wake(id) if self.flows[id].wake == when => {
                     self.flows[id].wake = Timestamp::FAR_FUTURE;
                     self.wake(id);
@@ -157,7 +157,7 @@ impl<C: Controller> Pipe<C> {
         self.queue.len()
     }
 
-    /// The mean length of the queue in packets since this was asked last.
+    /// The mean length of the queue in packets since the last call.
     pub fn mean_queue(&mut self) -> f64 {
         self.count_queue();
         let time = self.now.saturating_since(self.counted_since).as_nanos();
@@ -201,7 +201,7 @@ impl<C: Controller> Pipe<C> {
         let now = self.now;
         let delay = self.delay;
         let flow = &mut self.flows[id];
-        // A packet that was counted as lost arrived; it is no longer awaited.
+        // A packet that was counted as lost arrived; it is no longer expected.
         let Some(sent) = flow.in_flight.get(&number).copied() else {
             return;
         };
@@ -214,8 +214,8 @@ impl<C: Controller> Pipe<C> {
         let rtt = micros(now.saturating_since(sent.at));
         flow.smoothed_rtt =
             if flow.smoothed_rtt == 0 { rtt } else { flow.smoothed_rtt / 8 * 7 + rtt / 8 };
-        // What the acknowledgement stood for was sent and acknowledged in these times; the longer
-        // of them gives no rate above the bottleneck's.
+        // The acknowledged packets were sent and acknowledged in these times; the longer of them gives no
+        // rate above the bottleneck's.
         let sending = sent.at.saturating_since(sent.first_sent);
         let interval = micros(now.saturating_since(sent.delivered_at).max(sending));
         flow.delivered_at = now;
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
     use lull_cc::{Pacing, Rate, Window};
 
-    /// A window that never moves, and a pace if there is one.
+    /// A constant window, and a pacing rate if there is one.
     struct Fixed {
         packets: u32,
         rate: Option<Rate>,
@@ -353,7 +353,7 @@ mod tests {
     fn window_below_the_bdp_is_delivered_once_an_rtt() {
         for window in [1, 10, 25, 50] {
             let pipe = run(Fixed::new(window), 100);
-            // 50 ms a round in 100 s, but for the last one.
+            // 50 ms a round in 100 s, except for the last one.
             assert!(pipe.delivered(0).abs_diff(window * 2_000) <= window, "{window}");
         }
     }

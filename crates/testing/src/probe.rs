@@ -1,16 +1,16 @@
-//! What this machine can do. Each probe answers `Ok` or says in a few words what is missing.
+//! The capabilities of this machine. Each probe returns `Ok` or a short text of what is missing.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::{env, fmt, fs};
 
-/// A thing that a test needs and this machine has not.
+/// A requirement of a test that this machine does not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing(String);
 
 impl Missing {
-    /// A missing thing, told in a few words: "no /dev/net/tun".
+    /// A missing requirement, in a few words: "no /dev/net/tun".
     pub fn new(what: impl Into<String>) -> Self {
         Missing(what.into())
     }
@@ -28,11 +28,11 @@ impl std::error::Error for Missing {}
 const CAP_NET_ADMIN: u32 = 12;
 /// `CAP_SYS_ADMIN` of capabilities(7).
 const CAP_SYS_ADMIN: u32 = 21;
-/// BPF links that hold a struct_ops came with this kernel.
+/// The first kernel with BPF links that hold a struct_ops.
 const FIRST_KERNEL_WITH_STRUCT_OPS_LINKS: (u32, u32) = (6, 4);
 
-/// Root in the machine's own user namespace, with the right to make namespaces, mounts, cgroups
-/// and network devices. A container's root often is not.
+/// Root in the machine's own user namespace, with the privileges to make namespaces, mounts, cgroups and
+/// network devices. A container's root often lacks them.
 pub fn root() -> Result<(), Missing> {
     let status = read("/proc/self/status")?;
     let effective = effective_capabilities(&status)
@@ -48,10 +48,10 @@ pub fn root() -> Result<(), Missing> {
     Ok(())
 }
 
-/// The right and the kernel to register a congestion control by BPF: root, type information of
-/// the running kernel (BTF), and Linux 6.4.
+/// The privilege and the kernel to register a congestion control by BPF: root, type information of the
+/// running kernel (BTF), and Linux 6.4.
 ///
-/// What it cannot see beforehand, such as a kernel built without `CONFIG_BPF_JIT`, fails the test
+/// Requirements that it cannot check beforehand, such as a kernel without `CONFIG_BPF_JIT`, fail the test
 /// instead of skipping it.
 pub fn bpf() -> Result<(), Missing> {
     root()?;
@@ -66,7 +66,7 @@ pub fn bpf() -> Result<(), Missing> {
     Ok(())
 }
 
-/// The right to mount a file system of one's own, and a kernel that lets a program be one.
+/// The privilege to mount a file system, and a kernel with FUSE.
 pub fn fuse() -> Result<(), Missing> {
     root()?;
     match fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
@@ -75,7 +75,7 @@ pub fn fuse() -> Result<(), Missing> {
     }
 }
 
-/// The right to make a user, a network and a mount namespace without being root. Tried once, with
+/// The privilege to make a user, a network and a mount namespace without being root. Tried once, with
 /// `unshare` of util-linux.
 pub fn user_namespaces() -> Result<(), Missing> {
     static TRIED: OnceLock<Result<(), Missing>> = OnceLock::new();

@@ -1,5 +1,5 @@
-//! Generated histories of connections that share the state of a path, for tests of controllers that
-//! do so. Like those of [`trace`](crate::trace), they depend on their seed alone.
+//! Generated histories of connections that share the state of a path, for tests of such controllers. Like
+//! those of [`trace`](crate::trace), they depend only on their seed.
 
 use core::iter::Peekable;
 
@@ -7,44 +7,44 @@ use lull_cc::{Ack, Timestamp};
 
 use crate::trace::{Event, History, Random};
 
-/// The paths that connections may be on.
+/// The number of paths.
 pub const PATHS: usize = 2;
 /// The most connections.
 pub const CONNECTIONS: usize = 8;
 
-/// What can happen to a connection that shares a path. An event of a connection that is on no path is
-/// to be ignored, as is a join of one that is on one.
+/// An event of a connection that shares a path. An event of a connection without a path must be ignored, and
+/// so must a join of one that has a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedEvent {
-    /// When.
+    /// Its time.
     pub now: Timestamp,
     /// The number of the connection.
     pub connection: usize,
-    /// What happens.
+    /// The event.
     pub kind: SharedKind,
 }
 
-/// What happens to a connection. Paths are given by number.
+/// An event of a connection. Paths are given by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedKind {
     /// It joins a path.
     Join(usize),
     /// It leaves its path.
     Leave,
-    /// Whichever connection leads on a path, another perhaps, leaves that.
+    /// The connection that leads on a path, possibly another one, leaves that.
     LeaderLeaves(usize),
     /// It leaves its path and joins another.
     Move(usize),
-    /// It has something to send, and its pace allows it now. With the count of [`Ack::delivered`], and
-    /// packets in flight.
+    /// It has data to send, and pacing allows it now. With the count of [`Ack::delivered`], and packets in
+    /// flight.
     Send(u32, u32),
     /// The host's foreground on a path is reported.
     Foreground(usize, Foreground),
-    /// Anything that can happen to a connection alone, at the same time.
+    /// Any event of a single connection, at the same time.
     Own(Event),
 }
 
-/// What connections of this host that are not in the background send on a path.
+/// The traffic of this host's foreground connections on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreground {
     /// When the last one began to connect.
@@ -73,7 +73,7 @@ struct Line {
     delivered: u32,
 }
 
-/// A time to begin at: no history begins before it.
+/// The first possible time of an event.
 const BEGIN_MICROS: u64 = 1_000_000;
 
 impl SharedHistory {
@@ -82,7 +82,7 @@ impl SharedHistory {
         Self::new(seed, connections, History::plausible)
     }
 
-    /// Histories in which anything that the types allow may happen.
+    /// Histories with any events and values that the types allow.
     pub fn wild(seed: u64, connections: usize) -> Self {
         Self::new(seed, connections, History::wild)
     }
@@ -121,7 +121,7 @@ impl SharedHistory {
         *foreground
     }
 
-    /// An event that concerns who is on which path, and what else is on it.
+    /// An event that changes which connections are on which path, or the foreground there.
     fn roster(&mut self) -> SharedEvent {
         let connection = self.random.below(self.connections.len() as u32) as usize;
         let path = self.random.below(PATHS as u32) as usize;
@@ -131,7 +131,7 @@ impl SharedHistory {
             1 => SharedKind::Leave,
             2 => SharedKind::Move(path),
             3 => SharedKind::Join(path),
-            // Most of the time most are on the first path.
+            // Mostly, most connections are on the first path.
             _ => SharedKind::Join(0),
         };
         SharedEvent { now: self.now, connection, kind }

@@ -1,14 +1,14 @@
 //! Generated histories of a connection, for tests of congestion controllers.
 //!
-//! A history depends on its seed alone, and its length; it does not react to the controller that
-//! it is fed to, so the same one can be given to two of them.
+//! A history depends only on its seed and its length. It does not react to the controller that it is given
+//! to, so the same one can be given to two of them.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
 
 use lull_cc::{Ack, Controller, Timestamp};
 
-/// A small generator of numbers: SplitMix64 (Steele, Lea, Flood 2014).
+/// A small random number generator: SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -27,7 +27,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; zero if `bound` is.
+    /// A number below `bound`; zero if `bound` is zero.
     pub fn below(&mut self, bound: u32) -> u32 {
         (((self.bits() >> 32) * u64::from(bound)) >> 32) as u32
     }
@@ -38,10 +38,10 @@ impl Random {
     }
 }
 
-/// The seed of this run: `LULL_SEED`, else a fixed one. Print it where a test fails.
+/// The seed of this run: `LULL_SEED`, otherwise a fixed one. Print it when a test fails.
 ///
 /// # Panics
-/// If `LULL_SEED` is set and no number.
+/// If `LULL_SEED` is set and is not a number.
 pub fn seed() -> u64 {
     match std::env::var("LULL_SEED") {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("LULL_SEED={text} is not a number")),
@@ -49,7 +49,7 @@ pub fn seed() -> u64 {
     }
 }
 
-/// What can happen to a connection.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An acknowledgement.
@@ -65,7 +65,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Tells the controller.
+    /// Passes the event to the controller.
     pub fn feed(&self, controller: &mut impl Controller) {
         match *self {
             Event::Ack(ref ack) => controller.handle_ack(ack),
@@ -77,8 +77,8 @@ impl Event {
     }
 }
 
-/// A history of rounds over a path whose queue wanders, with route changes, losses, marks,
-/// timeouts, pauses, delayed acknowledgements, and counts that wrap around.
+/// A history of rounds over a path with a varying queue, with route changes, losses, marks, timeouts, pauses,
+/// delayed acknowledgements, and counts that wrap around.
 #[derive(Debug)]
 pub struct History {
     random: Random,
@@ -89,7 +89,7 @@ pub struct History {
     base_rtt: u32,
     queue: u32,
     buffer: u32,
-    /// Share of events that follow no path at all, one in so many.
+    /// Share of events that follow no path at all, one in this many.
     wild: u32,
 }
 
@@ -99,7 +99,7 @@ impl History {
         Self::new(seed, 100_000)
     }
 
-    /// A history in which anything that the types allow may happen.
+    /// A history with any events and values that the types allow.
     pub fn wild(seed: u64) -> Self {
         Self::new(seed, 3)
     }
@@ -125,7 +125,7 @@ impl History {
     }
 
     fn change_route(&mut self) {
-        // 50 µs to about 800 ms, each order of magnitude as likely as the other.
+        // 50 µs to about 800 ms, with equal probability for each order of magnitude.
         let scale = 1 << self.random.below(15);
         self.base_rtt = 50 * scale / 2 + self.random.below(50 * scale / 2 + 1) + 25;
         self.buffer = self.base_rtt / 8 + self.random.below(4 * self.base_rtt);
@@ -166,7 +166,7 @@ impl History {
             let magnitude = random.below(8);
             self.left_in_round = 1 + random.below(1 << magnitude);
             self.round_start = self.delivered;
-            // The queue wanders by up to a quarter of the buffer a round.
+            // The queue changes by up to a quarter of the buffer a round.
             let step = random.below(self.buffer / 2 + 1);
             self.queue = (self.queue + step).saturating_sub(self.buffer / 4).min(self.buffer);
         }

@@ -1,8 +1,8 @@
 //! Modules of a crate do not import each other in a circle.
 //!
-//! The rule is about siblings, at every level of a crate: if anything in the module `a` or below it names something in
-//! its sibling `b` or below, `a` imports `b`. A module and its own submodules may know each other. A name that is
-//! exported again counts as from the module that declares it. Tests do not count.
+//! The rule applies to siblings, at every level of a crate: if anything in the module `a` or below it names
+//! something in its sibling `b` or below, `a` imports `b`. A module and its own submodules may import each
+//! other. A re-exported name counts as from the module that declares it. Tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use crate::{Finding, Tree, manifest, ratchet};
 /// How many `pub use` one name may go through.
 const HOPS: usize = 16;
 
-/// A module by the names on the way to it from the root of its crate.
+/// A module by its path from the root of its crate.
 type Path = Vec<String>;
 /// Each sibling that a module imports, and where.
 type Imports = BTreeMap<String, BTreeMap<String, (String, usize)>>;
 
-/// A file with what is needed of it.
+/// A file and the data that the rule needs of it.
 struct Module {
     file: String,
     scope: Scope,
@@ -28,7 +28,7 @@ struct Module {
 #[derive(Default)]
 struct Modules(BTreeMap<Path, Module>);
 
-/// Modules in circles, but those of the list of exceptions, and exceptions for modules that are in none.
+/// Modules in circles, except those of the list of exceptions, and exceptions for modules that are in none.
 pub(crate) fn circles(tree: &Tree) -> Vec<Finding> {
     let allowed = ratchet::list(tree, "modules_in_circles");
     let mut findings = Vec::new();
@@ -133,7 +133,7 @@ impl Modules {
         found
     }
 
-    /// The module that declares what `path` means in `module`, or `None` if that is of another crate.
+    /// The module that declares the meaning of `path` in `module`, or `None` if it belongs to another crate.
     fn resolve(&self, module: &Path, path: &str, hops: usize) -> Option<Path> {
         let hops = hops.checked_sub(1)?;
         let mut here = module.clone();
@@ -189,7 +189,7 @@ impl Modules {
     }
 }
 
-/// The groups of modules in which each imports each, if not directly.
+/// The groups of modules in which each imports each, possibly indirectly.
 fn components(imports: &Imports) -> Vec<BTreeSet<String>> {
     let reach: BTreeMap<&String, BTreeSet<&String>> =
         imports.keys().map(|from| (from, reachable(imports, from))).collect();
@@ -204,7 +204,7 @@ fn components(imports: &Imports) -> Vec<BTreeSet<String>> {
     found
 }
 
-/// The modules that `from` imports, and what those import.
+/// The modules that `from` imports, and their imports.
 fn reachable<'a>(imports: &'a Imports, from: &'a String) -> BTreeSet<&'a String> {
     let mut found = BTreeSet::new();
     let mut open = vec![from];

@@ -1,4 +1,4 @@
-//! Rules on what a reader finds: item docs, decisions, plans.
+//! Rules on documentation for readers: item docs, decisions, plans.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,7 @@ use crate::{Finding, Tree};
 
 const LINT: &str = "missing_docs";
 
-/// Crates whose root does not ask for docs on public items, itself or through the lints of the
-/// workspace.
+/// Crates whose root does not require docs on public items, itself or through the lints of the workspace.
 pub(crate) fn missing_docs(tree: &Tree) -> Vec<Finding> {
     let workspace = manifest::workspace(tree);
     let of_workspace = workspace
@@ -54,7 +53,7 @@ fn root_asks(tree: &Tree, one: &Crate) -> bool {
     })
 }
 
-/// Decisions under docs/adr that have no number, or the number of another.
+/// Decisions under docs/adr without a number, or with another one's number.
 pub(crate) fn decisions(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut first = BTreeMap::new();
@@ -74,8 +73,8 @@ pub(crate) fn decisions(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Plans that do not say which place of a paper they reproduce, under the key `paper`. A plan of
-/// our own says there what it adds to which place.
+/// Plans without the reproduced part of a paper, under the key `paper`. A plan of this project describes
+/// there what it adds to which part.
 pub(crate) fn plans(tree: &Tree) -> Vec<Finding> {
     tree.under("plans/", ".toml")
         .filter_map(|(path, text)| match text.parse::<Table>() {
@@ -88,7 +87,7 @@ pub(crate) fn plans(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Whether `paper` is a text, list or table that is not empty, at the top or one table down.
+/// Whether `paper` is a non-empty text, list or table, at the top or one table down.
 fn names_place(plan: &Table) -> bool {
     let filled = |table: &Table| {
         table.get("paper").is_some_and(|paper| match paper {

@@ -8,7 +8,7 @@ use crate::{Finding, Tree, ratchet};
 /// The longest function, in lines from `fn` to its closing brace.
 const LONGEST: usize = 70;
 
-/// Functions of more than [`LONGEST`] lines, and exceptions for functions that are short by now.
+/// Functions of more than [`LONGEST`] lines, and exceptions for functions that are now short.
 pub(crate) fn long_functions(tree: &Tree) -> Vec<Finding> {
     let allowed = ratchet::list(tree, "long_functions");
     let mut findings = Vec::new();
@@ -34,7 +34,7 @@ pub(crate) fn long_functions(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether the file has tests only.
+/// Whether the file contains only tests.
 pub(crate) fn is_test(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/") || path.starts_with("crates/testing/")
 }

@@ -1,10 +1,10 @@
-//! Who may import whom.
+//! Which crates may import which.
 
 use crate::manifest::{self, Kind};
 use crate::{Finding, Tree};
 
-/// A crate imports only crates of the lines below its own. `lab` and `load` run `web` and `replication-daemon` as
-/// processes, as a user would.
+/// A crate imports only crates of the lines below its own. `lab` and `load` run `web` and
+/// `replication-daemon` as processes, like users.
 const ARROW: &[&[&str]] = &[
     &["cli"],
     &["replication-sim"],
@@ -17,14 +17,14 @@ const ARROW: &[&[&str]] = &[
 
 /// Imports within one line of the arrow or against it, for tests only.
 const BESIDE: &[(&str, &str)] = &[
-    // `transport` chooses the kernel's `nice` by its name; its tests load one to choose.
+    // `transport` chooses the kernel's `nice` by its name; its tests load one for that.
     ("transport", "kernel"),
     // The tests of the store run on the simulated disk.
     ("replication-daemon", "replication-sim"),
 ];
 
-/// Helps the tests of every crate, so only as a dev-dependency. Of ours it imports `cc` alone, to
-/// make up histories for controllers.
+/// Helps the tests of every crate, so only as a dev-dependency. Of our crates it imports only `cc`, to
+/// generate histories for controllers.
 const TESTING: &str = "testing";
 /// Reads the tree as text; no crate imports it, and it imports no crate of the workspace.
 const TIDY: &str = "tidy";

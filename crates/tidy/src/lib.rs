@@ -1,7 +1,7 @@
 //! The house rules that no other tool checks.
 //!
-//! `tests/it/tree.rs` reads the whole tree and fails with a list of what is against a rule. Each rule
-//! has tests of its own, on small made-up trees, that prove that it can fail.
+//! `tests/it/tree.rs` reads the whole tree and fails with a list of violations. Each rule has its own tests,
+//! on small generated trees, that prove that it can fail.
 #![forbid(unsafe_code)]
 
 mod circles;
@@ -24,14 +24,14 @@ use std::fmt;
 
 pub use tree::Tree;
 
-/// Something against a rule.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// The file, from the root of the tree.
     pub path: String,
-    /// The line, from 1; `None` where the file as a whole is meant.
+    /// The line, from 1; `None` for the file as a whole.
     pub line: Option<usize>,
-    /// The rule, and the way out.
+    /// The rule, and the remedy.
     pub what: String,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Everything in `tree` that is against a rule, by file and line.
+/// All violations in `tree`, by file and line.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let rules: [fn(&Tree) -> Vec<Finding>; 19] = [
         functions::long_functions,

@@ -1,4 +1,4 @@
-//! Rules on links: each leads somewhere, and the book has every page.
+//! Rules on links: each has a target, and the book contains every page.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::{Finding, Tree};
 /// The table of contents of the book.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Links in Markdown files that lead to no file or to no heading. A page of the book may not link to files outside
-/// of it, because the built book has only its own.
+/// Links in Markdown files without a target file or heading. A page of the book may not link to files outside
+/// of it, because the built book contains only its own.
 pub(crate) fn broken(tree: &Tree) -> Vec<Finding> {
     let pages: BTreeMap<_, _> =
         tree.under("", ".md").map(|(path, text)| (path, Page::parse(text))).collect();
@@ -30,7 +30,7 @@ pub(crate) fn broken(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with a link from the page `path`.
+/// The problem of a link from the page `path`, if any.
 fn problem(tree: &Tree, pages: &BTreeMap<&str, Page>, path: &str, to: &str) -> Option<String> {
     let (file, heading) = to.split_once('#').unwrap_or((to, ""));
     let file = if file.is_empty() { path.to_owned() } else { resolve(path, file)? };
@@ -50,7 +50,7 @@ fn problem(tree: &Tree, pages: &BTreeMap<&str, Page>, path: &str, to: &str) -> O
     (!has_heading).then(|| format!("{file} has no heading with the anchor {heading}"))
 }
 
-/// The path from the root of the tree that `file` means in `page`.
+/// The path from the root of the tree for `file` in `page`.
 fn resolve(page: &str, file: &str) -> Option<String> {
     let mut parts: Vec<_> = page.split('/').collect();
     parts.pop();
@@ -66,7 +66,7 @@ fn resolve(page: &str, file: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Mentions of pages, such as `docs/web.md`, outside of the documentation, where there is no such page.
+/// Mentions of missing pages, such as `docs/web.md`, outside of the documentation.
 pub(crate) fn mentions(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files() {
@@ -97,8 +97,8 @@ fn mentioned(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Mentions of source files, such as `crates/a/src/b.rs`, and of functions in them, such as `crates/a/src/b.rs:f`, that
-/// are not there.
+/// Mentions of missing source files, such as `crates/a/src/b.rs`, and of missing functions in them, such as
+/// `crates/a/src/b.rs:f`.
 pub(crate) fn places(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.under("", ".md").filter(|(path, _)| *path != "CHANGELOG.md") {
@@ -123,7 +123,7 @@ pub(crate) fn places(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether the source has a function of this name, with a body; the empty name is in every source.
+/// Whether the source has a function of this name, with a body; every source has the empty name.
 fn has_function(file: &str, source: &str, name: &str) -> bool {
     if name.is_empty() {
         return true;
@@ -132,7 +132,7 @@ fn has_function(file: &str, source: &str, name: &str) -> bool {
         let functions = Source::parse(source).map(|source| source.functions()).unwrap_or_default();
         return functions.iter().any(|function| function.name == name);
     }
-    // In C the body follows on the line after the head.
+    // In C the body starts on the line after the head.
     let call = format!("{name}(");
     source.lines().any(|line| {
         let begins = line.starts_with(|c: char| c.is_ascii_alphabetic());
@@ -140,7 +140,7 @@ fn has_function(file: &str, source: &str, name: &str) -> bool {
     })
 }
 
-/// Names of tests in the documentation that no source has, because the test has another name now.
+/// Test names in the documentation that no source has, because the test was renamed.
 pub(crate) fn test_names(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.under("docs/", ".md").filter(|(_, text)| !text.starts_with(GENERATED))
@@ -156,8 +156,8 @@ pub(crate) fn test_names(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether this may be the name of a test: words in lower case, at least five of them. Metrics have fewer, or
-/// begin with `lull_`.
+/// Whether this may be a test name: words in lower case, at least five of them. Metrics have fewer, or begin
+/// with `lull_`.
 fn is_test_name(code: &str) -> bool {
     let is_word = |word: &str| {
         !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())

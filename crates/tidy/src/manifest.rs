@@ -1,4 +1,4 @@
-//! The crates of the workspace, as their manifests tell.
+//! The crates of the workspace, from their manifests.
 
 use toml::{Table, Value};
 
@@ -52,8 +52,7 @@ impl Crate {
     }
 }
 
-/// The package behind the dependency `name`, which may be a new name given here or in the
-/// workspace.
+/// The package of the dependency `name`, which may be a new name given here or in the workspace.
 fn package_of(name: &str, value: &Value, workspace: &Table) -> String {
     let inherited = value.get("workspace").and_then(Value::as_bool) == Some(true);
     let value = if inherited {
@@ -67,7 +66,7 @@ fn package_of(name: &str, value: &Value, workspace: &Table) -> String {
     value.get("package").and_then(Value::as_str).unwrap_or(name).to_owned()
 }
 
-/// The manifest of the workspace; empty if there is none or it is no TOML (cargo says so itself).
+/// The manifest of the workspace; empty if there is none or it is invalid TOML (cargo reports that itself).
 pub(crate) fn workspace(tree: &Tree) -> Table {
     tree.file("Cargo.toml").and_then(|text| text.parse().ok()).unwrap_or_default()
 }

@@ -22,7 +22,7 @@ pub(crate) struct Link {
     pub(crate) to: String,
 }
 
-/// What a page consists of.
+/// The contents of a page.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Page {
     pub(crate) blocks: Vec<Block>,
@@ -49,7 +49,7 @@ impl Page {
 }
 
 struct Reader<'a> {
-    /// Where lines end.
+    /// The ends of lines.
     ends: Vec<usize>,
     block: Option<Block>,
     code: bool,
@@ -125,7 +125,7 @@ impl Reader<'_> {
             Event::Code(code) if self.block.as_ref().is_some_and(|block| block.is_heading) => {
                 self.push(&code, &place);
             }
-            // Code is one word of a sentence, whatever it is.
+            // Code counts as one word of a sentence.
             Event::Code(_) => self.push("code", &place),
             Event::SoftBreak | Event::HardBreak => self.push(" ", &place),
             _ => {}

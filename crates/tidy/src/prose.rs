@@ -5,13 +5,13 @@ use crate::{Finding, Tree};
 
 /// A sentence of more words than this is long.
 const LONG: usize = 30;
-/// Of so many sentences of a page one may be long, and one in any case.
+/// One in this many sentences of a page may be long, and one in any case.
 const ONE_OF: usize = 20;
-/// Pages that a program writes say so in their first line.
+/// Generated pages contain this in their first line.
 pub(crate) const GENERATED: &str = "<!-- generated";
 
-/// Idioms that readers stumble over, and what to write instead. They are compared without regard to case, as
-/// whole words. A new one goes here with its replacement.
+/// Idioms that confuse readers, and their replacements. They are compared without regard to case, as whole
+/// words. A new one is added here with its replacement.
 const IDIOMS: &[(&str, &str)] = &[
     ("whoever", "the subject: a user, a client, a replica"),
     ("whosever", "the subject's"),
@@ -57,7 +57,7 @@ const IDIOMS: &[(&str, &str)] = &[
     ("goes by the", "follows the"),
 ];
 
-/// The pages that the rules on words hold for.
+/// The pages that the rules on words apply to.
 fn pages(tree: &Tree) -> impl Iterator<Item = (&str, Page)> {
     tree.files()
         .filter(|(path, text)| {
@@ -147,7 +147,7 @@ fn is_abbreviation(text: &str) -> bool {
     ["e.g.", "i.e.", "etc.", "vs.", "al."].iter().any(|short| text.ends_with(short))
 }
 
-/// How many words a sentence has: only what contains a letter counts, not figures and symbols.
+/// The number of words of a sentence: only parts with a letter count, not figures and symbols.
 fn words(sentence: &str) -> usize {
     sentence.split_whitespace().filter(|word| word.chars().any(char::is_alphabetic)).count()
 }

@@ -1,23 +1,23 @@
-//! The pure half knows no socket, no clock, no thread, no async runtime, no global state and no
-//! iteration order of a hash map.
+//! Pure crates use no socket, no clock, no thread, no async runtime, no global state and no iteration order
+//! of a hash map.
 
 use crate::manifest::{self, Kind};
 use crate::rust::Source;
 use crate::{Finding, Tree};
 
-/// Crates that are pure as a whole.
+/// Crates that are completely pure.
 const PURE: &[&str] = &["cc", "replication", "sim", "speculate", "units"];
 
-/// Crates of which some files or folders are pure: the rest gives them time and does what they say.
+/// Crates with some pure files or folders: the rest gives them the time and executes their effects.
 const PURE_PARTS: &[(&str, &[&str])] = &[
     ("monitor", &["draw.rs", "model.rs", "model/", "plot.rs", "text.rs"]),
     ("replication-daemon", &["fuse/abi.rs", "fuse/nodes.rs", "watch/plan.rs"]),
     ("replication-sim", &["evaluate/", "simulate/"]),
 ];
 
-/// Modules that no path may lead into.
+/// Forbidden modules in paths.
 const MODULES: &[&str] = &["std::env", "std::fs", "std::net", "std::process", "std::thread"];
-/// Names that may not stand anywhere in a path.
+/// Forbidden names anywhere in a path.
 const NAMES: &[(&str, &str)] = &[
     ("Instant", "time comes in as an argument"),
     ("SystemTime", "time comes in as an argument"),
@@ -30,9 +30,9 @@ const NAMES: &[(&str, &str)] = &[
     ("async_std", "no async runtime"),
     ("smol", "no async runtime"),
 ];
-/// What a glob could hide.
+/// Globs that could hide them.
 const GLOBS: &[&str] = &["std::*", "std::time::*", "std::collections::*"];
-/// Packages that reach out of a program.
+/// Packages with access to the outside of a program.
 const PACKAGES: &[&str] = &[
     "tokio",
     "async-std",
@@ -47,7 +47,7 @@ const PACKAGES: &[&str] = &[
     "rayon",
 ];
 
-/// Whatever of the world outside gets into a pure crate. Its tests may read files and environment.
+/// Effects of the outside world in a pure crate. Its tests may read files and environment.
 pub(crate) fn pure_crates(tree: &Tree) -> Vec<Finding> {
     let workspace = manifest::workspace(tree);
     let mut findings = Vec::new();
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::tree::made_up;
 
-    /// What is found when `code` stands in line 2 of a pure crate.
+    /// The findings for `code` in line 2 of a pure crate.
     fn findings(code: &str) -> Vec<Finding> {
         pure_crates(&made_up(&[
             ("crates/sim/Cargo.toml", "[package]\nname = 'lull-sim'\n"),

@@ -1,4 +1,4 @@
-//! Exceptions for what was there before a rule: their number only falls.
+//! Exceptions for code that is older than a rule: their number only falls.
 
 use toml::{Table, Value};
 
@@ -14,7 +14,7 @@ pub(crate) fn list(tree: &Tree, key: &str) -> Vec<String> {
     list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// An exception that nothing needs any more.
+/// An exception that is no longer needed.
 pub(crate) fn unused(key: &str, name: &str) -> Finding {
     Finding::in_file(PATH, format!("`{name}` keeps the rule: delete it from `{key}`"))
 }

@@ -25,12 +25,12 @@ pub(crate) struct Function {
     pub(crate) lines: usize,
 }
 
-/// The names that a module has.
+/// The names in a module.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scope {
-    /// What it declares itself, modules included.
+    /// Its own declarations, including modules.
     pub(crate) items: Vec<String>,
-    /// What it imports or exports again: the name here, and the path that it stands for.
+    /// Its imports and re-exports: the name here, and its path.
     pub(crate) names: Vec<(String, String)>,
     /// Modules of which it imports everything.
     pub(crate) globs: Vec<String>,
@@ -69,7 +69,7 @@ impl Source {
         Source { tokens: kept }
     }
 
-    /// If a `#[cfg(test)] mod name { … }` begins at `at`, where it ends.
+    /// If a `#[cfg(test)] mod name { … }` begins at `at`, its end.
     fn test_module(&self, at: usize) -> Option<usize> {
         let mut next = self.shape(at, "#[cfg(test)]")?;
         while self.is_punct(next, '#') {
@@ -85,7 +85,7 @@ impl Source {
         self.closing(next + 2)
     }
 
-    /// Behind the group that opens at `at`.
+    /// The position after the group that opens at `at`.
     fn closing(&self, at: usize) -> Option<usize> {
         matches!(self.token(at), Some(Token::Open(_))).then_some(())?;
         let mut depth = 0;
@@ -102,7 +102,7 @@ impl Source {
         None
     }
 
-    /// Behind the tokens of `pattern`, if they stand at `at`.
+    /// The position after the tokens of `pattern`, if they are at `at`.
     fn shape(&self, at: usize, pattern: &str) -> Option<usize> {
         let pattern = Source::parse(pattern)?;
         let end = at + pattern.tokens.len();
@@ -110,7 +110,7 @@ impl Source {
         here.iter().zip(&pattern.tokens).all(|(a, b)| a.0 == b.0).then_some(end)
     }
 
-    /// Whether the tokens of `pattern` stand anywhere.
+    /// Whether the tokens of `pattern` occur anywhere.
     pub(crate) fn has(&self, pattern: &str) -> bool {
         (0..self.tokens.len()).any(|at| self.shape(at, pattern).is_some())
     }
@@ -134,7 +134,7 @@ impl Source {
         found
     }
 
-    /// Reads one path at `at`, with what stands in braces behind it; returns where it ends.
+    /// Reads one path at `at`, including its braces; returns its end.
     fn path(&self, at: usize, prefix: &str, found: &mut Vec<(String, usize)>) -> usize {
         let Some(first) = self.ident(at) else {
             return at + 1;
@@ -168,7 +168,7 @@ impl Source {
         next
     }
 
-    /// All functions with a body, also those inside of others.
+    /// All functions with a body, including nested ones.
     pub(crate) fn functions(&self) -> Vec<Function> {
         let is_fn = |at: usize| self.ident(at) == Some("fn");
         (0..self.tokens.len()).filter(|&at| is_fn(at)).filter_map(|at| self.function(at)).collect()
@@ -190,7 +190,7 @@ impl Source {
         Some(Function { name, line, lines: last - line + 1 })
     }
 
-    /// What the file as a module declares and imports, outside of functions.
+    /// The module's declarations and imports in the file, outside of functions.
     pub(crate) fn scope(&self) -> Scope {
         let mut scope = Scope::default();
         let mut at = 0;
@@ -210,7 +210,7 @@ impl Source {
         scope
     }
 
-    /// Reads one branch of a `use` at `at`; returns where it ends.
+    /// Reads one branch of a `use` at `at`; returns its end.
     fn use_tree(&self, mut at: usize, prefix: &str, scope: &mut Scope) -> usize {
         let mut path = prefix.to_owned();
         loop {

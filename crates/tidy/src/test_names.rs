@@ -1,4 +1,4 @@
-//! Names of tests fit into a line of a report. Old ones may be longer, but their number only falls.
+//! Test names fit into a line of a report. Old ones may be longer, but their number only falls.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use crate::{Finding, Tree};
 const LONGEST: usize = 60;
 /// How many longer names each crate may have.
 use crate::ratchet::PATH as RATCHET;
-/// The number of a crate is lowered when it has so many longer names fewer. With no room at all, two changes
-/// that shorten names could never be merged.
+/// The limit of a crate is lowered when it has this many fewer longer names. With no tolerance at all, two
+/// changes that shorten names could never be merged.
 const ROOM: usize = 5;
 
-/// Crates that have more long names of tests than the ratchet allows, or so many fewer that it has to be tightened.
+/// Crates with more long test names than the ratchet allows, or so many fewer that it has to be tightened.
 pub(crate) fn long_names(tree: &Tree) -> Vec<Finding> {
     let allowed =
         tree.file(RATCHET).and_then(|text| text.parse::<Table>().ok()).unwrap_or_default();
@@ -53,7 +53,7 @@ fn by_crate(tree: &Tree) -> BTreeMap<&str, Vec<&str>> {
     found
 }
 
-/// The functions behind an attribute `#[test]` or `#[…::test…]`.
+/// The functions after an attribute `#[test]` or `#[…::test…]`.
 fn test_names(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut is_test = false;

@@ -1,15 +1,15 @@
-//! Rules on the text of a file, whatever its language.
+//! Rules on the text of a file in any language.
 
 use crate::{Finding, Tree};
 
-/// Texts that came from elsewhere, or that a tool wrote.
+/// Texts from other sources, or written by a tool.
 fn is_verbatim(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.starts_with("LICENSE") || name == "Cargo.lock"
 }
 
-/// Settings that cannot be read: a tool that is not at hand everywhere, such as cargo-deny, would be
-/// the first to find out.
+/// Unreadable settings: otherwise a tool that is not installed everywhere, such as cargo-deny, would be the
+/// first to report them.
 pub(crate) fn settings(tree: &Tree) -> Vec<Finding> {
     tree.files()
         .filter(|(path, _)| path.ends_with(".toml"))
@@ -22,11 +22,11 @@ pub(crate) fn settings(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Folders of one person's machine. Spelt in halves, so that this file passes its own rule.
+/// Folders of a person's machine. Spelled in halves, so that this file passes its own rule.
 const HOMES: &[&str] =
     &[concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
 
-/// Paths that are there on one machine only.
+/// Paths that exist on one machine only.
 pub(crate) fn machine_paths(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files().filter(|(path, _)| !is_verbatim(path)) {
@@ -40,8 +40,8 @@ pub(crate) fn machine_paths(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether `line` has `folder` as the beginning of an absolute path, not inside a longer one or
-/// behind a variable.
+/// Whether `line` has `folder` as the beginning of an absolute path, not inside a longer one or after a
+/// variable.
 fn has_absolute(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -49,10 +49,10 @@ fn has_absolute(line: &str, folder: &str) -> bool {
     })
 }
 
-/// Marks that say "later". Spelt in halves, so that this file passes its own rule.
+/// Marks that mean "later". Spelled in halves, so that this file passes its own rule.
 const MARKERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
-/// Marks that say "later": what is open goes to the tracker, where it is found again.
+/// Marks that mean "later": open work goes to the tracker, where it can be found.
 pub(crate) fn markers(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files().filter(|(path, _)| !is_verbatim(path)) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fs, io};
 
-/// Folders, wherever they lie, that hold what tools made.
+/// Folders with generated files, anywhere in the tree.
 const MADE_BY_TOOLS: &[&str] = &[".git", "target", "node_modules", "__pycache__", "artifacts"];
 /// The same, only at the root: records and plots of the lab.
 const OUTPUT: &str = "out";
@@ -16,8 +16,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads the tree under `root`: all files that are UTF-8, without what tools made. Links are
-    /// not followed.
+    /// Reads the tree under `root`: all files that are UTF-8, without generated ones. Links are not followed.
     ///
     /// # Errors
     /// If a folder or a file cannot be read.
@@ -40,7 +39,7 @@ impl Tree {
                     self.read_folder(&entry.path(), &format!("{prefix}{name}/"))?;
                 }
             } else if kind.is_file()
-                // In a work tree of its own `.git` is a file.
+                // In a Git worktree `.git` is a file.
                 && name != ".git"
                 && let Ok(text) = String::from_utf8(fs::read(entry.path())?)
             {
@@ -66,7 +65,7 @@ impl Tree {
     }
 }
 
-/// Writes `files` into a folder of its own and reads that as a tree.
+/// Writes `files` into a new folder and reads that as a tree.
 #[cfg(test)]
 pub(crate) fn made_up(files: &[(&str, &str)]) -> Tree {
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `unsafe` lives in modules named `sys`, so that a reviewer knows where to look.
+//! `unsafe` is allowed only in modules named `sys`, so that a reviewer knows where to look.
 
 use crate::rust::Source;
 use crate::{Finding, Tree};

@@ -1,5 +1,5 @@
-//! Background streams and listeners of Tokio. The user-space carrier runs in the same thread as
-//! for blocking sockets: it needs no task of the runtime, and no busy runtime makes it late.
+//! Background streams and listeners of Tokio. The user-space carrier runs in the same thread as for blocking
+//! sockets: it needs no task of the runtime, and a busy runtime does not delay it.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -24,8 +24,8 @@ impl Options {
 }
 
 impl BackgroundListener<TcpListener> {
-    /// Waits for a connection, and returns it with the address of its other end. Cancel-safe, as
-    /// [`TcpListener::accept`] is.
+    /// Waits for a connection, and returns it with the address of its other end. Cancel-safe, like
+    /// [`TcpListener::accept`].
     ///
     /// # Errors
     /// Those of [`TcpListener::accept`], and as an [`io::Error`] those of [`Options::guard`].

@@ -1,4 +1,4 @@
-//! Streams together with what keeps them in the background.
+//! Streams together with their guards.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::ops::{Deref, DerefMut};
@@ -11,17 +11,17 @@ use crate::user_space::UserSpaceNice;
 
 /// A stream whose traffic is background traffic.
 ///
-/// Reads, writes and everything else are the stream's own. Dropped, it closes the stream; what is
-/// still to be sent then is sent in the background, too. For that, the user-space carrier keeps
-/// the connection open, for two minutes at most in which nothing of it arrives; the kernel has
-/// its own rules for orphaned connections (`tcp_orphan_retries` of tcp(7)).
+/// Reads, writes and all other functions are the stream's own. If it is dropped, it closes the stream; unsent
+/// data is then sent in the background, too. For that, the user-space carrier keeps the connection open, for
+/// at most two minutes without progress. The kernel has its own rules for orphaned connections
+/// (`tcp_orphan_retries` of tcp(7)).
 #[derive(Debug)]
 pub struct Background<S> {
     stream: S,
     guard: ClosingGuard,
 }
 
-/// Looks after the rest when stream and guard go together.
+/// Controls the remaining data when stream and guard are dropped together.
 #[derive(Debug)]
 struct ClosingGuard(Option<Guard>);
 
@@ -42,17 +42,17 @@ impl<S> Background<S> {
         self.guard.0.as_ref().expect("taken out only together with the stream")
     }
 
-    /// What carries the connection.
+    /// The carrier of the connection.
     pub fn carrier(&self) -> Carrier {
         self.guard().carrier()
     }
 
-    /// The controller as it is now, if it runs in user space.
+    /// The present controller, if it runs in user space.
     pub fn user_space_nice(&self) -> Option<UserSpaceNice> {
         self.guard().user_space_nice()
     }
 
-    /// The stream, and what keeps it in the background.
+    /// The stream and its guard.
     pub fn into_parts(self) -> (S, Guard) {
         let Background { stream, mut guard } = self;
         let guard = guard.0.take().expect("taken out only together with the stream");

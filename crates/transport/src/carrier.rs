@@ -1,12 +1,13 @@
-//! What carries a background connection.
+//! The carriers of background connections.
 
 use std::fmt;
 
-/// What carries a background connection.
+/// The carrier of a background connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Carrier {
-    /// The kernel's congestion control, which judges each acknowledgement. Only where the socket says that it
-    /// runs it: under `lull exec`, what the cgroup has been given runs instead, whatever is set.
+    /// The kernel's congestion control, which evaluates each acknowledgement. Only if the socket reports that
+    /// it runs it: under `lull exec`, the cgroup's congestion control runs instead, regardless of this
+    /// setting.
     Kernel,
     /// The same controller in a thread of this process, a few times a round-trip time.
     UserSpace,

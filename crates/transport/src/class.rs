@@ -8,17 +8,17 @@ use nix::sys::socket::{
 
 use crate::error::{Error, Result, is_unknown_option};
 
-/// The class in both versions of IP: an IPv6 socket may speak IPv4 to a mapped address.
+/// The class in both versions of IP: an IPv6 socket may send IPv4 to a mapped address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrafficClass {
-    /// None if it is not to be set.
+    /// None if it must not be set.
     v4: Option<i32>,
-    /// None of an IPv4 socket, and of an IPv6 one of MPTCP: that has no such option.
+    /// None for an IPv4 socket, and for an IPv6 one of MPTCP: that has no such option.
     v6: Option<i32>,
 }
 
 impl TrafficClass {
-    /// 000001 (RFC 8622). It stands above the two bits of ECN, which TCP looks after itself.
+    /// 000001 (RFC 8622). It is above the two bits of ECN, which TCP handles itself.
     pub(crate) const LOWER_EFFORT: Self = TrafficClass { v4: Some(1 << 2), v6: Some(1 << 2) };
 
     pub(crate) fn of(socket: BorrowedFd<'_>) -> Result<Self> {
@@ -37,8 +37,8 @@ impl TrafficClass {
     pub(crate) fn set(self, socket: BorrowedFd<'_>) -> Result<()> {
         let v4 = self.v4.map_or(Ok(()), |class| setsockopt(&socket, sockopt::Ipv4Tos, &class));
         let result = if is_v6(socket)? {
-            // A socket that cannot speak IPv4 may refuse the one, MPTCP knows not the other: the
-            // IPv6 subflows of its connections keep their class.
+            // A socket without IPv4 may reject the one. MPTCP does not know the other: the IPv6 subflows of
+            // its connections keep their class.
             let v6 =
                 self.v6.map_or(Ok(()), |class| setsockopt(&socket, sockopt::Ipv6TClass, &class));
             v6.or_else(|errno| if is_unknown_option(errno) { Ok(()) } else { Err(errno) })

@@ -15,23 +15,23 @@ use crate::info::{Phase, TcpInfo};
 use crate::socket_options::set_rate;
 use crate::user_space::UserSpaceNice;
 
-/// A socket under control. The thread holds it weakly: it goes with the last guard.
+/// A socket under control. The thread holds a weak reference: it is dropped with the last guard.
 #[derive(Debug)]
 pub(crate) struct Control {
     /// A duplicate of the application's descriptor.
     socket: OwnedFd,
-    /// What the application itself allows, in bytes per second.
+    /// The application's own limit, in bytes per second.
     most: u64,
     /// None once it has been stopped.
     nice: Mutex<Option<UserSpaceNice>>,
-    /// While what the application left behind when it closed is sent.
+    /// Set while the data that the application left when it closed is sent.
     rest: Mutex<Option<Rest>>,
 }
 
-/// What an application left to be sent when it closed its socket.
+/// The data that an application left unsent when it closed its socket.
 #[derive(Debug)]
 struct Rest {
-    /// The socket itself, which the application holds no more.
+    /// The socket itself, which the application no longer holds.
     _control: Arc<Control>,
     progress: Progress,
 }
@@ -44,8 +44,8 @@ struct Progress {
 }
 
 impl Progress {
-    /// Whether nothing was delivered for [`LONGEST_STANDSTILL`]: the other end has gone without a
-    /// word, or does not read. The kernel's rules for closed sockets decide from then on.
+    /// Whether nothing was delivered for [`LONGEST_STANDSTILL`]: the other end has gone silently, or does not
+    /// read. From then on, the kernel's rules for closed sockets apply.
     fn has_ended(&mut self, now: Timestamp, delivered: u32) -> bool {
         if self.delivered != delivered {
             *self = Progress { delivered, since: now };
@@ -85,7 +85,7 @@ impl Ord for Due {
 #[derive(Debug)]
 struct Schedule {
     due: BinaryHeap<Reverse<Due>>,
-    /// Sockets that the thread looks at just now, outside the heap.
+    /// Sockets that the thread is handling now, outside the heap.
     busy: usize,
     /// The process that the thread runs in; None if there is no thread.
     thread_in: Option<u32>,
@@ -95,13 +95,13 @@ struct Schedule {
 impl Schedule {
     const EMPTY: Self = Schedule { due: BinaryHeap::new(), busy: 0, thread_in: None, numbers: 0 };
 
-    /// How many sockets the thread of a process looks after.
+    /// The number of sockets of the thread of a process.
     fn sockets(&self, process: u32) -> usize {
         if self.thread_in == Some(process) { self.due.len() + self.busy } else { 0 }
     }
 
-    /// Whether a process has no thread yet. Forgets the sockets of another one, of which it is a
-    /// fork: the thread there goes on with them.
+    /// Whether a process has no thread yet. Removes the sockets of the parent after a fork: the thread there
+    /// continues with them.
     fn lacks_thread(&mut self, process: u32) -> bool {
         if self.thread_in.is_some_and(|other| other != process) {
             *self = Self::EMPTY;
@@ -110,18 +110,18 @@ impl Schedule {
     }
 }
 
-/// What is due so soon is looked at together: a thousand wakes a second are enough for any number
-/// of sockets.
+/// Sockets that are due within this time are handled together: a thousand wakes a second are enough for any
+/// number of sockets.
 const TOGETHER: Duration = Duration::from_millis(1);
 
-/// How long a descriptor is kept for the rest while nothing of it is delivered: as long as TCP
-/// waits at most before it sends something again (TCP_RTO_MAX of Linux).
+/// How long a descriptor is kept for the remaining data while nothing is delivered: TCP's longest wait before
+/// a retransmission (TCP_RTO_MAX of Linux).
 const LONGEST_STANDSTILL: Duration = Duration::from_secs(120);
 
 static SCHEDULE: Mutex<Schedule> = Mutex::new(Schedule::EMPTY);
 static CHANGED: Condvar = Condvar::new();
 
-/// What a panic of another thread left is whole: nothing here panics between two writes.
+/// A panic of another thread leaves consistent data: nothing here panics between two writes.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -132,14 +132,14 @@ fn now() -> Timestamp {
     Timestamp::ZERO + EPOCH.get_or_init(Instant::now).elapsed()
 }
 
-/// How many sockets of this process the user-space carrier looks after. A socket that was closed
-/// counts until the thread comes by, a second at most.
+/// The number of sockets of this process under the user-space carrier. A closed socket counts until the
+/// thread's next visit, a second at most.
 pub fn controlled_sockets() -> usize {
     lock(&SCHEDULE).sockets(process::id())
 }
 
 impl Control {
-    /// Puts a connected socket under control, whose pace is never more than `most` bytes per second.
+    /// Puts a connected socket under control, with a pacing rate of at most `most` bytes per second.
     pub(crate) fn start(
         socket: OwnedFd,
         parameters: NiceParameters,
@@ -168,18 +168,18 @@ impl Control {
         Ok(control)
     }
 
-    /// The controller as it is now.
+    /// The present controller.
     pub(crate) fn nice(&self) -> Option<UserSpaceNice> {
         lock(&self.nice).clone()
     }
 
-    /// Sets no pace any more, from the return of this on.
+    /// Stops setting the pacing rate, from the return of this on.
     pub(crate) fn stop(&self) {
         *lock(&self.nice) = None;
     }
 
-    /// Keeps the socket under control until what it has to send is sent, or gets no further: for an
-    /// application that closes it now.
+    /// Keeps the socket under control until its data is sent, or makes no progress: for an application that
+    /// closes it now.
     pub(crate) fn keep_for_the_rest(self: &Arc<Self>) {
         if let Ok(info) = TcpInfo::of(self.socket.as_fd())
             && has_rest(&info)
@@ -189,8 +189,8 @@ impl Control {
         }
     }
 
-    /// Looks at the connection, sets its pace, and says when to look again; `None` once there is
-    /// nothing to control any more.
+    /// Samples the connection, sets its pacing rate, and returns when to sample again; `None` if there is
+    /// nothing left to control.
     fn look(&self) -> Result<Option<Timestamp>> {
         let info = TcpInfo::of(self.socket.as_fd())?;
         if info.phase == Phase::Closed {
@@ -219,7 +219,7 @@ fn run() {
     let mut schedule = lock(&SCHEDULE);
     loop {
         let now = now();
-        // Not without something that is due by itself, or one socket would be looked at early.
+        // Not without a socket that is due on its own, or one socket would be sampled early.
         let is_due = schedule.due.peek().is_some_and(|due| due.0.at <= now);
         let soon = if is_due { now + TOGETHER } else { now };
         while schedule.due.peek().is_some_and(|due| due.0.at <= soon) {
@@ -239,8 +239,7 @@ fn run() {
         drop(schedule);
         ready.retain_mut(|Reverse(due)| {
             let Some(control) = due.control.upgrade() else { return false };
-            // An error here means that the socket can't be controlled any more; it keeps its
-            // last pace.
+            // An error here means that the socket can no longer be controlled; it keeps its last pacing rate.
             let next = control.look().ok().flatten();
             if next.is_none() {
                 lock(&control.rest).take();
@@ -258,7 +257,7 @@ fn run() {
 mod tests {
     use super::*;
 
-    /// A socket is due, and one is looked at, at the moment of the fork.
+    /// At the moment of the fork, a socket is due, and one is being sampled.
     #[test]
     fn forked_child_has_no_thread_and_no_parent_sockets() {
         const PARENT: u32 = 7;

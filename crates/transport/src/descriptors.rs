@@ -1,4 +1,4 @@
-//! How many connections a process may have: each takes a descriptor.
+//! How many connections a process may have: each needs a descriptor.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -11,7 +11,7 @@ pub fn descriptors() -> u64 {
 }
 
 /// Raises that as far as this process may, and returns it. Most systems give a program few descriptors, for
-/// the sake of those that use `select`, and leave it to others to ask for more.
+/// the sake of programs that use `select`, and let others request more.
 pub fn raise_descriptors() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return USUAL };
     if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft }

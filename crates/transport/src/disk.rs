@@ -1,12 +1,12 @@
-//! Reads and writes of the disk that yield to others.
+//! Disk reads and writes that yield to other programs.
 
 use std::io;
 
 use crate::sys;
 
-/// Gives the calling thread the lowest best-effort priority at the disk (`ioprio_set(2)`), or its usual one
-/// again. The lowest one still gets its turn, unlike the idle class. It has an effect where the disk's
-/// scheduler knows priorities: `bfq`, and `mq-deadline` in part.
+/// Gives the calling thread the lowest best-effort I/O priority (`ioprio_set(2)`), or restores its usual one.
+/// The lowest one is still served, unlike the idle class. It has an effect if the disk's scheduler supports
+/// priorities: `bfq`, and `mq-deadline` in part.
 ///
 /// # Errors
 /// Those of the system call.

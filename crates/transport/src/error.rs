@@ -1,4 +1,4 @@
-//! What can go wrong, each told in one line with the way out.
+//! Errors, each in one line with a remedy.
 
 use std::io;
 
@@ -11,7 +11,7 @@ pub enum Error {
     /// Only TCP has a congestion control.
     #[error("this socket is no TCP socket: only TCP connections can be made background ones")]
     NotTcp,
-    /// A carrier was asked for that this machine has not, or that this process may not use.
+    /// The required carrier does not exist on this machine, or this process may not use it.
     #[error(
         "the kernel does not give congestion control '{name}' to this socket ({source}): \
          load it with 'lull kernel load', without --restrict, or let the user-space carrier do it"
@@ -19,16 +19,16 @@ pub enum Error {
     NoKernelCarrier {
         /// The congestion control.
         name: String,
-        /// What the kernel said.
+        /// The kernel's reason.
         source: io::Error,
     },
-    /// Another congestion control runs than the one that the kernel said it had set.
+    /// The kernel reported that it had set a congestion control, but another one runs.
     #[error(
         "this socket runs '{runs}' although '{name}' was set, as under 'lull exec --cc {runs}', \
          which decides for its program: leave it to that, or let the user-space carrier do it"
     )]
     Overruled {
-        /// The congestion control that was asked for.
+        /// The requested congestion control.
         name: String,
         /// The one that runs.
         runs: String,
@@ -39,13 +39,13 @@ pub enum Error {
          take plain TCP, or give it the kernel's carrier by 'lull kernel load'"
     )]
     NoPacing(io::Error),
-    /// A name that no congestion control can have.
+    /// An impossible name of a congestion control.
     #[error("'{name}' is not a name of a congestion control: use 1 to 15 characters")]
     BadName {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// The kernel does not report what the user-space controller needs.
+    /// The kernel does not report values that the user-space controller needs.
     #[error(
         "this kernel's TCP_INFO is too short for control from user space: \
          it needs Linux 4.18, or 'lull kernel load' on 6.4"
@@ -60,9 +60,9 @@ pub enum Error {
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The failed action.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's reason.
         source: io::Error,
     },
 }
@@ -79,7 +79,7 @@ impl Error {
         move |errno| Error::System { what, source: errno.into() }
     }
 
-    /// What SO_MAX_PACING_RATE has met with.
+    /// The error of an attempt to set SO_MAX_PACING_RATE.
     pub(crate) fn pacing(source: io::Error) -> Error {
         match source.raw_os_error().map(Errno::from_raw) {
             Some(errno) if is_unknown_option(errno) => Error::NoPacing(source),
@@ -88,13 +88,13 @@ impl Error {
     }
 }
 
-/// What a kind of socket answers to an option that others have.
+/// The error of a kind of socket for an option that it does not have.
 pub(crate) fn is_unknown_option(errno: Errno) -> bool {
     matches!(errno, Errno::EOPNOTSUPP | Errno::ENOPROTOOPT)
 }
 
-/// For functions that already speak of [`io::Error`], such as `accept`: its kind is the kernel's, its
-/// message says what was tried, too.
+/// For functions that return [`io::Error`], such as `accept`: its kind is the kernel's, and its message
+/// contains the failed action, too.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match &error {

@@ -1,4 +1,4 @@
-//! What keeps a socket in the background.
+//! The state that keeps a socket in the background.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,14 +14,14 @@ use crate::info::TcpInfo;
 use crate::socket_options::{congestion_control, set_congestion_control, set_rate};
 use crate::user_space::UserSpaceNice;
 
-/// What a socket was before.
+/// The previous state of a socket.
 #[derive(Clone, Debug)]
 pub(crate) struct Before {
     congestion_control: OsString,
     traffic_class: TrafficClass,
-    /// What was set, in bytes per second (`SO_MAX_PACING_RATE`).
+    /// The previous setting, in bytes per second (`SO_MAX_PACING_RATE`).
     set_pacing_rate: u64,
-    /// What the application itself allows of it.
+    /// The application's own part of it.
     pub(crate) max_pacing_rate: u64,
 }
 
@@ -30,15 +30,15 @@ impl Before {
         let congestion_control = congestion_control(socket).map_err(|_| Error::NotTcp)?;
         let traffic_class = TrafficClass::of(socket)?;
         let set_pacing_rate = TcpInfo::of(socket).map_or(u64::MAX, |info| info.max_pacing_rate);
-        // The first pace of a socket that was prepared, or accepted from one, is no wish of the
-        // application's.
+        // The initial pacing rate of a prepared socket, or of one accepted from it, is not the application's
+        // setting.
         let first = UserSpaceNice::initial_rate().bytes_per_second();
         let max_pacing_rate = if set_pacing_rate == first { u64::MAX } else { set_pacing_rate };
         Ok(Before { congestion_control, traffic_class, set_pacing_rate, max_pacing_rate })
     }
 
-    /// Puts a socket back after an attempt that has failed, as far as the kernel lets us: it is
-    /// the failure that the caller gets.
+    /// Restores a socket after a failed attempt, as far as the kernel allows: the caller gets the first
+    /// error.
     pub(crate) fn restore_all(&self, socket: BorrowedFd<'_>) {
         let _ = set_rate(socket, self.set_pacing_rate);
         let _ = self.traffic_class.set(socket);
@@ -53,11 +53,10 @@ impl Before {
 
 /// A socket's place in the background.
 ///
-/// With the user-space carrier, the guard is what a socket is controlled by: dropped, it leaves
-/// the socket at the pace that it has, and it stays there; another guard would
-/// take that for the application's own limit. It holds a
-/// duplicate of the descriptor, so the connection ends when both are closed, or by `shutdown`.
-/// With the kernel's carrier it does nothing, and holds nothing.
+/// With the user-space carrier, the guard controls a socket. If it is dropped, the socket keeps its present
+/// pacing rate; another guard would mistake that for the application's own limit. It holds a duplicate of the
+/// descriptor, so the connection ends when both are closed, or by `shutdown`. With the kernel's carrier it
+/// does nothing, and holds nothing.
 #[derive(Debug)]
 pub struct Guard {
     before: Before,
@@ -80,31 +79,31 @@ impl Guard {
         Ok(Guard { before, control: Some(control) })
     }
 
-    /// What carries the connection.
+    /// The carrier of the connection.
     pub fn carrier(&self) -> Carrier {
         if self.control.is_some() { Carrier::UserSpace } else { Carrier::Kernel }
     }
 
-    /// The controller as it is now, if it runs in user space.
+    /// The present controller, if it runs in user space.
     pub fn user_space_nice(&self) -> Option<UserSpaceNice> {
         self.control.as_ref().and_then(|control| control.nice())
     }
 
-    /// Puts `socket`, which this guard was made for, back to what it was before.
+    /// Restores the previous state of `socket`, which this guard was made for.
     ///
-    /// What is sent next may still wait for the end of the pause that followed the last packets in
-    /// the background: with the user-space carrier 2/W round-trip times (Nice §2.3), nine seconds
-    /// at most. The kernel keeps that as a time stamp of the connection, which neither another pace
-    /// nor another congestion control takes back.
+    /// The next data may still wait for the end of the pause after the last packets in the background: with
+    /// the user-space carrier 2/W round-trip times (Nice §2.3), nine seconds at most. The kernel stores that
+    /// as a time stamp of the connection, which neither another pacing rate nor another congestion control
+    /// resets.
     ///
     /// # Errors
-    /// [`Error::System`] if its old congestion control is no longer there, or not for this user.
-    /// The pace is its own again even then.
+    /// [`Error::System`] if its old congestion control no longer exists, or this user may not choose it. The
+    /// pacing rate is restored even then.
     pub fn into_foreground(self, socket: impl AsFd) -> Result<()> {
         let Guard { before, control } = self;
         let socket = socket.as_fd();
         if let Some(control) = control {
-            // The thread may be about to set a pace: wait until it has gone.
+            // The thread may be about to set a pacing rate: wait until it has finished.
             control.stop();
             set_rate(socket, before.max_pacing_rate)?;
         }
@@ -142,7 +141,7 @@ mod tests {
         // Two packets in a round trip of loopback would be more.
         assert!(guard.user_space_nice().unwrap().rate().bytes_per_second() > MOST);
         assert_eq!(most(&stream), MOST);
-        // The machine's own congestion control may be for root alone; the pace is back all the same.
+        // The machine's own congestion control may be restricted to root; the pacing rate is still restored.
         let _ = guard.into_foreground(&stream);
         assert_eq!(most(&stream), MOST);
     }

@@ -1,4 +1,4 @@
-//! What the kernel reports about a connection.
+//! The kernel's report about a connection.
 
 use std::os::fd::AsFd;
 
@@ -17,7 +17,7 @@ mod state {
     pub(super) const LISTEN: u8 = 10;
 }
 
-/// Where a connection is in its life, as far as a sender cares.
+/// The phase of a connection, from a sender's view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
     /// The handshake is not done.
@@ -25,15 +25,15 @@ pub enum Phase {
     /// It may send.
     #[default]
     Open,
-    /// Nothing will be sent any more: never connected, reset, or our end acknowledged.
+    /// No more data will be sent: never connected, reset, or our end acknowledged.
     Closed,
 }
 
-/// One sample of the kernel's `TCP_INFO` (tcp(7), linux/tcp.h): what the user-space controller
-/// looks at. Counts wrap around.
+/// One sample of the kernel's `TCP_INFO` (tcp(7), linux/tcp.h): the input of the user-space controller.
+/// Counts wrap around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
-    /// Where the connection is in its life.
+    /// The phase of the connection.
     pub phase: Phase,
     /// The kernel is recovering from a retransmission timeout.
     pub timed_out: bool,
@@ -59,27 +59,26 @@ pub struct TcpInfo {
     pub acked_bytes: u64,
     /// Packets delivered with a mark of congestion (`tcpi_delivered_ce`).
     pub delivered_marked: u32,
-    /// Packets sent again (`tcpi_total_retrans`).
+    /// Retransmitted packets (`tcpi_total_retrans`).
     pub retransmitted: u32,
-    /// Packets received that carried no data, so acknowledgements
-    /// (`tcpi_segs_in − tcpi_data_segs_in`).
+    /// Packets received without data, that is acknowledgements (`tcpi_segs_in − tcpi_data_segs_in`).
     pub acks: u32,
     /// Time in microseconds in which the receiver's window was the limit (`tcpi_rwnd_limited`).
     pub receiver_limited_micros: u64,
-    /// The limit of the kernel's pacing in bytes per second (`tcpi_max_pacing_rate`): what the
-    /// user-space carrier sets. `u64::MAX` without a limit.
+    /// The limit of the kernel's pacing in bytes per second (`tcpi_max_pacing_rate`), which the user-space
+    /// carrier sets. `u64::MAX` without a limit.
     pub max_pacing_rate: u64,
 }
 
 impl TcpInfo {
-    /// Asks the kernel.
+    /// Reads it from the kernel.
     ///
     /// # Errors
     /// [`Error::NotTcp`], [`Error::OldKernel`].
     pub fn of(socket: impl AsFd) -> Result<Self> {
         let (info, length) = sys::tcp_info(socket.as_fd()).map_err(|error| {
             match error.raw_os_error() {
-                // What other kinds of sockets, and what is no socket, answer.
+                // The errors of other kinds of sockets, and of other descriptors.
                 Some(libc::EOPNOTSUPP | libc::ENOPROTOOPT | libc::ENOTSOCK | libc::EINVAL) => {
                     Error::NotTcp
                 }

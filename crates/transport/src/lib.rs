@@ -1,12 +1,12 @@
 //! Background sockets for applications: TCP that yields to all other traffic.
 //!
-//! A socket or listener is put in the background by the best carrier that the machine has:
+//! A socket or listener is put in the background by the best available carrier:
 //!
-//! - [`Carrier::Kernel`]: the congestion control `lull`, where `lull kernel load` has registered
-//!   it. Some system calls; nothing of this crate runs afterwards.
-//! - [`Carrier::UserSpace`]: TCP Nice in a thread of this process, which reads
-//!   `TCP_INFO` and sets `SO_MAX_PACING_RATE`. Needs no privilege and no module, on Linux 4.18 and
-//!   later; sees smoothed round-trip times only ([`UserSpaceNice`] says what that costs).
+//! - [`Carrier::Kernel`]: the congestion control `lull`, if `lull kernel load` has registered it. It takes
+//!   some system calls; no code of this crate runs afterwards.
+//! - [`Carrier::UserSpace`]: TCP Nice in a thread of this process, which reads `TCP_INFO` and sets
+//!   `SO_MAX_PACING_RATE`. It needs no privilege and no module, on Linux 4.18 and later. It sees only
+//!   smoothed round-trip times ([`UserSpaceNice`] describes the cost of that).
 //!
 //! Packets are also marked as lower effort (RFC 8622), unless [`Options::dscp`] says otherwise.
 //!
@@ -19,12 +19,12 @@
 //! # }
 //! ```
 //!
-//! The user-space thread belongs to the process. After a `fork` it goes on in the parent, for the
-//! sockets that both have then; the child starts one of its own with the first socket that it puts in
-//! the background itself. A fork copies a lock that is held just then, and never released in the
-//! copy: so a child that does not `exec` must use this crate only if no other thread was in it at the
-//! fork, which for the user-space thread is unknown while there are sockets under control. Fork
-//! before them. A child that was started by `exec` may be put in the background by `lull exec`.
+//! The user-space thread belongs to the process. After a `fork` it continues in the parent, for the sockets
+//! that both have then. The child starts its own thread with the first socket that it puts in the background
+//! itself. A fork copies a lock that is held at that moment, and it is never released in the copy. So a child
+//! that does not `exec` must use this crate only if no other thread was in it at the fork. For the user-space
+//! thread this is unknown while sockets are under control, so fork before that. A child that was started by
+//! `exec` may be put in the background by `lull exec`.
 
 #[cfg(feature = "tokio")]
 mod asynchronous;

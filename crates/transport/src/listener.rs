@@ -11,8 +11,7 @@ use crate::error::Result;
 use crate::options::{Options, Prepared};
 
 impl Options {
-    /// Makes a listener a background one: what it accepts is in the background from its first
-    /// packet.
+    /// Makes a listener a background one: accepted connections are in the background from their first packet.
     ///
     /// # Errors
     /// Those of [`prepare`](Self::prepare).
@@ -24,9 +23,9 @@ impl Options {
 
 /// A listener whose connections are background connections.
 ///
-/// With the kernel's carrier they are so however they are accepted. With the user-space carrier
-/// they start at a pace of two packets in 100 ms, and [`accept`](Self::accept) puts them under
-/// control; what is accepted from the listener itself stays at that pace.
+/// With the kernel's carrier they are, in any way of accepting. With the user-space carrier they start at a
+/// rate of two packets in 100 ms, and [`accept`](Self::accept) puts them under control. Connections accepted
+/// from the listener itself stay at that rate.
 #[derive(Debug)]
 pub struct BackgroundListener<L> {
     listener: L,
@@ -38,7 +37,7 @@ impl<L> BackgroundListener<L> {
         BackgroundListener { listener, prepared }
     }
 
-    /// What carries the connections.
+    /// The carrier of the connections.
     pub fn carrier(&self) -> Carrier {
         self.prepared.carrier()
     }

@@ -1,4 +1,4 @@
-//! What makes a socket a background one.
+//! The settings of background sockets.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -16,23 +16,22 @@ use crate::guard::{Before, Guard};
 use crate::socket_options::{congestion_control, set_congestion_control, set_rate};
 use crate::user_space::UserSpaceNice;
 
-/// The congestion control under the user-space carrier: it answers losses, and every user may
-/// choose it.
+/// The congestion control under the user-space carrier: it reacts to losses, and every user may choose it.
 const UNDERLYING: &str = "reno";
 /// The longest name of a congestion control: the kernel's TCP_CA_NAME_MAX less the final zero.
 const LONGEST_NAME: usize = 15;
 
-/// The class that packets ask the network for.
+/// The requested class of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dscp {
-    /// Lower effort, 000001 (RFC 8622): networks that know it send it after all else.
+    /// Lower effort, 000001 (RFC 8622): networks that support it send it after all other traffic.
     #[default]
     Le,
-    /// What the application has chosen.
+    /// The application's choice.
     None,
 }
 
-/// How sockets are made background ones.
+/// The options for making sockets background ones.
 ///
 /// ```no_run
 /// use std::io::Write;
@@ -64,13 +63,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The kernel's `lull` if it is there, then its `nice`, then Nice from user space; packets marked as lower
-    /// effort.
+    /// The kernel's `lull` if it is loaded, then its `nice`, then Nice from user space; packets marked as
+    /// lower effort.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The name of the kernel's congestion control, as `lull kernel load` has registered it. Without a name,
+    /// The name of the kernel's congestion control, as registered by `lull kernel load`. Without a name,
     /// `lull` is tried, and then `nice`.
     pub fn congestion_control(mut self, name: impl Into<String>) -> Self {
         self.congestion_control = Some(name.into());
@@ -89,34 +88,33 @@ impl Options {
         self
     }
 
-    /// The constants of the user-space carrier; those of the kernel's are given to
-    /// `lull kernel load`.
+    /// The constants of the user-space carrier; those of the kernel's are options of `lull kernel load`.
     pub fn parameters(mut self, parameters: NiceParameters) -> Self {
         self.parameters = parameters;
         self
     }
 
-    /// Sets what can be set before a socket connects or listens: class, congestion control and,
-    /// for the user-space carrier, a first pace. Once it is connected, [`Prepared::stream`] or
+    /// Applies the settings that are possible before a socket connects or listens: class, congestion control
+    /// and, for the user-space carrier, an initial pacing rate. Once it is connected, [`Prepared::stream`] or
     /// [`Prepared::guard`] does the rest. Not needed with [`connect`](Self::connect) and
     /// [`listener`](Self::listener).
     ///
     /// # Errors
-    /// [`Error::NotTcp`]; [`Error::NoKernelCarrier`] or [`Error::Overruled`] if that carrier was
-    /// asked for; [`Error::NoPacing`]; [`Error::BadName`]. The socket is what it was before then.
+    /// [`Error::NotTcp`]; [`Error::NoKernelCarrier`] or [`Error::Overruled`] if that carrier was required;
+    /// [`Error::NoPacing`]; [`Error::BadName`]. On an error, the socket is unchanged.
     pub fn prepare(&self, socket: impl AsFd) -> Result<Prepared> {
         let socket = socket.as_fd();
         let before = Before::of(socket)?;
         let carrier = self.set_up(socket, &before).inspect_err(|_| before.restore_all(socket))?;
         let mut options = self.clone();
         if carrier == Carrier::UserSpace {
-            // Nobody would take the first pace back if `nice` were there once it is connected.
+            // The initial pacing rate would remain if `nice` were available once it is connected.
             options.carrier = Some(carrier);
         }
         Ok(Prepared { options, carrier, before })
     }
 
-    /// What [`prepare`](Self::prepare) sets.
+    /// The settings of [`prepare`](Self::prepare).
     fn set_up(&self, socket: BorrowedFd<'_>, before: &Before) -> Result<Carrier> {
         let carrier = self.choose(socket)?;
         if carrier == Carrier::UserSpace {
@@ -130,23 +128,23 @@ impl Options {
     /// Puts a connected TCP socket in the background: it stays there until the guard's
     /// [`into_foreground`](Guard::into_foreground).
     ///
-    /// For a socket with another owner. [`stream`](Self::stream) keeps the two together,
-    /// and looks after what is still to be sent when the socket is closed.
+    /// For a socket with another owner. [`stream`](Self::stream) keeps the two together, and controls the
+    /// rest of the data when the socket is closed.
     ///
     /// # Errors
-    /// Those of [`prepare`](Self::prepare), and for the user-space carrier
-    /// [`Error::NotConnected`], [`Error::OldKernel`] and [`Error::Thread`]. The socket is what it
-    /// was before then.
+    /// Those of [`prepare`](Self::prepare), and for the user-space carrier [`Error::NotConnected`],
+    /// [`Error::OldKernel`] and [`Error::Thread`]. On an error, the socket is unchanged.
     pub fn guard(&self, socket: impl AsFd) -> Result<Guard> {
         let socket = socket.as_fd();
         let before = Before::of(socket)?;
         self.guard_since(socket, before.clone()).inspect_err(|_| before.restore_all(socket))
     }
 
-    /// As [`guard`](Self::guard), for a socket of which it is known what it was before.
+    /// Like [`guard`](Self::guard), for a socket whose previous state is known.
     fn guard_since(&self, socket: BorrowedFd<'_>, before: Before) -> Result<Guard> {
         let carrier = self.choose(socket)?;
-        // What may fail comes first: what is under control might get a pace after it was put back.
+        // Steps that may fail come first: a socket under control could get a pacing rate after it was
+        // restored.
         self.set_class(socket)?;
         match carrier {
             Carrier::Kernel => Ok(Guard::kernel(before)),
@@ -154,8 +152,8 @@ impl Options {
         }
     }
 
-    /// Makes a connected stream a background one: a `TcpStream` of std or Tokio, or anything
-    /// with the descriptor of a TCP connection.
+    /// Makes a connected stream a background one: a `TcpStream` of std or Tokio, or any type with the
+    /// descriptor of a TCP connection.
     ///
     /// # Errors
     /// Those of [`guard`](Self::guard).
@@ -179,8 +177,8 @@ impl Options {
         let address = SockaddrStorage::from(address);
         loop {
             match connect(socket.as_raw_fd(), &address) {
-                // A signal. The handshake goes on by itself: the next call waits for its end, or
-                // finds that it is done.
+                // A signal. The handshake continues: the next call waits for its end, or finds that it is
+                // done.
                 Err(Errno::EINTR) => {}
                 Ok(()) | Err(Errno::EISCONN) => return prepared.stream(TcpStream::from(socket)),
                 Err(errno) => return Err(Error::errno("connect")(errno)),
@@ -193,7 +191,7 @@ impl Options {
         self.congestion_control.as_deref().map_or_else(|| vec!["lull", "nice"], |name| vec![name])
     }
 
-    /// Chooses the carrier and sets the congestion control that belongs to it.
+    /// Chooses the carrier and sets its congestion control.
     fn choose(&self, socket: BorrowedFd<'_>) -> Result<Carrier> {
         let names = self.names();
         if let Some(name) = names.iter().find(|name| name.is_empty() || name.len() > LONGEST_NAME) {
@@ -214,7 +212,7 @@ impl Options {
         }
         match set_congestion_control(socket, UNDERLYING) {
             Err(errno) if is_not_tcp(errno) => Err(Error::NotTcp),
-            // Whatever else the machine uses stays below the pace, too.
+            // Any other congestion control of the machine also stays below the pacing rate.
             _ => Ok(Carrier::UserSpace),
         }
     }
@@ -227,7 +225,7 @@ impl Options {
     }
 }
 
-/// A socket that is ready to connect or to listen in the background, and what it was before.
+/// A socket that is ready to connect or to listen in the background, and its previous state.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     options: Options,
@@ -236,13 +234,13 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// What carries the connection, or those that are accepted.
+    /// The carrier of the connection, or of accepted ones.
     pub fn carrier(&self) -> Carrier {
         self.carrier
     }
 
-    /// As [`Options::guard`], for the socket that was prepared, which is connected by now, or for
-    /// one that was accepted from it. What it goes back to is what it was before that.
+    /// Like [`Options::guard`], for the prepared socket, which is connected by now, or for one that was
+    /// accepted from it. In the foreground, it returns to the state before that.
     ///
     /// # Errors
     /// Those of [`Options::guard`]; the socket then stays in the background, as it was prepared.
@@ -250,7 +248,7 @@ impl Prepared {
         self.options.guard_since(socket.as_fd(), self.before.clone())
     }
 
-    /// As [`Options::stream`], and as [`guard`](Self::guard).
+    /// Like [`Options::stream`], and like [`guard`](Self::guard).
     ///
     /// # Errors
     /// Those of [`Options::guard`].
@@ -260,12 +258,12 @@ impl Prepared {
     }
 }
 
-/// Gives a congestion control of the kernel to a socket.
+/// Sets a congestion control of the kernel for a socket.
 fn give_kernel_control(socket: BorrowedFd<'_>, name: &str) -> Result<()> {
     match set_congestion_control(socket, name).and_then(|()| congestion_control(socket)) {
         Ok(runs) if runs == name => Ok(()),
-        // The hooks of `lull exec` let the call succeed and set what the cgroup has been
-        // given. That may yield or not; a pace above it does.
+        // The hooks of `lull exec` let the call succeed and set the congestion control of the cgroup. That
+        // may yield or not; with pacing above it, it does.
         Ok(runs) => {
             let runs = runs.to_string_lossy().into_owned();
             Err(Error::Overruled { name: name.to_owned(), runs })
@@ -278,7 +276,7 @@ fn give_kernel_control(socket: BorrowedFd<'_>, name: &str) -> Result<()> {
     }
 }
 
-/// What sockets that are not TCP's answer to an option of TCP, and what is no socket at all.
+/// The errors of sockets other than TCP, and of other descriptors, for an option of TCP.
 fn is_not_tcp(errno: Errno) -> bool {
     is_unknown_option(errno) || errno == Errno::ENOTSOCK
 }

@@ -1,30 +1,29 @@
-//! Round-trip times out of their moving average.
+//! Recovers round-trip times from their moving average.
 //!
-//! The kernel shows a smoothed round-trip time only (RFC 6298 §2, gain 1/8):
-//! `srtt ← srtt + (sample − srtt)/8`. If between two looks k samples have come in, and m is their
-//! mean, each weighted by what is left of it,
+//! The kernel shows only a smoothed round-trip time (RFC 6298 §2, gain 1/8):
+//! `srtt ← srtt + (sample − srtt)/8`. If k samples have come in between two readings, and m is their mean,
+//! each weighted by its remaining part,
 //!
 //! ```text
 //! srtt' = (7/8)^k · srtt + (1 − (7/8)^k) · m,    so    m = srtt + (srtt' − srtt) / (1 − (7/8)^k)
 //! ```
 //!
-//! m is exact up to rounding: both averages are shown in whole microseconds, cut off, which makes
-//! an error below 1/(1 − (7/8)^k) µs: 8 µs for k = 1. Of the k samples the last one weighs most,
-//! the one before it 7/8 of that, and so on: about the last eight count.
+//! m is exact up to rounding: both averages are shown in whole microseconds, rounded down, which makes an
+//! error below 1/(1 − (7/8)^k) µs: 8 µs for k = 1. Of the k samples the last one weighs most, the one before
+//! it 7/8 of that, and so on: about the last eight count.
 //!
-//! k itself is not shown. Each acknowledgement that covers something new gives one sample, so k is
-//! taken as the number of packets without data that came in, at least one, at most as many as
-//! packets were delivered. Where some of them gave no sample (window updates, acknowledgements of
-//! what was sent twice), k is taken too large and m lies nearer to srtt' than it should: the
-//! difference m − srtt comes out too small by (1 − (7/8)^k) / (1 − (7/8)^k̂), at worst, for
-//! k = 1 and k̂ large, by 8; never too large.
+//! k itself is not shown. Each acknowledgement of new data gives one sample. So k is assumed to be the number
+//! of received packets without data, at least one, and at most the number of delivered packets. Some of them
+//! may give no sample: window updates, and acknowledgements of retransmissions. Then k is too large, and m is
+//! nearer to srtt' than it should be. The difference m − srtt is too small by (1 − (7/8)^k) / (1 − (7/8)^k̂).
+//! The worst factor is 8, for k = 1 and k̂ large. It is never too large.
 
-/// 1 − (7/8)^k in 1/65536, for k = 1, 2, …; from the last on it is taken as 1.
+/// 1 − (7/8)^k in 1/65536, for k = 1, 2, …; from the last on it is assumed to be 1.
 const GAIN: [u32; 40] = gains();
 
 const fn gains() -> [u32; 40] {
     let mut table = [0; 40];
-    // In 1/2^32, so that forty steps of rounding stay invisible.
+    // In 1/2^32, so that forty steps of rounding have no visible effect.
     let mut rest = 1u64 << 32;
     let mut index = 0;
     while index < table.len() {
@@ -35,8 +34,8 @@ const fn gains() -> [u32; 40] {
     table
 }
 
-/// The weighted mean, in microseconds, of `samples` round-trip times that brought the smoothed
-/// one from `before` to `after`. Without samples, or with nothing before, `after`.
+/// The weighted mean, in microseconds, of `samples` round-trip times that changed the smoothed one from
+/// `before` to `after`. Without samples, or without a previous value, `after`.
 pub fn mean_rtt_micros(before: u32, after: u32, samples: u32) -> u32 {
     if before == 0 || samples == 0 {
         return after;
@@ -52,7 +51,7 @@ mod tests {
 
     use super::mean_rtt_micros;
 
-    /// The kernel's `tcp_rtt_estimator`: eight times the average, and what `TCP_INFO` shows of it.
+    /// The kernel's `tcp_rtt_estimator`: eight times the average, and its value in `TCP_INFO`.
     struct Kernel(u32);
 
     impl Kernel {
@@ -82,7 +81,7 @@ mod tests {
         assert_eq!(mean_rtt_micros(0, 700, 3), 700);
         assert_eq!(mean_rtt_micros(900, 700, 0), 700);
         assert_eq!(mean_rtt_micros(900, 700, 1000), 700);
-        // What rounding makes of a tiny path is still a time.
+        // The rounded value of a tiny path is still a time.
         assert_eq!(mean_rtt_micros(10, 1, 1), 1);
     }
 
@@ -103,7 +102,7 @@ mod tests {
             }
             samples.iter().for_each(|&rtt| kernel.sample(rtt));
             let mean = f64::from(mean_rtt_micros(was, kernel.shown(), samples.len() as u32));
-            // Rounding, and (7/8)^40 = 0.5 % of what lies before, where the table ends.
+            // Rounding, and (7/8)^40 = 0.5 % of the values before the end of the table.
             let allowed = 9.0 + f64::from(before.max(*samples.iter().max().unwrap())) * 0.005;
             prop_assert!((mean - sum / weights).abs() <= allowed, "{mean} {}", sum / weights);
         }

@@ -1,4 +1,4 @@
-//! Options of a TCP socket: congestion control and pace.
+//! Options of a TCP socket: congestion control and pacing rate.
 
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;

@@ -11,8 +11,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// `TCP_INFO`. Fields that the kernel does not know are zero; how many bytes it wrote comes back
-/// too.
+/// `TCP_INFO`. Fields that the kernel does not know are zero; the number of written bytes is returned too.
 pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<(libc::tcp_info, usize)> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -33,14 +32,14 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<(libc::tcp_info, us
 /// `IOPRIO_WHO_PROCESS` of `linux/ioprio.h`: one thread.
 const THREAD: libc::c_int = 1;
 
-/// Sets the priority of the calling thread at the disk: class and level, as `linux/ioprio.h` packs them.
+/// Sets the calling thread's I/O priority for disks: class and level, as `linux/ioprio.h` packs them.
 pub(crate) fn set_io_priority(priority: u32) -> io::Result<()> {
     // SAFETY: the call takes three integers. Zero is the calling thread.
     let result = unsafe { libc::syscall(libc::SYS_ioprio_set, THREAD, 0, priority) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The priority that was set.
+/// The present priority.
 #[cfg(test)]
 pub(crate) fn io_priority() -> io::Result<u32> {
     // SAFETY: the call takes two integers. Zero is the calling thread.
@@ -48,8 +47,8 @@ pub(crate) fn io_priority() -> io::Result<u32> {
     u32::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Whether so many bytes of `TCP_INFO` reach as far as the count of delivered packets (Linux
-/// 4.18), the youngest field that the controller cannot do without.
+/// Whether this many bytes of `TCP_INFO` include the count of delivered packets (Linux
+/// 4.18), the newest field that the controller requires.
 pub(crate) fn tells_delivered(length: usize) -> bool {
     length >= offset_of!(libc::tcp_info, tcpi_delivered) + size_of::<u32>()
 }
@@ -58,7 +57,7 @@ pub(crate) fn tells_delivered(length: usize) -> bool {
 ///
 /// Paces from then on even without an fq queue discipline.
 pub(crate) fn set_max_pacing_rate(socket: BorrowedFd<'_>, rate: u64) -> io::Result<()> {
-    // `unsigned long` is what the kernel takes; 32-bit kernels count to 4 GB/s.
+    // The kernel expects `unsigned long`; 32-bit kernels count to 4 GB/s.
     let rate = libc::c_ulong::try_from(rate).unwrap_or(libc::c_ulong::MAX);
     // SAFETY: `rate` lives through the call and its size is passed with it.
     check(unsafe {

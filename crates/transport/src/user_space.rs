@@ -9,58 +9,57 @@ use lull_cc::{Ack, Controller, Nice, NiceParameters, Rate, Timestamp, Window};
 use crate::info::{Phase, TcpInfo};
 use crate::recover::mean_rtt_micros;
 
-/// Looks at the connection in a round-trip time. The paper counts packets (Nice §2.2); several
-/// looks stand in for them: f of a round's packets is judged by the mean of each quarter.
+/// Samples of the connection in a round-trip time. The paper counts packets (Nice §2.2); several samples
+/// replace them: f of a round's packets is judged by the mean of each quarter.
 const LOOKS_PER_ROUND: u32 = 4;
-/// The least time between two looks: what a thread can do for some hundred sockets.
+/// The shortest time between two samples: possible for a thread with some hundred sockets.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(5);
-/// The longest time between two looks at a connection that is silent.
+/// The longest time between two samples of a silent connection.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
-/// The round-trip time that a connection is taken to have before it has measured one.
+/// The assumed round-trip time of a connection before its first measurement.
 const UNKNOWN_RTT_MICROS: u32 = 100_000;
-/// The payload of a packet before the handshake has agreed on one: Ethernet's 1500 bytes less
-/// headers and timestamps.
+/// The payload of a packet before the handshake has negotiated one: Ethernet's 1500 bytes less headers and
+/// timestamps.
 const UNKNOWN_PACKET_BYTES: u32 = 1448;
-/// Two packets leave at least so often, whatever the window: where the queue discipline is fq, the
-/// pace is left to it, and it drops what is due later than in ten seconds (its horizon). It matters
-/// for round-trip times above 93 ms, of which the 96 of Nice §2.3 take longer.
+/// Two packets are sent at least this often, for any window. The queue discipline fq does the pacing, and
+/// drops packets that are due more than ten seconds later (its horizon). It matters for round-trip times
+/// above 93 ms, of which the 96 of Nice §2.3 take longer.
 const LONGEST_PAUSE_SECONDS: u64 = 9;
-/// What a round below a packet multiplies a window by at most (docs/algorithm.md, *gentle*).
+/// The largest factor of a window in a round below a packet (docs/algorithm.md, *gentle*).
 const MOST_STEP: u64 = 4;
-/// Looks that are remembered to tell rounds apart.
+/// Stored samples, which separate rounds.
 const REMEMBERED: usize = 32;
 
-/// TCP Nice over a connection of the kernel's, from outside: looks at its state several times a
-/// round-trip time, and says how fast it may send.
+/// TCP Nice over a connection of the kernel, from outside: samples its state several times a round-trip time,
+/// and limits its rate.
 ///
-/// Calling order: [`handle_sample`](Self::handle_sample) with the state of the connection, at
-/// first at once, then when [`poll_timeout`](Self::poll_timeout) says so; after each call,
-/// [`poll_rate`](Self::poll_rate) for what is to be set as `SO_MAX_PACING_RATE`. It knows no
-/// clock: the time comes in, and only differences matter.
+/// Calling order: [`handle_sample`](Self::handle_sample) with the state of the connection, first at once,
+/// then at [`poll_timeout`](Self::poll_timeout); after each call, [`poll_rate`](Self::poll_rate) for the
+/// value of `SO_MAX_PACING_RATE`. It has no clock: the time is passed in, and only differences matter.
 ///
-/// How it differs from `nice` in the kernel (`docs/sockets.md` has measurements):
+/// Differences from `nice` in the kernel (`docs/sockets.md` has measurements):
 ///
-/// - Round-trip times come out of the smoothed one as means of about a quarter of a round,
-///   see [`mean_rtt_micros`]. Such a quarter counts as congested or not as a whole.
-/// - The window acts through the pace, window / smoothed RTT, not through acknowledgements; it
-///   is at most a quarter of a round late. The kernel's own window stays an upper bound.
-/// - Below two packets the kernel still sends pairs (its smallest burst), each 2/W round trips, as
-///   Nice §2.3 asks, though at least each nine seconds; but the kernel does not pace the first ten
-///   packets of a connection.
+/// - Round-trip times are computed from the smoothed one as means of about a quarter of a round, see
+///   [`mean_rtt_micros`]. Such a quarter counts as congested or not as a whole.
+/// - The window acts through the pacing rate, window / smoothed RTT, not through acknowledgements; it is at
+///   most a quarter of a round late. The kernel's own window remains an upper bound.
+/// - Below two packets the kernel still sends pairs (its smallest burst), each 2/W round trips, as in Nice
+///   §2.3. They are at most nine seconds apart. The kernel does not pace the first ten packets of a
+///   connection.
 #[derive(Clone, Debug)]
 pub struct UserSpaceNice {
     nice: Nice,
     last: Option<TcpInfo>,
-    /// When how many packets had been delivered, oldest first.
+    /// The times of samples and their counts of delivered packets, oldest first.
     past: VecDeque<(Timestamp, u32)>,
     /// When a packet was last in flight or waiting.
     active: Timestamp,
-    /// Looks since then, once the pause is longer than a retransmission timeout.
+    /// Samples since then, once the pause is longer than a retransmission timeout.
     pauses: u32,
     /// The count of delivered packets at the last reaction to a loss, a mark or a timeout.
     reacted: Option<u32>,
     rate: Rate,
-    /// What is set: the pace, or more while a pair is on its way.
+    /// The present limit: the pacing rate, or more while a pair is in flight.
     limit: Rate,
     told: Option<Rate>,
     due: Timestamp,
@@ -72,7 +71,7 @@ pub struct UserSpaceNice {
 enum Congestion {
     Timeout,
     Mark,
-    /// A loss, and nothing was acknowledged with it.
+    /// A loss without a new acknowledgement.
     Loss,
     /// A loss that the acknowledgement reports.
     Acknowledged,
@@ -107,13 +106,12 @@ impl UserSpaceNice {
         }
     }
 
-    /// The rate for a connection of which nothing is known yet: the initial window over a
-    /// round-trip time of 100 ms.
+    /// The rate for a connection without measurements: the initial window over a round-trip time of 100 ms.
     pub fn initial_rate() -> Rate {
         pace(Nice::INITIAL_WINDOW, UNKNOWN_PACKET_BYTES, UNKNOWN_RTT_MICROS)
     }
 
-    /// Takes the state of the connection at the time `now`, which never runs backwards.
+    /// Takes the state of the connection at the time `now`, which never decreases.
     pub fn handle_sample(&mut self, now: Timestamp, info: &TcpInfo) {
         let Some(last) = self.last.replace(*info) else {
             self.active = now;
@@ -125,7 +123,7 @@ impl UserSpaceNice {
             self.active = now;
             self.pauses = 0;
         } else if now.saturating_since(self.active) > silence(info) {
-            // RFC 5681 §4.1: after a pause the network may be another.
+            // RFC 5681 §4.1: after a pause the network may have changed.
             if self.pauses == 0 {
                 self.nice.handle_idle(now);
             }
@@ -144,15 +142,15 @@ impl UserSpaceNice {
         self.finish(now, info);
     }
 
-    /// What the network has said of congestion since the last look, if it is new: a window of data
-    /// has one reaction. Until a packet comes back that was sent after the last one, further losses
-    /// are of the same congestion (RFC 6582 §3.2), and the receiver repeats its mark (RFC 3168 §6.1.3).
+    /// New congestion since the last sample, if any: a window of data has one reaction. After a reaction,
+    /// further losses belong to the same congestion (RFC 6582 §3.2) until a later packet is acknowledged. The
+    /// receiver also repeats its mark (RFC 3168 §6.1.3).
     fn congestion(&self, last: &TcpInfo, info: &TcpInfo, ack: Option<&Ack>) -> Option<Congestion> {
         if info.timed_out {
-            // What is sent again from here on, is sent because of the timeout.
+            // Packets retransmitted from here on are retransmitted because of the timeout.
             return (!last.timed_out).then_some(Congestion::Timeout);
         }
-        // Where nothing came back: what is lost was sent a window ago.
+        // If nothing was acknowledged, the lost packets were sent a window ago.
         let sent_at =
             ack.map_or(info.delivered.wrapping_sub(info.unacked), |ack| ack.prior_delivered);
         if self.reacted.is_some_and(|at| sent_at.wrapping_sub(at).cast_signed() < 0) {
@@ -166,7 +164,7 @@ impl UserSpaceNice {
         }
     }
 
-    /// The acknowledgement that stands for all since the last look; none if there was none.
+    /// The acknowledgement that represents all since the last sample; none if there was none.
     fn acknowledgement(&self, now: Timestamp, last: &TcpInfo, info: &TcpInfo) -> Option<Ack> {
         let acked = info.delivered.wrapping_sub(last.delivered);
         if acked == 0 {
@@ -190,15 +188,15 @@ impl UserSpaceNice {
             one_way_micros: None,
             interval_micros: None,
             app_limited: !is_limited_by_pace(last, info),
-            // A packet alone waits for the receiver's timer.
+            // A single packet waits for the receiver's timer.
             maybe_delayed: acked == 1,
             is_small: is_small(last, info, acked),
         })
     }
 
-    /// The count of delivered packets when what is acknowledged now was sent.
+    /// The count of delivered packets when the packets acknowledged now were sent.
     fn delivered_before(&self, now: Timestamp, rtt_micros: u32, delivered: u32) -> u32 {
-        // Half the distance of two looks, so that a round is not late by a whole one.
+        // Half the distance of two samples, so that a round is not late by a whole one.
         let rtt = rtt_micros - rtt_micros / (2 * LOOKS_PER_ROUND);
         let sent = now.as_micros().saturating_sub(u64::from(rtt));
         let before = |past: &&(Timestamp, u32)| past.0.as_micros() <= sent;
@@ -225,9 +223,9 @@ impl UserSpaceNice {
         self.due = now + interval.min(LONGEST_INTERVAL);
     }
 
-    /// The round-trip time that the pace goes by.
+    /// The round-trip time for pacing.
     fn pacing_rtt_micros(&self, srtt_micros: u32) -> u32 {
-        // Pairs are far apart, and the mean over eight of them still holds the queue that has gone.
+        // Pairs are far apart, and the mean over eight of them still includes a queue that has drained.
         if self.nice.window() < Window::TWO && self.mean_rtt_micros > 0 {
             srtt_micros.min(self.mean_rtt_micros)
         } else {
@@ -235,15 +233,14 @@ impl UserSpaceNice {
         }
     }
 
-    /// The most that the pace may be when the pair that is on its way has been acknowledged: that
-    /// of a window four times as large, over the shortest round trip.
+    /// The highest possible pacing rate after the pair in flight has been acknowledged: that of a window four
+    /// times as large, over the shortest round trip.
     ///
-    /// The kernel's pace follows a lower limit at once, and a higher one with the next
-    /// acknowledgement only (Linux: `sk_setsockopt`, `tcp_update_pacing_rate`). Raised after it, the
-    /// limit would count for the pair after the next one, and each step up from 1/48 would take one
-    /// pause too many, of up to 96 round trips. So while a pair is out, the limit leaves room for
-    /// whatever it may show, and what it has shown is set as soon as it is seen. Below one packet
-    /// the pause after the pair holds the next one back until then.
+    /// The kernel applies a lower limit at once, but a higher one only with the next acknowledgement (Linux:
+    /// `sk_setsockopt`, `tcp_update_pacing_rate`). If the limit were raised after that, it would count only
+    /// for the pair after the next one. Each step up from 1/48 would take an additional pause of up to 96
+    /// round trips. So while a pair is in flight, the limit allows for any result, and the actual result is
+    /// set as soon as it is known. Below one packet the pause after the pair delays the next one until then.
     fn most_after_a_pair(&self, packet_bytes: u32, rtt_micros: u32) -> Rate {
         let window = Window::from_raw(self.nice.window().raw() * MOST_STEP).min(Window::TWO);
         let shortest = match self.nice.min_rtt_micros() {
@@ -253,16 +250,16 @@ impl UserSpaceNice {
         pace(window, packet_bytes, shortest)
     }
 
-    /// The rate to set, if it is another than the last one that was returned: the pace, but while
-    /// a pair is on its way.
+    /// The rate to set, if it differs from the last one that was returned: the pacing rate, or more while a
+    /// pair is in flight.
     pub fn poll_rate(&mut self) -> Option<Rate> {
         let is_new = self.told != Some(self.limit);
         self.told = Some(self.limit);
         is_new.then_some(self.limit)
     }
 
-    /// When to call [`handle_sample`](Self::handle_sample) again: at once before the first
-    /// sample, never when the connection is closed.
+    /// When to call [`handle_sample`](Self::handle_sample) again: at once before the first sample, never when
+    /// the connection is closed.
     pub fn poll_timeout(&self) -> Timestamp {
         let is_closed = self.last.is_some_and(|info| info.phase == Phase::Closed);
         if is_closed { Timestamp::FAR_FUTURE } else { self.due }
@@ -273,7 +270,7 @@ impl UserSpaceNice {
         self.nice.window()
     }
 
-    /// The pace that follows from it. While a pair is on its way, what is set is more.
+    /// The pacing rate for this window. While a pair is in flight, the limit is higher.
     pub fn rate(&self) -> Rate {
         self.rate
     }
@@ -294,23 +291,23 @@ fn is_known(rtt_micros: u32) -> bool {
     rtt_micros != 0 && rtt_micros != u32::MAX
 }
 
-/// What came back needed less of the link than what is sent, which are pairs at the least: packets of less
-/// than three quarters of a full one, as far as it is known (what was acknowledged selectively is not
-/// counted in bytes), or one packet alone. The kernel's round-trip time of a pair ends with its second
-/// packet, so it holds what that one needs on the wire, 1.5 ms at 8 Mbit/s; and a packet alone, after a
-/// loss or at the end of a message, would make that a queue which never drains.
+/// The acknowledged packets needed less time on the link than the sent ones, which are at least pairs. Either
+/// they were smaller than three quarters of a full one, as far as known; selectively acknowledged ones are
+/// not counted in bytes. Or they were a single packet. The kernel's round-trip time of a pair ends with its
+/// second packet. So it includes the transmission time of that one, 1.5 ms at 8 Mbit/s. A single packet,
+/// after a loss or at the end of a message, would make that time look like a queue that never drains.
 fn is_small(last: &TcpInfo, info: &TcpInfo, acked: u32) -> bool {
     let bytes = info.acked_bytes.saturating_sub(last.acked_bytes);
     acked == 1 || bytes > 0 && bytes < u64::from(acked) * u64::from(info.packet_bytes) * 3 / 4
 }
 
-/// A pause after which a window says nothing any more.
+/// A pause after which a window is no longer valid.
 fn silence(info: &TcpInfo) -> Duration {
     Duration::from_micros(u64::from(info.rto_micros.max(200_000)))
 }
 
-/// Nothing but our pace kept the connection from sending more: it had something to send, and
-/// room in the kernel's and in the receiver's window.
+/// Only our pacing kept the connection from sending more: it had data, and room in the kernel's and in the
+/// receiver's window.
 fn is_limited_by_pace(last: &TcpInfo, info: &TcpInfo) -> bool {
     let waited = info.receiver_limited_micros.saturating_sub(last.receiver_limited_micros);
     info.unsent_bytes > 0
@@ -318,8 +315,8 @@ fn is_limited_by_pace(last: &TcpInfo, info: &TcpInfo) -> bool {
         && waited <= u64::from(info.srtt_micros / LOOKS_PER_ROUND / 2)
 }
 
-/// Window over round-trip time: Nice §2.3's pair each 2/W round trips, and for larger windows
-/// the pacing that it plans. Never 0, which the kernel takes for no limit.
+/// Window over round-trip time: Nice §2.3's pair each 2/W round trips, and for larger windows the pacing that
+/// it plans. Never 0, which means no limit to the kernel.
 fn pace(window: Window, packet_bytes: u32, srtt_micros: u32) -> Rate {
     // The largest window has 36 bits, a packet 16, a million 20.
     let bytes = u128::from(window.raw()) * u128::from(packet_bytes) * 1_000_000;

@@ -6,8 +6,8 @@ use core::time::Duration;
 
 /// A congestion window in packets, as a fixed-point number with 16 fractional bits.
 ///
-/// Windows below one packet are what Nice needs (Nice §2.2, §2.3: down to 1/48), so packets are
-/// not counted in whole numbers. `nice.h` uses the same representation.
+/// Nice needs windows below one packet (Nice §2.2, §2.3: down to 1/48), so packets are not counted in whole
+/// numbers. `nice.h` uses the same representation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Window(u64);
 
@@ -20,7 +20,7 @@ impl Window {
     pub const TWO: Window = Window(2 << Self::SHIFT);
     /// The smallest window of the paper's prototype, 1/48 (Nice §2.3).
     pub const ONE_48TH: Window = Window((1 << Self::SHIFT) / 48);
-    /// No window: what an unset slow-start threshold holds.
+    /// No limit: the value of an unset slow-start threshold.
     pub const MAX: Window = Window(u32::MAX as u64);
 
     /// A window from its fixed-point representation.
@@ -51,7 +51,7 @@ impl Window {
         self.0 >> Self::SHIFT
     }
 
-    /// For people and plots; nothing that decides uses it.
+    /// For display and plots; it is not used in decisions.
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / f64::from(1u32 << Self::SHIFT)
     }
@@ -115,7 +115,7 @@ impl Rate {
     /// How long `bytes` take at this rate, rounded up to the next nanosecond.
     ///
     /// # Panics
-    /// If the rate is zero: nothing is ever sent at it.
+    /// If the rate is zero: no data is ever sent at it.
     pub fn time_for(self, bytes: Bytes) -> Duration {
         assert!(self.0 > 0, "a rate of zero takes for ever");
         let nanos = (u128::from(bytes.0) * 8 * 1_000_000_000).div_ceil(u128::from(self.0));
@@ -157,7 +157,7 @@ impl core::error::Error for ParseRateError {}
 impl FromStr for Rate {
     type Err = ParseRateError;
 
-    /// Reads `10mbit`, `56.6kbit`, `1gbit`, `800bit`; a `/s` behind the unit is allowed.
+    /// Reads `10mbit`, `56.6kbit`, `1gbit`, `800bit`; a `/s` after the unit is allowed.
     fn from_str(text: &str) -> Result<Self, ParseRateError> {
         let error = || ParseRateError(text.to_owned());
         let lower = text.trim().to_ascii_lowercase();

@@ -6,16 +6,15 @@ use core::time::Duration;
 
 /// A point in time: nanoseconds since an epoch that the caller chooses.
 ///
-/// The simulator counts from the start of the run, the emulator from its own start on the
-/// monotonic clock, the kernel carrier from boot. Two timestamps are comparable only when they
-/// come from the same source.
+/// The simulator counts from the start of the run, the emulator from its own start on the monotonic clock,
+/// the kernel carrier from boot. Only timestamps of the same source can be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
     /// The epoch itself.
     pub const ZERO: Timestamp = Timestamp(0);
-    /// A time that no run reaches; stands for "never".
+    /// A time that no run reaches; means "never".
     pub const FAR_FUTURE: Timestamp = Timestamp(u64::MAX);
 
     /// The time `nanos` nanoseconds after the epoch.
@@ -64,7 +63,7 @@ impl Sub<Timestamp> for Timestamp {
     /// Time from `earlier` to `self`.
     ///
     /// # Panics
-    /// If `earlier` is the later one: time never runs backwards within one source.
+    /// If `earlier` is the later one: time never decreases within one source.
     fn sub(self, earlier: Timestamp) -> Duration {
         assert!(earlier.0 <= self.0, "time ran backwards: {earlier} is after {self}");
         Duration::from_nanos(self.0 - earlier.0)

@@ -1,8 +1,8 @@
-//! What an idle connection of a client takes of the proxy's memory, by what is spoken over it:
+//! The memory of the proxy for an idle connection of a client, by its protocol:
 //! `cargo run --release -p lull-web --example idle`.
 //!
-//! The proxy runs in this process, as it is shipped, and its clients in another one. Each connection has
-//! had a request before. What the kernel keeps for a connection is not in it.
+//! The proxy runs in this process with its default settings, and its clients in another one. Each connection
+//! has had a request before. The kernel's memory for a connection is not included.
 
 #[path = "../tests/it/common/mod.rs"]
 mod common;
@@ -35,14 +35,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Memory is looked at with so many connections, and with so many: the difference is the connections',
-/// and nothing that is there once.
+/// Memory is measured with each of these numbers of connections. The difference is the memory of the
+/// connections, without what exists once.
 const FEW: usize = 1_000;
 const MANY: usize = 4_000;
-/// So long the proxy has to come to rest.
+/// How long the proxy has to settle.
 const REST: Duration = Duration::from_millis(500);
 
-/// What is spoken over a connection: whether in HTTP/2, and whether over TLS.
+/// The protocol of a connection: whether HTTP/2, and whether over TLS.
 const KINDS: [(&str, bool, bool); 4] = [
     ("HTTP/1.1", false, false),
     ("HTTP/2", true, false),
@@ -58,7 +58,8 @@ fn main() -> Result<(), Failure> {
         [kind, address, roots] => visit(KINDS[kind.parse::<usize>()?], address.parse()?, roots),
         [kind] => serve(kind.parse()?),
         _ => {
-            // Each in a process of its own: what the connections of one leave is taken by the next.
+            // Each in a separate process: memory freed by the connections of one kind would be reused by the
+            // next.
             for kind in 0..KINDS.len() {
                 Command::new(env::current_exe()?).arg(kind.to_string()).status()?;
             }
@@ -67,7 +68,7 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Says what connections of a kind take.
+/// Reports the memory per connection of a kind.
 fn serve(kind: usize) -> Result<(), Failure> {
     let (name, _, secure) = KINDS[kind];
     let folder = tempfile::tempdir()?;
@@ -88,7 +89,7 @@ fn serve(kind: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What one connection of a kind takes, in bytes.
+/// The memory of one connection of a kind, in bytes.
 fn idle(proxy: &Proxy, kind: usize, roots: &str) -> Result<u64, Failure> {
     let mut clients = Clients::start(kind, proxy.address(), roots)?;
     let mut sizes = Vec::new();
@@ -100,7 +101,7 @@ fn idle(proxy: &Proxy, kind: usize, roots: &str) -> Result<u64, Failure> {
     Ok(sizes[1].saturating_sub(sizes[0]) / (MANY - FEW) as u64)
 }
 
-/// What this process has in memory.
+/// The resident memory of this process.
 fn resident() -> Result<u64, Failure> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -108,7 +109,7 @@ fn resident() -> Result<u64, Failure> {
     Ok(kib.parse::<u64>()? * 1024)
 }
 
-/// This program as clients, who end with their input.
+/// This program as clients, which end with their input.
 struct Clients {
     process: Child,
     input: Option<ChildStdin>,
@@ -127,7 +128,7 @@ impl Clients {
         Ok(Clients { process, input, output })
     }
 
-    /// Has so many connections open, and idle.
+    /// Opens idle connections up to this number.
     fn open(&mut self, count: usize) -> Result<(), Failure> {
         writeln!(self.input.as_mut().ok_or("no input")?, "{count}")?;
         let mut line = String::new();
@@ -143,7 +144,7 @@ impl Drop for Clients {
     }
 }
 
-/// Opens as many connections as each line of the input says.
+/// Opens as many connections as each line of the input requests.
 fn visit(kind: (&str, bool, bool), door: SocketAddr, roots: &str) -> Result<(), Failure> {
     let (_, second, secure) = kind;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -178,7 +179,7 @@ fn connector(roots: &str, second: bool) -> Result<TlsConnector, Failure> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// One request and its answer; with the client's end of the connection, which ends with its drop.
+/// One request and its answer, with the client's end of the connection, which is closed when it is dropped.
 async fn ask<S>(stream: S, second: bool) -> Result<Box<dyn Any>, Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

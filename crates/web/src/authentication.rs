@@ -1,13 +1,13 @@
-//! HTTP authentication (RFC 9110 §11), as far as it says who somebody is without a cookie.
+//! HTTP authentication (RFC 9110 §11), as far as it identifies a user without a cookie.
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, WWW_AUTHENTICATE};
 
-/// Schemes whose credentials browsers go on to send by themselves. Those of others, such as Bearer,
-/// are sent by scripts, with requests of their own and never with a navigation.
+/// Schemes whose credentials browsers send again by themselves. Credentials of others, such as Bearer, are
+/// sent by scripts, with their own requests and never with a navigation.
 const OF_BROWSERS: &[&str] = &["basic", "digest", "ntlm", "negotiate"];
-/// Schemes after which a whole connection is somebody's, whatever its later requests carry: the
-/// servers that have them authenticate it once (RFC 4559 §6 warns of proxies that share it).
+/// Schemes that authenticate a whole connection, independently of its later requests: their servers
+/// authenticate it once (RFC 4559 §6 warns of proxies that share it).
 const OF_CONNECTIONS: &[&str] = &["ntlm", "negotiate"];
 
 /// Whether a request carries credentials that its browser sends by itself.
@@ -15,19 +15,19 @@ pub(crate) fn has_credentials(headers: &HeaderMap) -> bool {
     names_one(headers, &AUTHORIZATION, OF_BROWSERS)
 }
 
-/// Whether a reply has a browser ask for a password.
+/// Whether a reply makes a browser ask for a password.
 pub(crate) fn asks_for_credentials(headers: &HeaderMap) -> bool {
     names_one(headers, &WWW_AUTHENTICATE, OF_BROWSERS)
 }
 
-/// Whether the connection of a request or a reply with these headers may be somebody's from now on.
+/// Whether a request or a reply with these headers may authenticate its connection.
 pub(crate) fn is_of_the_connection(headers: &HeaderMap) -> bool {
     [AUTHORIZATION, WWW_AUTHENTICATE].iter().any(|name| names_one(headers, name, OF_CONNECTIONS))
 }
 
 fn names_one(headers: &HeaderMap, name: &HeaderName, schemes: &[&str]) -> bool {
-    // Commas stand between challenges and within them. What stands behind one within is a parameter,
-    // and taken for a scheme only if somebody tries hard, which does no harm.
+    // Commas separate challenges, and parameters within them. The text after one within is a parameter, and
+    // can be mistaken for a scheme only on purpose, which does no harm.
     headers.get_all(name).iter().any(|value| {
         value.as_bytes().split(|byte| *byte == b',').any(|part| {
             let word = part.trim_ascii().split(u8::is_ascii_whitespace).next().unwrap_or_default();

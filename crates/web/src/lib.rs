@@ -1,9 +1,8 @@
-//! Prefetching for any web site, from spare capacity of server and network only (NPS).
+//! Prefetching for any web site, with spare capacity of server and network only (NPS).
 //!
-//! A reverse proxy stands in front of a site that knows nothing of it. It adds one script to the
-//! site's pages; the script asks for hints, and fetches what they name when the page has loaded,
-//! over a connection in the background. The papers are SSR §2, §3.1 and §5, and the HTTP case study
-//! of TCP Nice §6.1.
+//! A reverse proxy is in front of a site that needs no changes. It adds one script to the site's pages. The
+//! script asks for hints, and fetches the named URLs when the page has loaded, over a background connection.
+//! The papers are SSR §2, §3.1 and §5, and the HTTP case study of TCP Nice §6.1.
 
 #![forbid(unsafe_code)]
 

@@ -1,46 +1,46 @@
-//! What the script in the browser and the proxy say to each other, in JSON:
-//! `docs/web-protocol.md`.
+//! The messages between the script in the browser and the proxy, in JSON: `docs/web-protocol.md`.
 //!
-//! Whatever comes from a browser may be made up. So it is read within limits, and what is beyond
-//! them is refused as a whole; what it means is for others to doubt.
+//! A browser may send anything. So messages are parsed within limits, and those beyond are rejected as a
+//! whole; other modules judge their meaning.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The version that both sides speak. A page may be older than the proxy: its script then asks in
-/// an older version, and gets nothing.
+/// The version of both sides. A page may be older than the proxy: then its script sends an older version, and
+/// gets nothing.
 pub const VERSION: u8 = 1;
-/// Where hints are asked for, by `POST`.
+/// The URL for hints, by `POST`.
 pub const HINTS_PATH: &str = "/.lull/hints";
-/// Where the browser reports, by `POST`.
+/// The URL for reports, by `POST`.
 pub const BEACON_PATH: &str = "/.lull/beacon";
-/// Before the URL of a hint, this leads there whom speculation rules send.
+/// The prefix of a hint's URL that redirects requests of speculation rules to it.
 pub const LEAD_PATH: &str = "/.lull/to";
-/// Where the service worker's script is.
+/// The URL of the service worker's script.
 pub const WORKER_PATH: &str = "/.lull/worker.js";
 /// Longer messages are not read.
 pub const LONGEST_MESSAGE: usize = 80 * 1024;
 
-/// Paths and URLs in messages are no longer; `lull-speculate` keeps no longer ones.
+/// Paths and URLs in messages are not longer; `lull-speculate` keeps no longer ones.
 const LONGEST_PATH: usize = 1024;
-/// Entries of a list in a message, and so files that are hinted on one page.
+/// Entries of a list in a message, and so the files hinted on one page.
 pub const MOST_ENTRIES: usize = 64;
-/// Times are of one page; nobody waits longer.
+/// The maximum time of a page, in milliseconds.
 const LONGEST_TIME_MILLIS: f64 = 3_600_000.0;
-/// SSR §5.2.2: a list is one document's worth. A browser asks for six things at a time.
+/// SSR §5.2.2: a list is worth one document. A browser sends six requests at a time.
 pub const MOST_HINTS: usize = 32;
 
-/// Copies that the service worker keeps (`MOST` in `script/worker.js`), so that no more are hinted on one page.
+/// Copies that the service worker keeps (`MOST` in `script/worker.js`), so at most this many are hinted on
+/// one page.
 pub const MOST_COPIES: usize = 16;
 
-/// Why a message is not taken.
+/// Why a message is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum Rejected {
     /// Too long.
     #[error("the message is {0} bytes long, {LONGEST_MESSAGE} are read")]
     TooLong(usize),
-    /// Not what is expected.
+    /// The JSON is invalid.
     #[error("the message is not as docs/web-protocol.md has it: {0}")]
     Json(#[from] serde_json::Error),
     /// Of another version.
@@ -51,28 +51,28 @@ pub enum Rejected {
     OutOfBounds(&'static str),
 }
 
-/// What the script asks when a page has loaded, and again when it is through with a list.
+/// The script's request when a page has loaded, and again when a list is done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HintsRequest {
     /// [`VERSION`].
     pub v: u8,
-    /// Path and query of the page at hand.
+    /// Path and query of the current page.
     pub page: String,
-    /// Whether this is the first time on this page.
+    /// Whether this is the first request on this page.
     pub first: bool,
-    /// Whether the page came out of the cache, so that the proxy has not seen that it was visited.
+    /// Whether the page came out of the cache, so that the proxy has not seen the visit.
     pub cached: bool,
-    /// Whether the visitor has something to point with, which rests on a link before it is pressed.
+    /// Whether the visitor has a pointer, which hovers over a link before pressing it.
     #[serde(default)]
     pub hover: bool,
-    /// Whether this browser may not keep copies: the site's own service worker controls the page, or cookies are
-    /// blocked.
+    /// Whether this browser may not keep copies: the site's own service worker controls the page, or cookies
+    /// are blocked.
     #[serde(default)]
     pub barred: bool,
-    /// Whether the visitor was held back when the page was sent: 0 or 1, if its tag said that.
+    /// Whether the visitor was in the control group when the page was sent: 0 or 1, if its tag said that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<u8>,
-    /// What was fetched ahead from this page before.
+    /// The URLs that were prefetched from this page before.
     #[serde(default)]
     pub had: Vec<String>,
     /// Parts of the page that came out of the cache, the first time.
@@ -80,34 +80,34 @@ pub struct HintsRequest {
     pub used: Vec<String>,
 }
 
-/// What to fetch ahead.
+/// The URLs to prefetch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HintsReply {
     /// [`VERSION`].
     pub v: u8,
-    /// Whether copies are to be confirmed: [`crate::policy::of_a_list`].
+    /// Whether copies must be confirmed: [`crate::policy::of_a_list`].
     pub mark: String,
-    /// In the order in which they are worth it.
+    /// In the order of their worth.
     pub hints: Vec<Hint>,
     /// Seconds until the script may ask again. `None`: not on this page.
     pub wait: Option<f64>,
-    /// Whether the browser shall fetch the pages by speculation rules, by way of [`LEAD_PATH`].
+    /// Whether the browser must fetch the pages by speculation rules, through [`LEAD_PATH`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rules: bool,
 }
 
-/// One URL to fetch ahead.
+/// One URL to prefetch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hint {
     /// Path and query.
     pub url: String,
-    /// What it is.
+    /// Its kind.
     #[serde(rename = "as")]
     pub kind: Kind,
-    /// How long it is, without content coding, if that is known.
+    /// Its length without content coding, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Whether it is not to be fetched before the visitor points at a link to it.
+    /// Whether it must not be fetched before the visitor hovers over a link to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pointed: bool,
     /// A URL that leads there, by a refresh or a redirect: a link to it counts as one to this.
@@ -115,17 +115,17 @@ pub struct Hint {
     pub by: Option<String>,
 }
 
-/// What a URL leads to, which decides what a browser would ask for.
+/// The kind of a URL's target, which determines the browser's request fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A page.
     Document,
-    /// Something in a page.
+    /// A part of a page.
     Part,
 }
 
-/// What the browser reports of a page, when it is left.
+/// The browser's report of a page, when it is left.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Beacon {
     /// [`VERSION`].
@@ -135,33 +135,33 @@ pub struct Beacon {
     /// The same as in a question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<u8>,
-    /// How it came, once a page.
+    /// Its delivery, once per page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nav: Option<Navigation>,
-    /// The page that the visitor goes to now, while it is still being fetched ahead: its hint's
-    /// URL.
+    /// The page that the visitor goes to now, while it is still being fetched ahead: its hint's URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaits: Option<String>,
 }
 
-/// How a page came, by the browser's own measurement. Times in milliseconds from when it was asked
-/// for, or was shown if that was later.
+/// How a page was delivered, by the browser's own measurement. Times in milliseconds from its request, or
+/// from when it was shown if that was later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Navigation {
-    /// What led to it.
+    /// The cause of the navigation.
     #[serde(rename = "type")]
     pub kind: NavigationKind,
-    /// The URL that it came by, which is not the page's own any more where a script has called it something else.
+    /// The URL of its request, which is no longer the page's own if a script has renamed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Whether it came out of the cache.
     pub cached: bool,
     /// Until the first byte.
     pub ttfb: f64,
-    /// Until the largest thing in it was painted; `None` if it never was, in the background, or beyond all limits.
+    /// Until its largest element was painted; `None` if it never was, in the background, or beyond all
+    /// limits.
     #[serde(default)]
     pub lcp: Option<f64>,
-    /// Until it had loaded; 0 if it never had.
+    /// Until it was loaded; 0 if it never was.
     pub load: f64,
 }
 
@@ -194,7 +194,7 @@ fn check_version(v: u8) -> Result<(), Rejected> {
     if v == VERSION { Ok(()) } else { Err(Rejected::Version(v)) }
 }
 
-/// A path as a browser says it: in ASCII, with `%`.
+/// A path in a browser's form: in ASCII, with `%`.
 fn is_path(path: &str) -> bool {
     path.starts_with('/')
         && path.len() <= LONGEST_PATH
@@ -215,7 +215,7 @@ impl HintsRequest {
     /// Reads a request's body.
     ///
     /// # Errors
-    /// If it is none, or beyond a limit.
+    /// If the message is malformed, or exceeds a limit.
     pub fn decode(message: &[u8]) -> Result<Self, Rejected> {
         let mut request: Self = read(message)?;
         check_version(request.v)?;
@@ -223,14 +223,14 @@ impl HintsRequest {
         check(request.had.len() <= MOST_ENTRIES, "had")?;
         check(request.had.iter().all(|url| is_path(url)), "had")?;
         check(request.used.len() <= MOST_ENTRIES, "used")?;
-        // Those of other sites are whole URLs.
+        // Those of other sites are complete URLs.
         request.used.retain(|url| is_path(url));
         Ok(request)
     }
 }
 
 impl HintsReply {
-    /// A list. Hints beyond the 32nd are left out.
+    /// A list. Hints beyond the 32nd are dropped.
     pub fn new(mark: String, mut hints: Vec<Hint>, wait: Option<Duration>) -> Self {
         hints.truncate(MOST_HINTS);
         let wait = wait.map(|wait| wait.as_secs_f64());
@@ -243,8 +243,8 @@ impl HintsReply {
         HintsReply { rules, ..self }
     }
 
-    /// Nothing, and not to be asked again on this page: for whom there are no hints, and for the
-    /// hold-back share, whose script goes on reporting.
+    /// An empty list without a repetition on this page: for visitors without hints, and for the control
+    /// group, whose script continues to report.
     pub fn never() -> Self {
         HintsReply::new(String::new(), Vec::new(), None)
     }
@@ -259,7 +259,7 @@ impl Beacon {
     /// Reads a report.
     ///
     /// # Errors
-    /// If it is none, or beyond a limit.
+    /// If the message is malformed, or exceeds a limit.
     pub fn decode(message: &[u8]) -> Result<Self, Rejected> {
         let mut beacon: Self = read(message)?;
         check_version(beacon.v)?;
@@ -267,7 +267,7 @@ impl Beacon {
         if let Some(nav) = &mut beacon.nav {
             check(is_time(nav.ttfb), "ttfb")?;
             check(is_time(nav.load), "load")?;
-            // Of a tab that nobody came to for long it is nobody's wait.
+            // In a tab that was in the background for long, no user waited.
             nav.lcp = nav.lcp.filter(|lcp| is_time(*lcp));
             nav.name.take_if(|name| !path_of(name).is_some_and(is_path));
         }
@@ -275,7 +275,7 @@ impl Beacon {
         Ok(beacon)
     }
 
-    /// Path and query that the page came by.
+    /// Path and query of the page's request.
     pub fn came_as(&self) -> &str {
         let name = self.nav.as_ref().and_then(|nav| nav.name.as_deref());
         name.and_then(path_of).unwrap_or(&self.page)
@@ -333,7 +333,7 @@ mod tests {
         }
         assert!(HintsRequest::decode(b"{\"v\":1}").is_err());
         assert!(HintsRequest::decode(b"").is_err());
-        // JSON that is nested without end.
+        // JSON with endless nesting.
         assert!(HintsRequest::decode("[".repeat(10_000).as_bytes()).is_err());
     }
 
@@ -353,7 +353,7 @@ mod tests {
             (nav("null"), false),
             (nav("1").replace("back_forward", "sideways"), false),
             (r#""awaits":"b""#.to_owned(), false),
-            // Scripts of before have said what they had got.
+            // Earlier scripts have sent their prefetched replies.
             (r#""got":[{"url":"/b","status":200,"bytes":1}]"#.to_owned(), true),
         ] {
             let message = format!(r#"{{"v":1,"page":"/a",{what}}}"#);

@@ -1,4 +1,4 @@
-//! The browser's scripts, as they are served: minified from `script/` by `script/build.mjs`.
+//! The browser's scripts in their served form: minified from `script/` by `script/build.mjs`.
 
 use std::io::Write as _;
 use std::sync::LazyLock;
@@ -19,25 +19,25 @@ const BY_WORKER: &str = include_str!("../script/served/by-worker.js");
 /// The service worker.
 const WORKER: &str = include_str!("../script/served/worker.js");
 
-/// Its name says its contents, so it may be kept for ever.
+/// Its name is derived from its contents, so it may be cached permanently.
 pub const CACHE_CONTROL: &str = "public, max-age=31536000, immutable";
-/// The service worker's does not: browsers ask for it again after each navigation.
+/// The service worker's name does not: browsers request it again after each navigation.
 pub const WORKER_CACHE_CONTROL: &str = "no-cache";
-/// What it is.
+/// Its media type.
 pub const CONTENT_TYPE: &str = "text/javascript; charset=utf-8";
 
-/// The script and what its tag says of it.
+/// The script, with the data of its tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// What is served.
+    /// The served bytes.
     pub body: String,
-    /// The same, packed by gzip.
+    /// The same, compressed by gzip.
     pub packed: Bytes,
-    /// Where: a path that no other version has.
+    /// The path, which no other version has.
     pub path: String,
     /// `sha256-…`, as in the tag's `integrity` and, in quotes, in a content security policy.
     pub integrity: String,
-    /// Whether it has a service worker do the rest.
+    /// Whether it leaves the rest to a service worker.
     pub by_worker: bool,
 }
 
@@ -75,8 +75,8 @@ pub fn script_by_worker() -> &'static Script {
     &SCRIPT
 }
 
-/// The service worker, which fetches from `port`, and stays for `life` without a word from a page.
-/// Without a port it goes as soon as it comes, and takes along what there is.
+/// The service worker, which fetches from `port`, and stays for `life` without a message from a page. Without
+/// a port it removes itself immediately, with all its data.
 pub fn service_worker(port: Option<u16>, life: Duration) -> Script {
     let (port, life) = (port.unwrap_or(0), life.as_millis());
     let body = format!("const PORT={port},LIFE={life};\n{WORKER}");

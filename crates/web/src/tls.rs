@@ -1,5 +1,4 @@
-//! Certificates: the proxy's own, loaded anew when their files change, and those that an `https`
-//! upstream is judged by.
+//! Certificates: the proxy's own, reloaded when their files change, and the roots for an `https` upstream.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,14 +16,14 @@ use sha2::{Digest, Sha256};
 
 use crate::proxy::{CertificateFiles, Error, Result, SiteConfig};
 
-/// What clients may speak, the best first.
+/// The protocols for clients, the best first.
 const PROTOCOLS: [&[u8]; 3] = [b"h2", b"http/1.1", b"http/1.0"];
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// What a pair of files held.
+/// The hash of a pair of files.
 type Fingerprint = [u8; 32];
 
 /// The certificates of all sites. A client gets the one of the site that it names (SNI, RFC 6066 §3), and the first
@@ -35,7 +34,7 @@ pub(crate) struct Certificates {
     by_name: Arc<ByName>,
 }
 
-/// A certificate with its key, and the files that it comes from.
+/// A certificate with its key, and their files.
 #[derive(Debug)]
 struct ReloadedPair {
     files: CertificateFiles,
@@ -44,7 +43,7 @@ struct ReloadedPair {
     seen: Mutex<Fingerprint>,
 }
 
-/// What new connections get.
+/// The certificate for new connections.
 #[derive(Debug)]
 struct Current(RwLock<Arc<CertifiedKey>>);
 
@@ -94,7 +93,7 @@ impl ReloadedPair {
     /// Uses what the files hold now, if that has changed and is a pair; whether it did.
     ///
     /// # Errors
-    /// Those of [`load`](Self::load), once for each change; what is in use stays in use.
+    /// Those of [`load`](Self::load), once for each change; the pair in use stays in use.
     fn reload(&self) -> Result<bool> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let read = read_both(&self.files);
@@ -143,10 +142,10 @@ impl Certificates {
         self.pairs.iter().map(ReloadedPair::reload)
     }
 
-    /// TLS 1.2 and 1.3, with tickets so that a visitor who comes back saves a round trip.
+    /// TLS 1.2 and 1.3, with tickets, which save a returning visitor a round trip.
     ///
     /// # Errors
-    /// [`Error::Tls`] if this build cannot.
+    /// [`Error::Tls`] if this build does not support it.
     pub(crate) fn server_config(&self) -> Result<ServerConfig> {
         let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&self.by_name) as _;
         let mut config = ServerConfig::builder_with_provider(provider())
@@ -219,7 +218,7 @@ pub fn check_certificate(files: &CertificateFiles, names: &[String]) -> Result<(
     Ok(())
 }
 
-/// The certificates in a file, to judge others by.
+/// The certificates in a file, for verifying others.
 ///
 /// # Errors
 /// [`Error::Read`] and [`Error::Pem`].
@@ -235,10 +234,10 @@ pub(crate) fn roots_of(path: &Path) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-/// How an `https` upstream is spoken to: HTTP/1.1, because that is what the pool keeps.
+/// The TLS settings for an `https` upstream: HTTP/1.1, because the pool keeps such connections.
 ///
 /// # Errors
-/// [`Error::Tls`] if this build cannot.
+/// [`Error::Tls`] if this build does not support it.
 pub(crate) fn client(roots: RootCertStore) -> Result<ClientConfig> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?

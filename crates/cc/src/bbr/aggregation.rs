@@ -1,13 +1,13 @@
-//! Acknowledgements that come in bunches: how much must be in flight beyond the BDP so that the
-//! pace does not stop while the receiver, or a link like Wi-Fi, holds them back.
+//! Aggregated acknowledgements: how much must be in flight beyond the BDP so that sending does not stop while
+//! the receiver, or a link like Wi-Fi, delays them.
 
 use super::{BANDWIDTH_SHIFT, LIMIT_PACKETS};
 
 /// Rounds that each of the two slots covers.
 const ROUNDS: u32 = 5;
-/// At most what the bandwidth carries in 100 ms.
+/// At most the data that the bandwidth carries in 100 ms.
 const LIMIT_MICROS: u64 = 100_000;
-/// An epoch is over with so many packets, whatever the bandwidth says.
+/// An epoch ends after this many packets, at any bandwidth.
 const EPOCH_PACKETS: u64 = 1 << 20;
 
 /// How many packets more were acknowledged than the bandwidth explains.
@@ -40,7 +40,7 @@ impl Aggregation {
         }
         let acked = u64::from(acked);
         let mut expected = carried(bandwidth, now.saturating_sub(self.epoch_start));
-        // An epoch lasts as long as acknowledgements are ahead of the bandwidth.
+        // An epoch lasts while acknowledgements are ahead of the bandwidth.
         if self.epoch_acked <= expected || self.epoch_acked + acked >= EPOCH_PACKETS {
             self.restart(now);
             expected = 0;
@@ -62,7 +62,7 @@ impl Aggregation {
     }
 }
 
-/// What a bandwidth carries in a time, rounded down.
+/// The packets that a bandwidth carries in a time, rounded down.
 fn carried(bandwidth: u64, micros: u64) -> u64 {
     let packets = (u128::from(bandwidth) * u128::from(micros)) >> BANDWIDTH_SHIFT;
     u64::try_from(packets).unwrap_or(u64::MAX)

@@ -1,12 +1,12 @@
-//! The bandwidth that BBR has seen of late.
+//! The bandwidth that BBR has recently seen.
 
-/// Rounds that a sample counts for after its own: a cycle of gains, so that what one probe found is
-/// known until the next, and two rounds.
+/// Rounds that a sample counts for after its own: a cycle of gains, so that the result of one probe is known
+/// until the next, and two rounds.
 const ROUNDS: u32 = 10;
 const SLOTS: usize = ROUNDS as usize + 1;
 
-/// The highest of the samples of the last rounds. It forgets only when a new sample comes, so that
-/// a connection without samples keeps what it knew.
+/// The highest of the samples of the last rounds. Samples expire only when a new one arrives, so that a
+/// connection without samples keeps its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MaxFilter {
     /// The highest sample of each round, by its number modulo the slots.

@@ -1,6 +1,6 @@
-//! BBR, version 1 (Cardwell, Cheng, Gunn, Hassas Yeganeh, Jacobson: BBR: Congestion-based
-//! congestion control, 2016), with the constants and integers of the module in Linux: the
-//! foreground that many hosts send today, here to be compared with.
+//! BBR, version 1 (Cardwell, Cheng, Gunn, Hassas Yeganeh, Jacobson: BBR: Congestion-based congestion control,
+//! 2016), with the constants and integers of Linux's module. Many hosts send with it today; here it is a
+//! foreground for comparison.
 //!
 //! ```text
 //!   new connection
@@ -16,11 +16,10 @@
 //!   200 ms and a round ──────────────────────▶ each for about a min_rtt
 //! ```
 //!
-//! Left out: the long-term sampling that answers token-bucket policers, and the correction for
-//! packets that wait in the host's own qdisc. What a loss does (one round of packet conservation,
-//! then back to the window before) is in. A controller sees no scoreboard, so recovery is taken to
-//! last until a packet that was sent after its beginning is delivered, and after a timeout until
-//! a window of packets is.
+//! Left out: the long-term sampling that detects token-bucket policers, and the correction for packets that
+//! wait in the host's own qdisc. The reaction to a loss (one round of packet conservation, then back to the
+//! previous window) is included. A controller sees no scoreboard. So recovery lasts until a packet that was
+//! sent after its beginning is delivered, and after a timeout until a window of packets is.
 
 mod aggregation;
 mod bandwidth;
@@ -37,13 +36,13 @@ const BANDWIDTH_SHIFT: u32 = 24;
 /// Fractional bits of a gain.
 const GAIN_SHIFT: u32 = 8;
 const GAIN_ONE: u64 = 1 << GAIN_SHIFT;
-/// 2/ln 2: the least gain that doubles the rate each round. Rounded up, so that it does.
+/// 2/ln 2: the lowest gain that doubles the rate each round. Rounded up for that reason.
 const STARTUP_GAIN: u64 = 2885 * GAIN_ONE / 1000 + 1;
-/// Its inverse: drains in one round what Startup has queued in one.
+/// Its inverse: drains in one round the queue that Startup has built in one.
 const DRAIN_GAIN: u64 = 1000 * GAIN_ONE / 2885;
 /// Twice the BDP in flight, for receivers that delay and aggregate acknowledgements.
 const PROBE_WINDOW_GAIN: u64 = 2 * GAIN_ONE;
-/// One phase more, one that drains what it has queued, and six at the bandwidth.
+/// One phase to probe, one to drain the queue, and six at the bandwidth.
 const CYCLE: [u64; 8] = [
     GAIN_ONE * 5 / 4,
     GAIN_ONE * 3 / 4,
@@ -56,7 +55,7 @@ const CYCLE: [u64; 8] = [
 ];
 /// Paced a hundredth below the bandwidth, against queues.
 const PACING_MARGIN_PERCENT: u64 = 1;
-/// The pipe is full when this many rounds in a row bring less than a quarter more.
+/// The pipe is full when this many consecutive rounds bring less than a quarter more.
 const FULL_ROUNDS: u32 = 3;
 const MIN_RTT_WINDOW_MICROS: u64 = 10_000_000;
 const PROBE_RTT_MICROS: u64 = 200_000;
@@ -64,17 +63,17 @@ const PROBE_RTT_MICROS: u64 = 200_000;
 const MIN_PACKETS: u64 = 4;
 /// RFC 6928 §2.
 const INITIAL_PACKETS: u64 = 10;
-/// The round-trip time that the first pace is made for.
+/// The assumed round-trip time for the first pacing rate.
 const NOMINAL_RTT_MICROS: u64 = 1_000;
 /// Below this rate one packet leaves at a time: 1.2 Mbit/s, in bytes per second.
 const SLOW_BYTES_PER_SECOND: u64 = 150_000;
-/// A burst is what the pace sends in a millisecond (2^-10 s), up to this.
+/// A burst contains the packets that pacing sends in a millisecond (2^-10 s), up to this.
 const BURST_LIMIT_PACKETS: u64 = 127;
 const BURST_LIMIT_BYTES: u64 = 65_535;
-/// A window beyond any path of today, in packets.
+/// A window larger than any present path needs, in packets.
 const LIMIT_PACKETS: u64 = 1 << 20;
 
-/// Where BBR is; times in microseconds.
+/// The state of BBR; times in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Startup,
@@ -85,38 +84,38 @@ enum Mode {
         since: u64,
     },
     ProbeRtt {
-        /// When the 200 ms are over; `None` until only [`MIN_PACKETS`] are in flight.
+        /// When the 200 ms end; `None` until only [`MIN_PACKETS`] are in flight.
         until: Option<u64>,
         round_done: bool,
     },
 }
 
-/// What the transport is doing about losses.
+/// The state of the transport's loss recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recovery {
     None,
     /// A loss was found without an acknowledgement; the next one begins the recovery.
     Due,
     Fast,
-    /// Until that count of delivered packets, when all that was in flight has been sent again.
+    /// Until that count of delivered packets, when all packets in flight have been retransmitted.
     Timeout {
         until: u32,
     },
 }
 
-/// The BBR controller. It needs [`Ack::interval_micros`], and its pace kept.
+/// The BBR controller. It needs [`Ack::interval_micros`], and pacing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bbr {
     mode: Mode,
     recovery: Recovery,
-    /// The round after a loss: as many packets leave as arrive.
+    /// The round after a loss: as many packets are sent as arrive.
     conserving: bool,
     packets: u64,
     /// The window before recovery or ProbeRTT.
     prior_packets: u64,
     ssthresh: u64,
     bandwidth: MaxFilter,
-    /// The bandwidth at which the last round that grew ended, and the rounds since.
+    /// The bandwidth at the end of the last round that grew, and the rounds since.
     full_bandwidth: u64,
     full_rounds: u32,
     rounds: Rounds,
@@ -127,7 +126,7 @@ pub struct Bbr {
     pacing_rate: u64,
     aggregation: Aggregation,
     idle_restart: bool,
-    /// Packets sent up to this count of delivered ones were held back by ProbeRTT.
+    /// Packets sent up to this count of delivered ones were limited by ProbeRTT.
     held_back_until: Option<u32>,
     /// Packets acknowledged so far.
     acked: u64,
@@ -136,11 +135,11 @@ pub struct Bbr {
 }
 
 impl Bbr {
-    /// Ten packets to start with (RFC 6928 §2).
+    /// The initial window of ten packets (RFC 6928 §2).
     pub const INITIAL_WINDOW: Window = Window::from_packets(INITIAL_PACKETS as u32);
 
-    /// A controller for a new connection. The seed chooses where in the cycle of gains it begins
-    /// each time, so that flows that start together do not probe together.
+    /// A controller for a new connection. The seed chooses where in the cycle of gains it begins each time,
+    /// so that flows that start together do not probe together.
     pub fn new(seed: u64) -> Self {
         Bbr {
             mode: Mode::Startup,
@@ -166,7 +165,7 @@ impl Bbr {
         }
     }
 
-    /// Payload of a packet in bytes, 1448 unless told: how many of them a burst is.
+    /// Payload of a packet in bytes, 1448 by default, which determines how many of them a burst is.
     ///
     /// # Panics
     /// If it is zero.
@@ -176,12 +175,12 @@ impl Bbr {
         Bbr { packet_bytes, ..self }
     }
 
-    /// The bandwidth that it takes the bottleneck to have, in packets per second.
+    /// The estimated bandwidth of the bottleneck, in packets per second.
     pub fn bandwidth_packets_per_second(&self) -> u64 {
         ((u128::from(self.bandwidth.max()) * 1_000_000) >> BANDWIDTH_SHIFT) as u64
     }
 
-    /// The round-trip time that it takes the empty path to have, in microseconds.
+    /// The estimated round-trip time of the empty path, in microseconds.
     pub fn min_rtt_micros(&self) -> Option<u32> {
         self.min_rtt
     }
@@ -211,7 +210,7 @@ impl Bbr {
 
     fn window_gain(&self) -> u64 {
         match self.mode {
-            // Drain keeps Startup's: it is the pace that drains.
+            // Drain keeps Startup's: the pacing rate drains the queue.
             Mode::Startup | Mode::Drain => STARTUP_GAIN,
             Mode::ProbeBw { .. } => PROBE_WINDOW_GAIN,
             Mode::ProbeRtt { .. } => GAIN_ONE,
@@ -228,7 +227,7 @@ impl Bbr {
         packets.min(u128::from(LIMIT_PACKETS)) as u64
     }
 
-    /// Room beside the BDP for the bursts of sender and receiver: three bursts, an even number
+    /// Room in addition to the BDP for the bursts of sender and receiver: three bursts, an even number
     /// against delayed acknowledgements, and two packets so that small windows can probe.
     fn with_bursts(&self, packets: u64) -> u64 {
         let rate = bytes_per_second(self.pacing_rate, self.packet_bytes);
@@ -241,7 +240,7 @@ impl Bbr {
         self.with_bursts(self.bdp(gain))
     }
 
-    /// Counts rounds and takes the delivery rate. `true` at the beginning of a round.
+    /// Counts rounds and measures the delivery rate. Returns `true` at the beginning of a round.
     fn update_bandwidth(&mut self, ack: &Ack, is_app_limited: bool) -> bool {
         let Some(interval) = ack.interval_micros else {
             return false;
@@ -253,20 +252,20 @@ impl Bbr {
             self.conserving = false;
         }
         let sample = (u64::from(delivered) << BANDWIDTH_SHIFT) / u64::from(interval.get());
-        // What an application sends is below the bandwidth, unless it is more than all before.
+        // A rate limited by the application is below the bandwidth, unless it exceeds all earlier ones.
         if !is_app_limited || sample >= self.bandwidth.max() {
             self.bandwidth.update(self.round, sample);
         }
         starts
     }
 
-    /// Packets in flight beyond the BDP for acknowledgements that come in bunches.
+    /// Packets in flight beyond the BDP for aggregated acknowledgements.
     fn aggregation_packets(&self) -> u64 {
         if self.is_pipe_full() { self.aggregation.packets(self.bandwidth.max()) } else { 0 }
     }
 
-    /// The cycle of ProbeBW: a phase lasts a min_rtt; the first one until it has filled what it
-    /// was to fill, the second one only until the queue is drained.
+    /// The cycle of ProbeBW: a phase lasts a min_rtt; the first one until it has reached its target, the
+    /// second one only until the queue is drained.
     fn update_cycle(&mut self, ack: &Ack) {
         let Mode::ProbeBw { phase, since } = self.mode else {
             return;
@@ -287,7 +286,7 @@ impl Bbr {
         }
     }
 
-    /// The pipe is full when the bandwidth grows no more.
+    /// The pipe is full when the bandwidth no longer grows.
     fn check_full(&mut self, starts_round: bool, is_app_limited: bool) {
         if self.is_pipe_full() || !starts_round || is_app_limited {
             return;
@@ -311,8 +310,7 @@ impl Bbr {
         }
     }
 
-    /// Begins the cycle at a phase by chance, but not with the one that drains: there is nothing
-    /// to drain.
+    /// Begins the cycle at a random phase, but not with the draining one: there is no queue to drain.
     fn enter_probe_bw(&mut self, now: u64) {
         // The multiplier and the increment of Knuth's MMIX generator.
         self.random = self
@@ -334,7 +332,7 @@ impl Bbr {
         }
     }
 
-    /// The window is kept for when recovery or ProbeRTT are over.
+    /// Saves the window for the end of recovery or ProbeRTT.
     fn save_window(&mut self) {
         let is_cut_already =
             self.recovery != Recovery::None || matches!(self.mode, Mode::ProbeRtt { .. });
@@ -392,13 +390,13 @@ impl Bbr {
             self.pacing_rate = initial_rate(self.packets, u64::from(rtt.get()));
         }
         let rate = self.rate_for(self.pacing_gain());
-        // In Startup a low sample says nothing yet.
+        // In Startup, a low sample has no meaning yet.
         if self.is_pipe_full() || rate > self.pacing_rate {
             self.pacing_rate = rate;
         }
     }
 
-    /// Enters and leaves recovery. `true` while the window is what conservation says.
+    /// Enters and leaves recovery. Returns `true` while conservation sets the window.
     fn recover(&mut self, ack: &Ack, is_past_recovery: bool) -> bool {
         let is_over = match self.recovery {
             Recovery::None | Recovery::Due => false,
@@ -451,7 +449,7 @@ impl Bbr {
     }
 }
 
-/// What is in flight once this acknowledgement is worked in.
+/// The packets in flight after this acknowledgement is processed.
 fn in_flight_after(ack: &Ack) -> u64 {
     u64::from(ack.in_flight.saturating_sub(ack.acked).saturating_sub(ack.all_lost()))
 }
@@ -463,7 +461,7 @@ fn bytes_per_second(rate: u64, packet_bytes: u32) -> u64 {
     bytes.min(u128::from(u64::MAX / 8)) as u64
 }
 
-/// Packets that may leave together: a millisecond of the pace.
+/// Packets that may leave together: a millisecond at the pacing rate.
 fn burst(bytes_per_second: u64, packet_bytes: u32) -> u64 {
     let least = if bytes_per_second < SLOW_BYTES_PER_SECOND { 1 } else { 2 };
     let bytes = (bytes_per_second >> 10).min(BURST_LIMIT_BYTES);
@@ -475,7 +473,7 @@ fn is_after(a: u32, b: u32) -> bool {
     !reached(b, a)
 }
 
-/// The pace before the first delivery rate.
+/// The pacing rate before the first delivery rate.
 fn initial_rate(packets: u64, rtt_micros: u64) -> u64 {
     ((packets * STARTUP_GAIN) << (BANDWIDTH_SHIFT - GAIN_SHIFT)) / rtt_micros
 }
@@ -511,15 +509,15 @@ impl Controller for Bbr {
         }
     }
 
-    /// Version 1 does not know marks.
+    /// Version 1 ignores marks.
     fn handle_mark(&mut self, _now: Timestamp, _delivered: u32) {}
 
-    /// One packet, as for every flow (RFC 5681 §3.1), then one more for each that is acknowledged;
-    /// the window before comes back when what was in flight has been sent again. What Startup took
-    /// for growth before says nothing any more.
+    /// One packet, as for every flow (RFC 5681 §3.1), then one more for each acknowledged packet. The
+    /// previous window is restored when the packets in flight have been retransmitted. Growth that Startup
+    /// has seen before is discarded.
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
         let in_flight_at_most = match self.recovery {
-            // Repeated: what was in flight at first is still to come.
+            // Repeated: the first packets in flight are still expected.
             Recovery::Timeout { until } => until.wrapping_sub(delivered),
             _ => self.packets as u32,
         };
@@ -531,7 +529,7 @@ impl Controller for Bbr {
         self.rounds.settle(delivered);
     }
 
-    /// The pace is that of the bandwidth at once: no queue is left to drain, and none to probe.
+    /// The pacing rate is that of the bandwidth at once: there is no queue to drain or probe.
     fn handle_idle(&mut self, now: Timestamp) {
         let now = now.as_micros();
         self.idle_restart = true;

@@ -1,8 +1,8 @@
 //! Congestion control for filler traffic (Ott, Warnky, Liberatore: Congestion control for
 //! low-priority filler traffic): TCP-Background and the LowPri family.
 //!
-//! These do not yield by themselves. They are for networks that serve a lower class last
-//! (§3, §4.2); elsewhere they take more than their share.
+//! These do not yield on their own. They are for networks that serve a lower class last (§3, §4.2); in other
+//! networks they take more than their share.
 //!
 //! ```text
 //!   new connection
@@ -35,12 +35,12 @@ use crate::{Timestamp, Window};
 const ONE: u64 = Window::ONE.raw();
 const TWO: u64 = Window::TWO.raw();
 
-/// Which increase the window is in.
+/// The present kind of increase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Algorithm 1: one packet for each that is acknowledged, at the start and after a timeout.
+    /// Algorithm 1: one packet for each acknowledged one, at the start and after a timeout.
     SlowStart,
-    /// §3.6: the protocol's factor for each packet that is acknowledged, after a drop.
+    /// §3.6: the protocol's factor for each acknowledged packet, after a drop.
     Regrowth(Hundredths),
     /// Algorithm 1: one packet a round.
     Avoidance,
@@ -56,17 +56,17 @@ pub struct Filler {
     phase: Phase,
     window: u64,
     ssthresh: u64,
-    /// What a new connection begins with, and the most that a pause leaves.
+    /// The initial window of a new connection, and the maximum after a pause.
     initial: u64,
     rounds: Rounds,
-    /// The window was cut, and what is in flight was sent before that.
+    /// The window was cut, and the packets in flight were sent before that.
     reacted: bool,
-    /// Some packet of the round was limited by the window, not by the application.
+    /// A packet of the round was limited by the window, not by the application.
     unlimited: bool,
 }
 
 impl Filler {
-    /// Algorithm 1: a new transmission begins with one packet.
+    /// Algorithm 1: a new transmission starts with one packet.
     pub const INITIAL_WINDOW: Window = Window::ONE;
 
     /// A controller for a new connection.
@@ -74,11 +74,11 @@ impl Filler {
         Self::with_window(protocol, Self::INITIAL_WINDOW, Window::MAX)
     }
 
-    /// A controller for a new connection with an initial window of the caller's choice, or for one
-    /// that is taken over in the middle: there is no slow start above `ssthresh`.
+    /// A controller for a new connection with a given initial window, or for an existing connection that is
+    /// taken over: there is no slow start above `ssthresh`.
     ///
     /// # Panics
-    /// If `window` is below one packet: the powers of §3 mean nothing there.
+    /// If `window` is below one packet: the powers of §3 are not defined there.
     pub fn with_window(protocol: Protocol, window: Window, ssthresh: Window) -> Self {
         assert!(window >= Window::ONE, "a window of {window} packets");
         let (phase, initial) = if window < ssthresh {
@@ -98,13 +98,13 @@ impl Filler {
         }
     }
 
-    /// The constants it runs with.
+    /// The constants of this controller.
     pub fn protocol(&self) -> &Protocol {
         &self.protocol
     }
 
-    /// §3.1 to §3.6. The paper has no floor: two packets, as RFC 5681 §3.1 has for Reno, but a
-    /// drop raises no window that a timeout left below that.
+    /// §3.1 to §3.6. The paper has no floor. Here it is two packets, as in RFC 5681 §3.1 for Reno. A drop
+    /// does not raise a window that a timeout left below that.
     fn decreased(&self) -> u64 {
         let window = self.window;
         let decreased = match self.protocol.decrease {
@@ -129,8 +129,8 @@ impl Filler {
                 Limit::Linear(packets) => before.saturating_sub(u64::from(packets) * ONE),
                 Limit::Power(exponent) => fixed::power(before, exponent.0),
             };
-            // A power grows slower than a share: 0.75·cwnd is above cwnd^0.95 from 316 packets.
-            // There the window is where the slow start would have ended, or beyond.
+            // A power grows slower than a share: 0.75·cwnd is above cwnd^0.95 from 316 packets. There the
+            // window is already at or beyond the end of the slow start.
             if limit > self.window {
                 self.ssthresh = limit;
                 self.phase = Phase::Regrowth(factor);
@@ -144,9 +144,9 @@ impl Filler {
         self.reacted = true;
     }
 
-    /// Per acknowledgement: `factor` packets for each that is acknowledged. The slow start after a
-    /// drop stops at its limit; the first one as Reno's does, with the acknowledgement that passes
-    /// the threshold (RFC 5681 §3.1).
+    /// Per acknowledgement: `factor` packets for each acknowledged one. The slow start after a drop stops at
+    /// its limit. The first one ends like Reno's, with the acknowledgement that exceeds the threshold (RFC
+    /// 5681 §3.1).
     fn slow_start(&mut self, factor: Hundredths, acked: u32) {
         let step = u64::from(acked) * u64::from(factor.0) * ONE / 100;
         let limit = if self.phase == Phase::SlowStart { WINDOW_LIMIT } else { self.ssthresh };
@@ -184,14 +184,14 @@ impl Controller for Filler {
         self.handle_mark(now, delivered);
     }
 
-    /// The paper knows no marks. RFC 3168 §6.1.2: as a drop.
+    /// The paper does not mention marks. RFC 3168 §6.1.2: like a drop.
     fn handle_mark(&mut self, _now: Timestamp, delivered: u32) {
         self.drop(delivered);
     }
 
     /// Algorithm 1: slow start from one packet.
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
-        // The start of a connection has no threshold that could be held.
+        // The start of a connection has no threshold to hold.
         let is_held = self.phase != Phase::Avoidance && self.ssthresh != Window::MAX.raw();
         let ssthresh = match self.protocol.timeout {
             Timeout::Halve => self.window / 2,
@@ -202,11 +202,11 @@ impl Controller for Filler {
         self.window = ONE;
         self.phase = Phase::SlowStart;
         self.settle(delivered);
-        // What is acknowledged from here on was sent again after the timeout.
+        // Packets acknowledged from here on were retransmitted after the timeout.
         self.reacted = false;
     }
 
-    /// RFC 5681 §4.1: after a pause no more than the initial window.
+    /// RFC 5681 §4.1: after a pause at most the initial window.
     fn handle_idle(&mut self, _now: Timestamp) {
         self.window = self.window.min(self.initial);
         if self.phase == Phase::Avoidance && self.window < self.ssthresh {

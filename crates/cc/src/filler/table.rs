@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hundredths(pub u32);
 
-/// What a drop leaves of the window (§3.1 to §3.6).
+/// The part of the window that a drop leaves (§3.1 to §3.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decrease {
     /// cwnd − c packets (§3.1).
@@ -19,8 +19,8 @@ pub enum Decrease {
     Logarithmic(u32),
 }
 
-/// How far a slow start goes after a drop (§3.6, table 5, "Exp. limit"), counted from the window
-/// before the drop.
+/// How far a slow start goes after a drop (§3.6, table 5, "Exp. limit"), counted from the window before the
+/// drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// cwnd − c packets: table 5's "linear − 2".
@@ -34,18 +34,18 @@ pub enum Limit {
 pub struct Regrowth {
     /// Packets by which each acknowledged packet raises the window (table 5, "Slow-start factor").
     pub factor: Hundredths,
-    /// Where it ends.
+    /// Its end.
     pub limit: Limit,
 }
 
-/// What a retransmission timeout does to the slow-start threshold. The window is one packet after
-/// it in any case (§2, algorithm 1).
+/// How a retransmission timeout changes the slow-start threshold. The window is one packet after it in any
+/// case (§2, algorithm 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timeout {
-    /// Half the window, again at each timeout: what the paper's SACK does.
+    /// Half the window, again at each timeout: as the paper's SACK.
     Halve,
-    /// The given power of the window, and a timeout before the slow start is over changes nothing
-    /// (§4.4: cuts back less after a timeout, and not again after repeated ones).
+    /// The given power of the window, and a timeout before the end of the slow start changes nothing (§4.4:
+    /// cuts back less after a timeout, and not again after repeated ones).
     Hold(Hundredths),
 }
 
@@ -54,18 +54,18 @@ pub enum Timeout {
 pub struct Protocol {
     /// The paper's name.
     pub name: &'static str,
-    /// Where the paper defines it.
+    /// The place of its definition in the paper.
     pub place: &'static str,
     /// The reaction to a drop found without a timeout.
     pub decrease: Decrease,
-    /// The slow start after it, if there is one; else the increase is linear at once.
+    /// The slow start after it, if any; otherwise the increase is linear at once.
     pub regrowth: Option<Regrowth>,
     /// The reaction to a timeout.
     pub timeout: Timeout,
 }
 
 impl Protocol {
-    /// LowPri3.6, which the paper found the best and renamed (§3.6).
+    /// LowPri3.6, which the paper found to be the best and renamed (§3.6).
     pub const TCP_BACKGROUND: Protocol = low_pri_3(
         "TCP-Background",
         "§3.6, table 5, last row",
@@ -116,8 +116,8 @@ const fn low_pri_3(
     }
 }
 
-/// The paper's protocols in its order. Reno and NewReno have SACK's window (§2, algorithm 1); they
-/// differ in what they send again, which is the transport's work.
+/// The paper's protocols in its order. Reno and NewReno have SACK's window (§2, algorithm 1); they differ in
+/// retransmission, which is the transport's work.
 pub const PROTOCOLS: [Protocol; 26] = [
     multiplicative("SACK", "§2, algorithm 1", 50),
     simple("LowPri1", "§3.1", Decrease::Linear(2)),
@@ -144,7 +144,7 @@ pub const PROTOCOLS: [Protocol; 26] = [
     low_pri_3("LowPri3.4", "§3.6, table 5, row 5", 75, 50, Limit::Power(Hundredths(85))),
     low_pri_3("LowPri3.5", "§3.6, table 5, row 6", 75, 50, Limit::Power(Hundredths(90))),
     Protocol::TCP_BACKGROUND,
-    // The paper gives no constants; docs/algorithm-filler.md says why these.
+    // The paper gives no constants; docs/algorithm-filler.md explains these.
     Protocol {
         name: "LowPri3.7",
         place: "§4.4",

@@ -1,8 +1,8 @@
-//! The constants of Nice, and the refinements that go beyond the papers' letter.
+//! The constants of Nice, and the refinements that go beyond the published algorithm.
 
 use crate::Window;
 
-/// What the window does while the detector is silent (SSR §4.1.2: any TCP-friendly rule).
+/// How the window changes while the detector is silent (SSR §4.1.2: any TCP-friendly rule).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Base {
     /// Vegas' −1, 0, +1 a round, as the papers' prototype.
@@ -12,13 +12,13 @@ pub enum Base {
     Reno,
 }
 
-/// What the detector does to the window (Nice §2.2).
+/// The detector's change of the window (Nice §2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reaction {
     /// Halves it: the paper's multiplicative decrease.
     #[default]
     Half,
-    /// Takes one packet off, as Vegas does: an ablation, which shows what the halving is for.
+    /// Subtracts one packet, like Vegas: an ablation, which shows the effect of halving.
     Packet,
 }
 
@@ -38,51 +38,50 @@ pub struct NiceParameters {
     /// Queueing delay that never counts, in microseconds: on a path of microseconds the jitter of
     /// the hosts is larger than any share of the queue.
     pub delay_floor_micros: u32,
-    /// What happens in rounds without congestion.
+    /// The rule for rounds without congestion.
     pub base: Base,
     /// `false` for the base alone, without the interference trigger.
     pub detector: bool,
-    /// What the interference trigger does.
+    /// The reaction to the interference trigger.
     pub reaction: Reaction,
-    /// What goes beyond the letter of the papers.
+    /// Changes beyond the published algorithm.
     pub refinements: Refinements,
 }
 
-/// Refinements within the papers' design: each keeps the window at or below what Reno's would be,
-/// and `docs/algorithm.md` says with measurements what it gives and what it costs.
+/// Refinements within the papers' design: each keeps the window at or below Reno's, and `docs/algorithm.md`
+/// lists measurements of its benefit and cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refinements {
-    /// Growth above two packets is limited by the room below the trigger, so that many flows
-    /// that grow at once do not jump over it.
+    /// Growth above two packets is limited by the room below the trigger, so that many flows that grow at
+    /// once do not exceed it.
     pub headroom: bool,
-    /// In a crowd, growth below two packets is half the window instead of a whole packet, so that
-    /// the flows at the floor do not wake with a packet each.
+    /// With many flows, growth below two packets is half the window instead of a whole packet. Otherwise the
+    /// flows at the floor would each send a packet at once.
     pub gentle: bool,
     /// A new flow has a quarter of the threshold until it has seen rounds without congestion.
     pub probation: bool,
-    /// The two packets of a pair leave apart, so that on a slow link the second does not wait for
-    /// the first and report that as a queue.
+    /// The two packets of a pair are sent apart. Otherwise, on a slow link, the second waits for the first
+    /// and reports that as a queue.
     pub spaced: bool,
-    /// A run of cuts by the detector leaves a mark at half of where it began, up to which the
-    /// window is back by slow start when the foreground has gone.
+    /// A series of cuts by the detector leaves a mark at half of its first window. Up to that, slow start
+    /// restores the window when the foreground has ended.
     pub recall: bool,
-    /// What Vegas takes for the round-trip time of a round is its least one instead of the mean, so
-    /// that neither its own bursts nor the path's jitter look like a queue. Only of a flow that has
-    /// more than two packets in a millisecond, for which they do.
+    /// Vegas uses the lowest round-trip time of a round instead of the mean. Otherwise its own bursts or the
+    /// path's jitter look like a queue. Only for a flow with more than two packets in a millisecond, where
+    /// they do.
     pub least: bool,
-    /// Once a loss was seen, the round-trip time around it is taken for that of the full queue, in place
-    /// of twice the empty one's, which a short buffer never reaches.
+    /// Once a loss was seen, the round-trip time around it is used for that of the full queue. It replaces
+    /// twice the empty one's, which a short buffer never reaches.
     pub full: bool,
-    /// Delay that jitter explains is no congestion: the noise floor of the path is learned, and added
-    /// to the round-trip time of the empty queue ([`NoiseFloor`](crate::noise_floor::NoiseFloor)).
+    /// Delay that jitter explains is not congestion: the noise floor of the path is learned, and added to the
+    /// round-trip time of the empty queue ([`NoiseFloor`](crate::noise_floor::NoiseFloor)).
     pub noise: bool,
-    /// Whatever the delay says, a pair of packets leaves once a second
-    /// ([`minimum_progress`](crate::minimum_progress)).
+    /// At any delay, a pair of packets is sent once a second ([`minimum_progress`](crate::minimum_progress)).
     pub progress: bool,
 }
 
 impl Refinements {
-    /// The letter of the papers.
+    /// The published algorithm.
     pub const NONE: Refinements = Refinements {
         headroom: false,
         gentle: false,
@@ -107,8 +106,8 @@ impl Refinements {
         progress: true,
     };
 
-    /// Those with which the experiments of `plans/` were recorded: all that concern a link without
-    /// jitter.
+    /// The refinements with which the experiments of `plans/` were recorded: all that matter on a link
+    /// without jitter.
     pub const RECORDED: Refinements = Refinements { noise: false, progress: false, ..Self::ALL };
 
     /// One bit each, in the order of `enum nice_refinement` of the kernel's mirror.
@@ -135,7 +134,7 @@ impl Refinements {
             | (progress as u32) << 8
     }
 
-    /// The refinements of these bits; others than [`bits`](Self::bits) gives are ignored.
+    /// The refinements of these bits; bits that [`bits`](Self::bits) does not return are ignored.
     pub const fn from_bits(bits: u32) -> Self {
         Refinements {
             headroom: bits & 1 != 0,
@@ -174,12 +173,12 @@ impl NiceParameters {
         }
     }
 
-    /// The constants of the papers' simulations: as the prototype, with t = 0.1 (Nice §4.1).
+    /// The constants of the papers' simulations: like the prototype, with t = 0.1 (Nice §4.1).
     pub const fn simulation() -> Self {
         NiceParameters { threshold: fixed(1, 10), ..Self::prototype() }
     }
 
-    /// What `lull` uses: the prototype with all refinements.
+    /// The constants of `lull`: the prototype with all refinements.
     pub const fn refined() -> Self {
         NiceParameters { refinements: Refinements::ALL, ..Self::prototype() }
     }

@@ -1,5 +1,5 @@
-//! BBR, on a bottleneck of 1000 packets a second, 49 ms away: with the packet's own millisecond, a
-//! BDP of 50 packets.
+//! BBR, on a bottleneck of 1000 packets a second, 49 ms away: with the packet's own millisecond, a BDP of 50
+//! packets.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
@@ -16,7 +16,7 @@ fn pipe(buffer: usize) -> Pipe<Bbr> {
     pipe
 }
 
-/// The modes that a connection goes through in so many milliseconds, without repetitions.
+/// The modes of a connection in this many milliseconds, without repetitions.
 fn modes(pipe: &mut Pipe<Bbr>, millis: core::ops::Range<u64>) -> Vec<(u64, &'static str)> {
     let mut modes: Vec<(u64, &'static str)> = Vec::new();
     for now in millis {
@@ -29,7 +29,7 @@ fn modes(pipe: &mut Pipe<Bbr>, millis: core::ops::Range<u64>) -> Vec<(u64, &'sta
     modes
 }
 
-/// A controller that is fed by hand.
+/// A controller with hand-made input.
 struct Hand {
     bbr: Bbr,
     now: u64,
@@ -105,7 +105,7 @@ fn startup_drain_and_the_cycle_follow_each_other() {
     let modes = modes(&mut pipe, 1..5_000);
     let names: Vec<_> = modes.iter().map(|mode| mode.1).collect();
     assert_eq!(names, ["Startup", "Drain", "ProbeBW"], "{modes:?}");
-    // Ten packets to a BDP of fifty, and three rounds, by then longer, to see that it is one.
+    // Ten packets with a BDP of fifty, and three rounds, which are longer by then, to detect it.
     assert!(modes[1].0 < 800, "{modes:?}");
 }
 
@@ -118,7 +118,7 @@ fn the_cycle_uses_the_link_and_leaves_the_queue_almost_empty() {
     let share = f64::from(pipe.delivered(0) - before) / (7.0 * BANDWIDTH as f64);
     let queue = pipe.mean_queue();
     assert!(share > 0.97, "{share}");
-    // The packet that is being sent, three bursts of two, and now and then a quarter of the BDP.
+    // The packet that is being sent, three bursts of two, and occasionally a quarter of the BDP.
     assert!((1.0..12.5).contains(&queue), "{queue}");
     assert_eq!(pipe.lost(0), 0);
 }
@@ -226,9 +226,9 @@ fn the_round_after_a_loss_sends_as_many_packets_as_arrive_then_the_window_is_bac
     assert!(before > 100, "{before}");
     let sent_before = hand.delivered;
     hand.ack(2, 1, 100, MIN_RTT_MICROS);
-    // 97 are still in flight, and the two that arrived may be followed by two.
+    // 97 are still in flight, and two may follow the two that arrived.
     assert_eq!(hand.bbr.packets(0), 99);
-    // The next one was sent after the loss was found: recovery is over.
+    // The next one was sent after the loss was found: recovery has ended.
     assert!(hand.delivered > sent_before);
     hand.round(97, MIN_RTT_MICROS);
     assert!(hand.bbr.packets(0) >= before, "{}", hand.bbr.packets(0));
@@ -248,9 +248,9 @@ fn rfc_5681_3_1_a_timeout_leaves_one_packet_and_the_window_is_back_after_as_many
     };
     timeout(&mut hand);
     hand.round(1, MIN_RTT_MICROS);
-    // A second one does not make it wait for more.
+    // A second one does not extend the recovery.
     timeout(&mut hand);
-    // Few enough rounds that the bandwidth is not forgotten.
+    // So few rounds that the bandwidth sample does not expire.
     while hand.delivered + 60 < at + before {
         hand.round(60, MIN_RTT_MICROS);
         assert!(hand.bbr.packets(0) < before);
@@ -266,7 +266,7 @@ fn what_the_application_limits_is_no_bandwidth_unless_it_is_more() {
         hand.round(100, MIN_RTT_MICROS);
     }
     for (packets, expected) in [(10, 2_000), (100, 2_000), (150, 3_000)] {
-        // Long after all other samples have gone out of the window.
+        // Long after all other samples have left the window.
         for _ in 0..20 {
             hand.now += u64::from(MIN_RTT_MICROS);
             let prior_delivered = hand.delivered;

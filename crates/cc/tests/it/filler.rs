@@ -20,7 +20,7 @@ impl Path {
         path
     }
 
-    /// A connection that has sent nothing yet.
+    /// A new connection.
     fn fresh(name: &str) -> Self {
         let protocol = *Protocol::by_name(name).unwrap_or_else(|| panic!("no protocol {name}"));
         Path { filler: Filler::new(protocol), delivered: 1000 }
@@ -50,13 +50,13 @@ impl Path {
         self.window()
     }
 
-    /// An acknowledgement that reveals a drop of this window of data.
+    /// An acknowledgement that reveals a drop in this window of data.
     fn drop(&mut self) -> f64 {
         self.acknowledge(1, self.delivered, 1);
         self.window()
     }
 
-    /// The rest of the window of data in which the drop was.
+    /// The rest of the window of data with the drop.
     fn recover(&mut self) -> f64 {
         self.acknowledge(1, self.delivered, 0);
         self.window()
@@ -80,7 +80,7 @@ fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() < 0.001
 }
 
-/// What a drop leaves of `cwnd`, in floating point, from the formulas as the paper prints them.
+/// The window after a drop at `cwnd`, in floating point, from the formulas as printed in the paper.
 fn printed_decrease(name: &str, cwnd: f64) -> f64 {
     match name {
         "SACK" => cwnd / 2.0,
@@ -183,7 +183,7 @@ fn section_2_several_drops_of_one_window_are_one_reaction() {
         path.acknowledge(1, sent_before, 3);
         path.acknowledge(1, sent_before, 1);
         assert_eq!(path.window(), left, "{}", protocol.name);
-        // A packet that was sent after the reaction reports again. Until then nothing grows.
+        // A packet that was sent after the reaction reports again. Until then, nothing grows.
         assert_eq!(path.recover(), left, "{}", protocol.name);
         assert!(path.drop() < left, "{}", protocol.name);
     }
@@ -191,7 +191,7 @@ fn section_2_several_drops_of_one_window_are_one_reaction() {
 
 #[test]
 fn section_3_6_the_slow_start_after_a_drop_adds_its_factor_for_each_packet() {
-    // (name, what one acknowledged packet adds)
+    // (name, growth for one acknowledged packet)
     for (name, factor) in [("LowPri3.1", 1.0), ("LowPri3.3", 0.5), ("TCP-Background", 0.5)] {
         let mut path = Path::new(name, 100.0);
         let left = path.drop();
@@ -256,7 +256,7 @@ fn section_2_a_timeout_restarts_from_one_packet_to_half_the_window() {
         let mut path = Path::new(protocol.name, 100.0);
         assert_eq!(path.timeout(), 1.0, "{}", protocol.name);
         assert_eq!(path.ssthresh(), 50.0, "{}", protocol.name);
-        // Algorithm 1's slow start, whatever the factor after a drop is.
+        // Algorithm 1's slow start, for any factor after a drop.
         assert_eq!(path.round(), 2.0, "{}", protocol.name);
         assert_eq!(path.round(), 4.0, "{}", protocol.name);
         // Again, before the window has recovered: less is left.
@@ -281,7 +281,7 @@ fn section_4_4_low_pri_3_7_cuts_less_after_a_timeout_and_not_again_after_repeate
     while path.window() < limit {
         path.round();
     }
-    // With the window back, the next timeout is one of its own.
+    // After the window has recovered, the next timeout is a separate one.
     let window = path.window();
     path.timeout();
     assert!(is_near(path.ssthresh(), window.powf(0.95)));
@@ -333,7 +333,7 @@ fn rfc_5681_4_1_a_pause_leaves_no_more_than_the_initial_window() {
     path.filler.handle_idle(Timestamp::ZERO);
     assert_eq!(path.window(), 1.0);
     assert!(is_near(path.ssthresh(), 100f64.powf(0.95)));
-    // One that began with another window goes back to that.
+    // One with another initial window returns to that.
     let ten = Window::from_packets(10);
     let mut filler = Filler::with_window(Protocol::TCP_BACKGROUND, ten, Window::MAX);
     filler.handle_idle(Timestamp::ZERO);

@@ -1,12 +1,12 @@
-//! The foregrounds that everything is compared with, rule by rule: Reno (RFC 5681, with the
-//! recoveries of RFC 6582 and RFC 6675) and CUBIC (RFC 9438).
+//! The foregrounds for comparison, rule by rule: Reno (RFC 5681, with the recoveries of RFC 6582 and RFC
+//! 6675) and CUBIC (RFC 9438).
 
 use core::num::NonZeroU32;
 use core::time::Duration;
 
 use lull_cc::{Ack, Controller, Cubic, Reno, Timestamp, Window};
 
-/// A connection whose acknowledgements the test makes.
+/// A connection with acknowledgements made by the test.
 struct Connection<C> {
     control: C,
     now: Timestamp,
@@ -50,7 +50,7 @@ impl<C: Controller> Connection<C> {
         self.window()
     }
 
-    /// Slow start up to so many packets, by one acknowledgement.
+    /// Slow start up to this many packets, by one acknowledgement.
     fn grow_to(mut self, packets: u32) -> Self {
         let window = self.control.packets(0);
         self.acknowledge(packets - window, 0, self.delivered);
@@ -58,7 +58,7 @@ impl<C: Controller> Connection<C> {
         self
     }
 
-    /// A loss in what was sent last.
+    /// A loss of a packet that was sent recently.
     fn lose(&mut self) -> f64 {
         self.acknowledge(0, 1, self.delivered)
     }
@@ -82,12 +82,12 @@ impl<C: Controller> Connection<C> {
     }
 }
 
-/// A Reno of so many packets in congestion avoidance, or as good as: its next round adds one.
+/// A Reno of this many packets in congestion avoidance, or nearly so: its next round adds one.
 fn reno_in_avoidance(packets: f64) -> Connection<Reno> {
     let window = Window::from_raw((2.0 * packets * 65_536.0) as u64);
     let mut reno = Connection::new(Reno::with_window(window), 100);
     assert_eq!(reno.lose(), packets);
-    // What was sent before the loss is acknowledged: that round adds nothing.
+    // Packets sent before the loss are acknowledged: that round adds nothing.
     reno.acknowledge(1, 0, reno.delivered - 1);
     assert_eq!(reno.acknowledge(1, 0, reno.delivered), packets);
     reno
@@ -129,14 +129,14 @@ fn rfc_5681_3_1_equation_4_a_loss_leaves_half_and_at_least_two() {
         let reno = || Connection::new(Reno::with_window(Window::from_packets(before)), 100);
         let mut lossy = reno();
         assert_eq!((lossy.lose(), lossy.ssthresh()), (after, after), "a loss at {before}");
-        // RFC 3168 6.1.2: a mark as a loss.
+        // RFC 3168 6.1.2: a mark like a loss.
         let mut marked = reno();
         assert_eq!((marked.mark(), marked.ssthresh()), (after, after), "a mark at {before}");
     }
 }
 
-/// RFC 6582 3.2 by its variable "recover", RFC 6675 5 by RecoveryPoint: what was sent before the
-/// reaction belongs to it.
+/// RFC 6582 3.2 by its variable "recover", RFC 6675 5 by RecoveryPoint: packets sent before the reaction
+/// belong to it.
 #[test]
 fn rfc_6582_3_2_and_rfc_6675_5_all_losses_of_a_window_are_one_reaction() {
     // When the lost packets were sent, counted from the reaction; the halvings that follow.
@@ -173,7 +173,7 @@ fn rfc_5681_3_1_a_timeout_leaves_one_packet_and_slow_starts_to_half() {
     for (before, ssthresh) in [(100, 50.0), (20, 10.0), (3, 2.0), (1, 2.0)] {
         let mut reno = Connection::new(Reno::with_window(Window::from_packets(before)), 100);
         assert_eq!((reno.time_out(), reno.ssthresh()), (1.0, ssthresh), "{before}");
-        // 1, 2, 4 … with the acknowledgements of what is sent again.
+        // 1, 2, 4 … with the acknowledgements of retransmissions.
         assert_eq!(reno.round(), 2.0, "{before}");
     }
     let mut reno = Connection::new(Reno::with_window(Window::from_packets(32)), 100);
@@ -201,7 +201,7 @@ fn rfc_5681_4_1_a_pause_leaves_no_more_than_the_initial_window() {
     assert_eq!(cubic.window(), 10.0, "CUBIC");
 }
 
-/// RFC 7661's reason, and RFC 9438 5.8: a window that was not used says nothing about the path.
+/// The reason of RFC 7661, and RFC 9438 5.8: an unused window says nothing about the path.
 #[test]
 fn rfc_9438_5_8_what_the_application_limits_does_not_grow() {
     let mut starting = Connection::new(Reno::new(), 100);
@@ -209,7 +209,7 @@ fn rfc_9438_5_8_what_the_application_limits_does_not_grow() {
     assert_eq!((starting.round(), starting.round()), (10.0, 10.0), "Reno, slow start");
     let mut avoiding = reno_in_avoidance(10.0);
     avoiding.app_limited = true;
-    // A round is limited if none of its packets was not.
+    // A round is limited only if all of its packets were.
     avoiding.round();
     assert_eq!(avoiding.round(), avoiding.round(), "Reno, avoidance");
     for losses in [0, 1] {
@@ -238,7 +238,7 @@ fn rfc_9438_4_6_a_loss_leaves_seven_tenths_and_at_least_two() {
     assert_eq!(cuts.last(), Some(&2.0), "{cuts:?}");
 }
 
-/// Where the cubic function rules: a long round trip and a large window, so that Reno would be far
+/// In the region of the cubic function: a long round trip and a large window, so that Reno would be far
 /// behind. The times are parts of K.
 #[test]
 fn rfc_9438_4_2_the_window_follows_the_cubic_function() {
@@ -252,19 +252,19 @@ fn rfc_9438_4_2_the_window_follows_the_cubic_function() {
         while cubic.now.saturating_since(start).as_secs_f64() < part * k {
             cubic.round();
         }
-        // Equation 1, at the end of the round trip that the window is for.
+        // Equation 1, at the end of the round trip of the window.
         let time = cubic.now.saturating_since(start).as_secs_f64();
         let expected = 0.4 * (time - k).powi(3) + W_MAX;
         assert!(is_near(cubic.window(), expected, 0.02), "{part}: {} {expected}", cubic.window());
     }
 }
 
-/// Far beyond the plateau the function is steep; the window follows it by a half a round at most.
+/// Far beyond the plateau the function is steep; the window grows by at most a half per round.
 #[test]
 fn rfc_9438_4_2_a_round_adds_half_of_the_window_at_most() {
     let mut cubic = Connection::new(Cubic::new(), 100).grow_to(100);
     cubic.lose();
-    // The epoch begins with the first acknowledgement; then nothing comes for a minute.
+    // The epoch begins with the first acknowledgement; then no other arrives for a minute.
     cubic.acknowledge(1, 0, cubic.delivered);
     cubic.now += Duration::from_secs(60);
     for _ in 0..5 {
@@ -274,13 +274,13 @@ fn rfc_9438_4_2_a_round_adds_half_of_the_window_at_most() {
     }
 }
 
-/// Where Reno would be faster: a short round trip and a small window.
+/// In the region where Reno would be faster: a short round trip and a small window.
 #[test]
 fn rfc_9438_4_3_where_reno_would_be_faster_the_window_follows_its_estimate() {
     for before in [20u32, 40, 60] {
         let mut cubic = Connection::new(Cubic::new(), 1).grow_to(before);
         let start = cubic.lose();
-        // alpha = 3 (1 - beta)/(1 + beta) a round, until the window is back where it was …
+        // alpha = 3 (1 - beta)/(1 + beta) a round, until the window has recovered …
         for round in 1..=8 {
             let expected = start + f64::from(round) * 9.0 / 17.0;
             let window = cubic.round();
@@ -296,11 +296,11 @@ fn rfc_9438_4_3_where_reno_would_be_faster_the_window_follows_its_estimate() {
     }
 }
 
-/// A flow that lost before it was back at its last maximum takes 0.85 of what it had for the next
-/// one, and so reaches its plateau sooner.
+/// A flow that lost before it had recovered its last maximum takes 0.85 of its window for the next one. So it
+/// reaches its plateau sooner.
 #[test]
 fn rfc_9438_4_7_a_lower_maximum_is_lowered_further() {
-    // The plateau: where the window has all but stopped growing.
+    // The plateau: where the window has almost stopped growing.
     let plateau = |reductions: u32| {
         let mut cubic = Connection::new(Cubic::new(), 100).grow_to(1_000);
         (0..reductions).for_each(|_| {
@@ -332,7 +332,7 @@ fn rfc_9438_4_8_a_timeout_leaves_one_packet_and_slow_starts_to_seven_tenths() {
     }
 }
 
-/// What a timeout says of the path is old when the window is back: no plateau is left to return to.
+/// The state of the path before a timeout is outdated when the window has recovered: no plateau is left.
 #[test]
 fn rfc_9438_4_8_after_a_timeout_the_plateau_is_where_congestion_avoidance_begins() {
     let mut cubic = Connection::new(Cubic::new(), 100).grow_to(1_000);
@@ -350,7 +350,7 @@ fn rfc_9438_4_8_after_a_timeout_the_plateau_is_where_congestion_avoidance_begins
     assert!(is_near(cubic.window(), expected, 0.02), "{} {expected}", cubic.window());
 }
 
-/// The time in which the application kept the window as it was is no time of the cubic function.
+/// The time in which the application limited the window is not part of the cubic function's time.
 #[test]
 fn rfc_9438_4_2_the_time_that_the_application_limits_does_not_count() {
     let grown = |pause: u32| {

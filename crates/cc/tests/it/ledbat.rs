@@ -6,8 +6,8 @@ use core::time::Duration;
 use lull_cc::{Ack, Controller, Ledbat, LedbatPlusPlus, Reno, Timestamp};
 use lull_testing::pipe::Pipe;
 
-/// A connection whose delays the test sets: one way for LEDBAT, and the same number there and back
-/// for LEDBAT++.
+/// A connection with delays set by the test: one way for LEDBAT, and the same number there and back for
+/// LEDBAT++.
 struct Path<C> {
     controller: C,
     now: u64,
@@ -33,14 +33,14 @@ impl<C: Controller> Path<C> {
             lost,
             in_flight: 1_000,
             rtt_micros: NonZeroU32::new(delay),
-            // An offset that wraps must not matter.
+            // An offset that wraps must have no effect.
             one_way_micros: Some(delay.wrapping_sub(20_000)),
             ..Ack::default()
         });
         self.window()
     }
 
-    /// Enough samples of one delay that it is the current one.
+    /// Enough samples of one delay to make it the current one.
     fn settle(&mut self, delay: u32) {
         for _ in 0..4 {
             self.ack(0, 0, delay);
@@ -51,7 +51,7 @@ impl<C: Controller> Path<C> {
         self.controller.window().as_f64()
     }
 
-    /// Grows the window on an empty path to so many packets at least.
+    /// Grows the window on an empty path to at least this many packets.
     fn grow_to(&mut self, packets: f64, delay: u32) {
         for _ in 0..100_000 {
             if self.ack(1, 0, delay) >= packets {
@@ -172,7 +172,7 @@ fn share_beside_reno(peer: impl Controller + 'static, buffer: usize) -> f64 {
 fn ledbat_yields_to_reno_where_the_buffer_is_longer_than_its_target() {
     let share = share_beside_reno(Ledbat::new(), 400);
     assert!(share < 0.1, "{share}");
-    // In one that is shorter it can't see Reno, and shares like it.
+    // With a shorter one it cannot see Reno, and shares like it.
     let share = share_beside_reno(Ledbat::new(), 50);
     assert!(share > 0.3, "{share}");
 }
@@ -210,8 +210,8 @@ fn draft_4_1_the_first_slow_start_ends_at_three_quarters_of_the_target() {
     }
 }
 
-/// A LEDBAT++ in congestion avoidance with a slowdown not due for some seconds, on a path of
-/// 120 ms, where GAIN is one.
+/// A LEDBAT++ in congestion avoidance, some seconds before the next slowdown, on a path of 120 ms, where GAIN
+/// is one.
 fn in_avoidance(packets: f64) -> Path<LedbatPlusPlus> {
     let mut path = Path::new(LedbatPlusPlus::new());
     path.settle(120_000);
@@ -267,7 +267,7 @@ fn draft_4_4_a_slowdown_freezes_two_packets_for_two_round_trips_and_ramps_up_aga
     path.now += 1_000;
     path.ack(1, 0, 120_000);
     assert!(!path.controller.is_frozen());
-    // GAIN is one: it doubles each round, up to where it was.
+    // GAIN is one: it doubles each round, up to its previous window.
     path.now += 260_000;
     assert_eq!(path.ack(10, 0, 120_000), 12.0);
     path.ack(100, 0, 120_000);

@@ -1,4 +1,4 @@
-//! What holds for connections that share a path, whatever the network does.
+//! Properties of connections that share a path, for any behaviour of the network.
 
 use lull_cc::lull::{Member, Path};
 use lull_cc::{Ack, Timestamp};
@@ -6,7 +6,7 @@ use lull_testing::trace::{Event, History, seed};
 
 const EVENTS: usize = 50_000;
 
-/// Up to eight connections of one path. Each has a history of its own; they end and begin again.
+/// Up to eight connections of one path. Each has its own history; they end and start again.
 struct Crowd {
     path: Path,
     members: Vec<(Member, History, Timestamp, u32)>,
@@ -98,8 +98,8 @@ fn ack(now_micros: u64, delivered: u32, packets: u32, rtt: u32) -> Ack {
     }
 }
 
-/// Instead of Theorem 1 of the OSDI paper: all connections together have no more in flight than the
-/// window of the path and a pair for each.
+/// Instead of Theorem 1 of the OSDI paper: all connections together have no more in flight than the window of
+/// the path and a pair for each.
 #[test]
 fn connections_together_stay_within_one_window() {
     let mut path = Path::default();
@@ -147,8 +147,7 @@ fn connection_that_ends_frees_the_lead() {
     assert_eq!(second.window(), window, "the window passes on");
 }
 
-/// A connection often begins with a short request; then come full packets, which need longer on the
-/// wire.
+/// A connection often begins with a short request; then full packets follow, which need longer on the link.
 #[test]
 fn small_packet_does_not_set_the_lowest_round_trip() {
     let mut path = Path::default();

@@ -1,5 +1,5 @@
-//! Nice, rule by rule. A test is named after the section that its rule comes from; where the papers
-//! are silent, the rule is in the table of that name in `docs/algorithm.md`.
+//! Nice, rule by rule. The doc comment of each test names the section of its rule. Rules on which the papers
+//! are silent are in the table of that name in `docs/algorithm.md`.
 
 use core::num::NonZeroU32;
 
@@ -42,7 +42,7 @@ fn nice_2_2_the_window_is_halved_when_more_than_f_of_the_round_is_congested() {
     }
 }
 
-/// Nice §2.2 counts packets, and is silent about acknowledgements of several.
+/// Nice §2.2 counts packets, and does not mention acknowledgements of several.
 #[test]
 fn nice_2_2_one_sample_counts_for_all_packets_of_its_acknowledgement() {
     let mut path = Path::new(prototype(), 10.0);
@@ -100,7 +100,7 @@ fn rfc_1122_4_2_3_2_a_single_packet_held_back_by_the_receiver_is_no_congestion()
         path.acknowledge(1, path.delivered, None);
     }
     assert_eq!(path.nice.rounds_congested(), 0);
-    // A receiver that acknowledges each packet at once is believed.
+    // An immediate acknowledgement of each packet is accepted.
     let mut path = Path::new(prototype(), 4.0);
     path.round(&[100_000; 4]);
     let sent_before = path.delivered - 1;
@@ -128,12 +128,12 @@ fn nice_2_3_the_next_pair_waits_for_the_last_one() {
     assert_eq!([0, 1, 2].map(|in_flight| path.nice.packets(in_flight)), [2, 2, 2]);
 }
 
-/// Nice §2.2 lets any delay above the threshold count, and is silent about jitter.
+/// In Nice §2.2 any delay above the threshold counts, and jitter is not mentioned.
 #[test]
 fn nice_2_2_microseconds_of_jitter_are_no_congestion() {
     let mut path = Path::new(prototype(), 10.0);
     path.round(&[50; 10]);
-    // Ten times min_rtt, yet below the floor of 500 µs.
+    // Ten times min_rtt, but below the floor of 500 µs.
     path.round(&[540; 10]);
     path.round(&[540; 10]);
     assert_eq!(path.nice.rounds_congested(), 0);
@@ -142,7 +142,7 @@ fn nice_2_2_microseconds_of_jitter_are_no_congestion() {
     assert!(path.nice.rounds_congested() > 0);
 }
 
-/// Nor a queued packet for Nice §2.1, where there is no detector at all.
+/// Nor a queued packet for Nice §2.1, which has no detector.
 #[test]
 fn nice_2_1_microseconds_of_jitter_are_no_packets_queued() {
     // W = 20, min 100 µs; the floor is at 600 µs.
@@ -162,7 +162,7 @@ fn nice_2_1_vegas_keeps_between_alpha_and_beta_packets_queued() {
         assert_eq!(path.see_min_rtt(100_000), 20.0);
         assert_eq!(path.round(&[observed; 20]) - 20.0, change, "observed {observed} µs");
     }
-    // Above β: 20·20/120 = 3.3; the detector must not see it first.
+    // Above β: 20·20/120 = 3.3; the detector must not react first.
     let mut path = Path::new(NiceParameters { threshold: 65_535, ..prototype() }, 19.0);
     path.see_min_rtt(100_000);
     assert_eq!(path.round(&[120_000; 20]), 19.0);
@@ -202,8 +202,8 @@ fn nice_2_2_a_loss_halves_the_window_once_a_round() {
     assert_eq!(path.window(), before / 4.0);
 }
 
-/// Nice §2.2 takes all packets for alike. On a link that takes 8 ms for a full packet and nothing to
-/// speak of for a small one.
+/// Nice §2.2 treats all packets alike. On a link that takes 8 ms for a full packet and almost nothing for a
+/// small one.
 #[test]
 fn nice_2_2_what_small_packets_show_of_the_path_ends_with_the_first_full_one() {
     let mut path = Path::new(prototype(), 4.0);
@@ -214,7 +214,7 @@ fn nice_2_2_what_small_packets_show_of_the_path_ends_with_the_first_full_one() {
     path.round(&[33_000; 4]);
     assert_eq!(path.nice.min_rtt_micros(), 33_000);
     assert_eq!(path.nice.rounds_congested(), 0);
-    // A small one now and then does not take that back, and a queue that it met counts.
+    // Occasional small ones do not undo that, and a queue that they met counts.
     path.is_small = true;
     path.round(&[25_000; 4]);
     assert_eq!(path.nice.min_rtt_micros(), 33_000);
@@ -222,8 +222,8 @@ fn nice_2_2_what_small_packets_show_of_the_path_ends_with_the_first_full_one() {
     assert_eq!(path.nice.rounds_congested(), 1);
 }
 
-/// As long as nothing but small packets was sent, they are what there is to go by. A connection of
-/// them begins beside a queue, which goes and comes again.
+/// While only small packets were sent, they are the only measurements. A connection of them begins beside a
+/// queue, which drains and returns.
 #[test]
 fn nice_2_2_small_packets_alone_find_the_path_when_it_empties() {
     let mut path = Path::new(prototype(), 4.0);
@@ -259,7 +259,7 @@ fn nice_2_2_a_round_with_a_loss_and_a_queue_is_halved_once() {
     queue(&mut path, 10);
     path.acknowledge(1, path.delivered, None);
     assert_eq!(path.window(), before / 2.0);
-    // What was sent after the cut is judged again.
+    // Packets sent after the cut are judged again.
     path.round(&[190_000; 8]);
     assert_eq!(path.window(), before / 4.0);
 }
@@ -309,7 +309,7 @@ fn nice_2_3_below_two_packets_a_pair_is_sent_each_two_over_w_rtts() {
 #[test]
 fn nice_2_3_below_two_packets_the_pair_is_the_round() {
     let mut path = Path::new(prototype(), 0.25);
-    // One acknowledgement of two is no round yet; with the second the literal +1 comes.
+    // One acknowledgement of two does not end a round yet; with the second the published +1 is added.
     let sent_at = path.delivered;
     for (in_flight, window) in [(2, 0.25), (1, 1.25)] {
         path.delivered += 1;
@@ -329,8 +329,8 @@ fn nice_2_3_below_two_packets_the_pair_is_the_round() {
 /// Nice §2.3 plans pacing.
 #[test]
 fn rfc_1122_4_2_3_2_packets_leave_before_the_receiver_acknowledges_by_its_timer() {
-    // (window, smoothed RTT in ms, ms from packet to packet): a quarter more than the window needs,
-    // and half of the 40 ms at most that a receiver waits for a second packet.
+    // (window, smoothed RTT in ms, ms from packet to packet): a quarter more than the window needs, and at
+    // most half of the 40 ms that a receiver waits for a second packet.
     for (window, rtt, gap) in
         [(2.0, 200, 20.0), (4.0, 400, 20.0), (2.0, 25, 10.0), (10.0, 200, 16.0), (40.0, 50, 1.0)]
     {
@@ -353,10 +353,10 @@ fn nice_2_3_slow_start_is_paced_at_twice_its_window_and_what_follows_at_five_qua
     }
 }
 
-/// Nice §2.3 speaks of smoothed round-trip times; over eight pairs far apart, they are old.
+/// Nice §2.3 uses smoothed round-trip times; over eight pairs far apart, they are outdated.
 #[test]
 fn nice_2_3_a_pair_goes_by_the_last_round_trip_where_that_is_shorter() {
-    // (window, smoothed RTT, last RTT, the one that the pace goes by), in ms
+    // (window, smoothed RTT, last RTT, the one that pacing uses), in ms
     for (window, smoothed, last, paced_by) in
         [(0.25, 200, 50, 50), (0.25, 50, 200, 50), (4.0, 200, 50, 200)]
     {
@@ -373,7 +373,7 @@ fn nice_2_3_a_pair_goes_by_the_last_round_trip_where_that_is_shorter() {
     }
 }
 
-/// A round that waits for the rest of its pair does not wait for ever.
+/// A round that waits for the rest of its pair does not wait forever.
 #[test]
 fn nice_2_3_where_pairs_overlap_the_next_round_ends_the_one_before() {
     let mut path = Path::new(prototype(), 0.25);
@@ -406,7 +406,7 @@ fn rfc_7661_a_window_that_the_application_did_not_use_does_not_grow() {
     for _ in 0..5 {
         path.delivered += 2;
         path.now += 100_000;
-        // A window update, or data of the other side: it acknowledges nothing, and so tells nothing.
+        // A window update, or data of the other side: it acknowledges nothing, and so has no information.
         path.nice.handle_ack(&Ack {
             now: Timestamp::from_micros(path.now),
             delivered: path.delivered,
@@ -438,7 +438,7 @@ fn rfc_5681_4_1_after_a_pause_a_connection_starts_like_a_new_one() {
     assert_eq!(path.window(), 0.25);
 }
 
-/// What `lull exec` tells at its end: how long its program would have sent, and did not.
+/// The report of `lull exec` at its end: how long its program could have sent, but did not.
 #[test]
 fn who_has_nothing_to_send_does_not_yield() {
     for (app_limited, is_idle, yielded) in
@@ -458,14 +458,14 @@ fn who_has_nothing_to_send_does_not_yield() {
     }
 }
 
-/// Nice §2.1 is silent about slow start; it ends where Vegas would stop growing.
+/// Nice §2.1 does not mention slow start; it ends where Vegas would stop growing.
 #[test]
 fn nice_2_1_slow_start_ends_when_a_packet_is_queued() {
     let mut nice = Nice::new(prototype());
     assert!(nice.window() < nice.slow_start_threshold());
     let mut delivered = 0u32;
     let mut rounds = 0u32;
-    // A path that queues whatever exceeds 20 packets in flight, 5 ms each.
+    // A path with a queue for every packet beyond 20 in flight, 5 ms each.
     while nice.window() < nice.slow_start_threshold() {
         rounds += 1;
         assert!(rounds < 20, "slow start must end");

@@ -1,4 +1,4 @@
-//! What holds on every trace, whatever the network does.
+//! Properties of every trace, for any behaviour of the network.
 
 use lull_cc::filler::PROTOCOLS;
 use lull_cc::nice::fixed;
@@ -11,7 +11,7 @@ use lull_testing::trace::{Event, History, seed};
 const EVENTS: usize = 100_000;
 const SEEDS: u64 = 3;
 
-/// All refinements, and the ends of what a user or a plan may set.
+/// All refinements, and the limits of users' and plans' settings.
 fn parameter_sets() -> Vec<NiceParameters> {
     let prototype = NiceParameters::prototype();
     let refined = NiceParameters::refined();
@@ -55,8 +55,8 @@ fn histories() -> impl Iterator<Item = (u64, Vec<Event>)> {
     })
 }
 
-/// Packets that a controller lets go in a round-trip time of so many microseconds: its window, unless
-/// its pace makes that less.
+/// Packets that a controller allows in a round-trip time of this many microseconds: its window, unless pacing
+/// reduces it.
 fn packets_per_round_trip(controller: &impl Controller, rtt_micros: u32) -> f64 {
     const BYTES: u32 = 1_448;
     let window = f64::from(controller.packets(0));
@@ -66,9 +66,9 @@ fn packets_per_round_trip(controller: &impl Controller, rtt_micros: u32) -> f64 
     })
 }
 
-/// Nice §7: always less aggressive than AIMD TCP. Of what it may send at one moment it is: below two
-/// packets it is a pair all the same, which its pace makes up for, and none begins while anything
-/// is in flight.
+/// Nice §7: always less aggressive than AIMD TCP. This holds for the packets that it may send at one moment,
+/// with one exception. Below two packets it is still a pair, which pacing compensates, and none begins while
+/// anything is in flight.
 #[test]
 fn nice_never_has_a_larger_window_than_reno_and_may_never_send_more() {
     for (seed, events) in histories() {
@@ -90,7 +90,7 @@ fn nice_never_has_a_larger_window_than_reno_and_may_never_send_more() {
                     assert!(nice <= reno.max(in_flight), "LULL_SEED={seed} event {i} {event:?}");
                 }
                 if let Event::Ack(Ack { acked: 1.., rtt_micros: Some(sample), .. }) = event {
-                    // Nice cuts longer ones.
+                    // Nice limits longer ones.
                     rtt = sample.get().min((1 << 24) - 1);
                 }
                 if rtt > 0 {
@@ -106,7 +106,7 @@ fn nice_never_has_a_larger_window_than_reno_and_may_never_send_more() {
     }
 }
 
-/// Nice §2.3: 1/48 is the floor; only a timeout's min(W, 1) is a floor of its own for Vegas.
+/// Nice §2.3: 1/48 is the floor; only a timeout's min(W, 1) is a separate floor for Vegas.
 #[test]
 fn the_window_never_falls_below_its_floor() {
     for (seed, events) in histories() {
@@ -122,7 +122,7 @@ fn the_window_never_falls_below_its_floor() {
     }
 }
 
-/// A new controller of every kind but Nice, by its name.
+/// A new controller of every kind except Nice, by its name.
 fn peers() -> Vec<(String, Box<dyn Controller>)> {
     let mut peers: Vec<(String, Box<dyn Controller>)> = vec![
         ("Reno".into(), Box::new(Reno::new())),
@@ -140,7 +140,7 @@ fn peers() -> Vec<(String, Box<dyn Controller>)> {
     peers
 }
 
-/// Checks that an event that speaks of congestion has left no larger window.
+/// Checks that a congestion event has left no larger window.
 fn assert_not_raised(before: Window, event: &Event, after: Window, seed: u64, name: &str) {
     match event {
         Event::Ack(ack) if ack.lost == 0 => {}
@@ -171,9 +171,9 @@ fn no_congestion_event_raises_the_window() {
     }
 }
 
-/// The filler paper's decreases are decreases (§3), and so are those of the other peers. Reno and
-/// CUBIC take a window of one packet up to two (RFC 5681 §3.1 equation 4), and BBR conserves what
-/// is in flight whatever its window was.
+/// The filler paper's decreases are decreases (§3), and so are those of the other peers. Reno and CUBIC raise
+/// a window of one packet to two (RFC 5681 §3.1 equation 4), and BBR conserves the packets in flight for any
+/// window.
 #[test]
 fn no_congestion_event_raises_the_window_of_a_background_peer() {
     for (seed, events) in histories() {
@@ -206,8 +206,8 @@ fn no_peer_s_window_falls_below_a_packet_or_beyond_any_path() {
     }
 }
 
-/// With SACK's constants the filler's engine is Reno, but that Reno takes a window of one packet
-/// up to two when it loses.
+/// With SACK's constants the filler's engine is Reno, except that Reno raises a window of one packet to two
+/// at a loss.
 #[test]
 fn the_filler_s_engine_with_sack_s_constants_is_reno() {
     let sack = PROTOCOLS[0];

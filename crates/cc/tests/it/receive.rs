@@ -1,4 +1,4 @@
-//! What holds for downloads that share a path, whatever the network does.
+//! Properties of downloads that share a path, for any behaviour of the network.
 
 use lull_cc::Timestamp;
 use lull_cc::receive::{Arrival, Download, Downloads};
@@ -16,7 +16,7 @@ impl Random {
     }
 }
 
-/// The next arrival after one of the same connection. A wild one has values that no network gives.
+/// The next arrival after one of the same connection. A wild one has impossible values.
 fn arrival(random: &mut Random, now: u64, last: &Arrival, is_wild: bool) -> Arrival {
     let limit = if is_wild { u64::from(u32::MAX) } else { 100 };
     let echo = (now.saturating_sub(20_000 + random.below(40_000)) / 1000) as u32;

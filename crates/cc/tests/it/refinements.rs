@@ -1,4 +1,4 @@
-//! What goes beyond the letter of the papers (docs/algorithm.md), one refinement at a time.
+//! Changes beyond the published algorithms (docs/algorithm.md), one refinement at a time.
 //!
 //! The path is empty at 100 ms, so max_rtt starts at 200 ms, and the trigger of t = 0.2 is 120 ms.
 
@@ -8,8 +8,8 @@ use crate::path::Path;
 
 const EMPTY: u32 = 100_000;
 
-/// A connection with some refinements, which has seen the path empty for one round in which the
-/// application was the limit, so that its window is still this one.
+/// A connection with some refinements. It has measured the empty path for one round in which the application
+/// was the limit, so that its window is still this one.
 fn path(refinements: Refinements, window: f64, empty: u32) -> Path {
     let parameters = NiceParameters { refinements, ..NiceParameters::prototype() };
     let mut path = Path::new(parameters, window);
@@ -39,7 +39,7 @@ fn headroom_leaves_a_quarter_of_the_way_half_way_to_the_trigger() {
 fn headroom_doubles_every_eight_empty_rounds_up_to_one_packet() {
     let headroom = Refinements { headroom: true, ..Refinements::NONE };
     let mut path = path(headroom, 4.0, EMPTY);
-    // The round that showed the path was empty, too. A tenth of the window is the room, so:
+    // The round that measured the path was empty, too. A tenth of the window is the room, so:
     let mut window = path.window();
     let mut steps = Vec::new();
     for _ in 0..40 {
@@ -58,7 +58,7 @@ fn headroom_doubles_every_eight_empty_rounds_up_to_one_packet() {
 
 #[test]
 fn gentle_grows_a_small_window_by_half_and_fourfold_when_nothing_waits() {
-    // As good as empty is up to 105 ms. (window, observed ms, as published, gentle)
+    // Nearly empty is up to 105 ms. (window, observed ms, as published, gentle)
     for (window, observed, literal, gentle) in [
         (0.5, 110, 1.5, 0.75),
         (0.5, 102, 1.5, 1.5),
@@ -78,7 +78,7 @@ fn gentle_grows_a_small_window_by_half_and_fourfold_when_nothing_waits() {
 #[test]
 fn probation_gives_a_new_flow_a_quarter_of_the_threshold_and_all_of_it_in_64_rounds() {
     let mut path = path(Refinements { probation: true, ..Refinements::NONE }, 10.0, EMPTY);
-    // The round that showed the path was one without congestion.
+    // The round that measured the path was one without congestion.
     for (rounds, trigger) in [(0, 105_234), (31, 112_500), (32, 120_000), (32, 120_000)] {
         for _ in 0..rounds {
             path.round(&[EMPTY; 4]);
@@ -114,7 +114,7 @@ fn recall_brings_a_flow_back_by_slow_start_to_half_of_where_it_was_pushed_down()
         }
         assert_eq!(path.round(&[EMPTY; 2]), 2.25, "the foreground has gone");
         assert_eq!(path.nice.slow_start_threshold().as_f64(), if recall { 20.0 } else { 1.25 });
-        // Eight packets: half of each in slow start, else one for the round.
+        // Eight packets: half of each in slow start, otherwise one for the round.
         let after = path.round(&[EMPTY; 8]);
         assert_eq!(after, if recall { 6.75 } else { 3.25 });
     }
@@ -129,7 +129,7 @@ fn least_lets_a_fast_flows_vegas_see_what_stands_in_the_queue_and_not_what_burst
     let cases = [
         (SHORT, burst(SHORT, 1_800), 39.0, 41.0),
         (SHORT, standing, 39.0, 39.0),
-        // Forty packets in 20 ms are two in a millisecond: no more than may be.
+        // Forty packets in 20 ms are two in a millisecond: no more than allowed.
         (20_000, burst(20_000, 3_600), 39.0, 39.0),
         (19_999, burst(19_999, 3_600), 39.0, 41.0),
         (EMPTY, burst(EMPTY, 18_000), 39.0, 39.0),

@@ -1,6 +1,6 @@
-//! What Nice takes for the empty and for the full queue, `min_rtt` and `max_rtt` (Nice §2.3, SSR
-//! §4.1.2). A test is named after the section that its rule comes from; where the papers are silent,
-//! the rule is in the table of that name in `docs/algorithm.md`.
+//! Nice's estimates for the empty and for the full queue, `min_rtt` and `max_rtt` (Nice §2.3, SSR §4.1.2).
+//! The doc comment of each test names the section of its rule. Rules on which the papers are silent are in
+//! the table of that name in `docs/algorithm.md`.
 
 use lull_cc::{NiceParameters, Refinements};
 
@@ -18,7 +18,7 @@ fn nice_2_3_max_rtt_starts_at_twice_min_rtt() {
     assert_eq!(path.nice.max_rtt_micros(), 200_000);
 }
 
-/// With the refinement that believes losses.
+/// With the refinement that uses losses.
 fn believing() -> NiceParameters {
     NiceParameters { refinements: Refinements { full: true, ..Refinements::NONE }, ..prototype() }
 }
@@ -26,7 +26,7 @@ fn believing() -> NiceParameters {
 /// SSR §4.1.2's maxRTT is that of the full queue, which in a short buffer no percentile shows.
 #[test]
 fn ssr_4_1_2_a_loss_tells_the_rtt_of_the_full_queue() {
-    // A buffer of a quarter of the BDP: 2 · min_rtt is never seen.
+    // A buffer of a quarter of the BDP: 2 · min_rtt never occurs.
     for (parameters, max_rtt, trigger) in
         [(prototype(), 200_000, 120_000), (believing(), 125_000, 105_000)]
     {
@@ -40,7 +40,7 @@ fn ssr_4_1_2_a_loss_tells_the_rtt_of_the_full_queue() {
     }
 }
 
-/// SSR §4.1.2 asks that outliers pass. (means of rounds, and how many seconds pass before each; max_rtt)
+/// SSR §4.1.2 ignores outliers. (means of rounds, and how many seconds pass before each; max_rtt)
 #[test]
 fn ssr_4_1_2_two_rounds_have_to_reach_max_rtt() {
     for (rounds, max_rtt) in [
@@ -48,16 +48,16 @@ fn ssr_4_1_2_two_rounds_have_to_reach_max_rtt() {
         (&[(900, 0), (100, 0), (100, 0)][..], 200),
         (&[(100, 0), (100, 0), (900, 0), (100, 0)], 200),
         (&[(100, 0), (900, 10), (100, 10), (100, 10)], 200),
-        // A queue that is there for two rounds, one after the other or not, of one slot or of two.
+        // A queue that is there for two rounds, consecutive or not, of one slot or of two.
         (&[(100, 0), (900, 0), (700, 0)], 700),
         (&[(100, 0), (700, 1), (100, 1), (900, 1)], 700),
         (&[(100, 0), (700, 9), (900, 9)], 700),
         // Two late packets with more than a slot between them.
         (&[(100, 0), (900, 10), (100, 10), (900, 10)], 200),
-        // Nothing is forgotten by what comes later.
+        // Later values do not remove earlier ones.
         (&[(100, 0), (900, 0), (900, 0), (100, 10), (100, 10), (100, 10)], 900),
     ] {
-        // No cut, so that each is a round of its own.
+        // No cut, so that each is a separate round.
         let mut path = Path::new(NiceParameters { detector: false, ..prototype() }, 4.0);
         // The first packet of all finds the path empty.
         path.round(&[100_000; 4]);
@@ -69,7 +69,7 @@ fn ssr_4_1_2_two_rounds_have_to_reach_max_rtt() {
     }
 }
 
-/// RFC 1122 §4.2.3.2 again: the first sample of all may have waited at the receiver.
+/// RFC 1122 §4.2.3.2 again: the first sample of all may have been delayed by the receiver.
 #[test]
 fn ssr_4_1_2_the_first_sample_is_no_max_rtt() {
     let mut path = Path::new(prototype(), 2.0);
@@ -79,7 +79,7 @@ fn ssr_4_1_2_the_first_sample_is_no_max_rtt() {
     assert_eq!((path.nice.min_rtt_micros(), path.nice.max_rtt_micros()), (100_000, 200_000));
 }
 
-/// SSR §4.1.2 is silent about a buffer that is next to none.
+/// SSR §4.1.2 does not mention very small buffers.
 #[test]
 fn ssr_4_1_2_max_rtt_is_no_less_than_nine_eighths_of_min_rtt() {
     for (full, max_rtt) in [(102_000, 112_500), (112_000, 112_500), (115_000, 115_000)] {

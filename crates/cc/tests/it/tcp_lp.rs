@@ -9,8 +9,8 @@ use lull_testing::trace::{Event, History, seed};
 
 const RTT: u32 = 100_000;
 
-/// A connection whose one-way delays the test sets. It has seen a range of 10 to 110 ms, its
-/// window has grown to 64 packets, and it is not inferring.
+/// A connection with one-way delays set by the test. It has seen a range of 10 to 110 ms, its window has
+/// grown to 64 packets, and it is not inferring.
 struct Path {
     lp: TcpLp,
     now: u64,
@@ -26,7 +26,7 @@ impl Path {
         path
     }
 
-    /// With the range known: the delays were at their worst once, and that was long ago.
+    /// With the range known: the delays were at their maximum once, and that was long ago.
     fn with_range() -> Self {
         let mut path = Path::new();
         path.ack(0, 0, 110_000);
@@ -37,7 +37,7 @@ impl Path {
         path
     }
 
-    /// Acknowledgements of packets that were sent after all before.
+    /// Acknowledgements of packets that were sent after all earlier ones.
     fn ack(&mut self, acked: u32, lost: u32, one_way: u32) {
         self.ack_of(acked, lost, one_way, self.delivered);
     }
@@ -57,7 +57,7 @@ impl Path {
         });
     }
 
-    /// So many samples of a delay, of packets that were sent before anything that was decided.
+    /// This many samples of a delay, of packets that were sent before any decision.
     fn smooth_to(&mut self, one_way: u32) {
         let sent_before = self.delivered.wrapping_sub(1_000);
         for _ in 0..200 {
@@ -84,8 +84,8 @@ fn congestion_begins_above_fifteen_hundredths_of_the_range_of_delays() {
 
 #[test]
 fn the_delay_is_smoothed_with_one_eighth() {
-    // From 10 ms one sample of 110 ms moves the mean by 12.5 ms, which is below 25 ms; two more
-    // samples of it are above.
+    // From 10 ms one sample of 110 ms moves the mean by 12.5 ms, which is below 25 ms; two more of them
+    // exceed it.
     let mut path = Path::new();
     path.ack(1, 0, 110_000);
     assert!(!path.lp.is_inferring());
@@ -122,7 +122,7 @@ fn nothing_grows_for_ten_round_trips_of_inference_and_then_a_packet_a_round() {
     path.smooth_to(60_000);
     path.ack(1, 0, 60_000);
     path.smooth_to(10_000);
-    // The rest of the round of the cut.
+    // The rest of the round with the cut.
     path.ack(1, 0, 10_000);
     for round in 1..10 {
         path.now += u64::from(RTT);
@@ -160,7 +160,7 @@ fn without_one_way_delays_it_is_reno() {
     let (mut lp, mut reno) = (TcpLp::default(), Reno::new());
     let mut compared = 0;
     for event in History::plausible(seed).take(50_000) {
-        // Reno takes a window of one packet up to two when it loses; TCP-LP here does not.
+        // Reno raises a window of one packet to two at a loss; TCP-LP here does not.
         let is_loss = !matches!(event, Event::Ack(ack) if ack.lost == 0);
         if is_loss && reno.packets(0) < 2 {
             continue;

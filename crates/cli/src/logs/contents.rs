@@ -1,35 +1,35 @@
-//! What was in an access log, and why so little of it, where that is so.
+//! The contents of an access log, and why it has few usable lines, if so.
 
 use lull_speculate::log::{BadLines, LineError, Part, Reader};
 use serde_json::{Value, json};
 
-/// What is said of what is no log.
+/// The message about a file that is no log.
 const FOREIGN: &str = "no usable line";
 
-/// From so many requests on, it is strange that all come from one address.
+/// From this number of requests on, a single address for all of them is strange.
 const MANY: u64 = 20;
 
-/// What was in a log.
+/// The contents of a log.
 #[derive(Debug)]
 pub struct Contents {
     /// The name of the log, as messages show it.
     pub name: String,
     pub(super) what: What,
-    /// Why what follows could not be unpacked.
+    /// Why the rest could not be unpacked.
     pub(super) damage: Option<String>,
     /// Requests of other sites, which were left out.
     pub(super) others: u64,
-    /// Whether only those of some sites were wanted.
+    /// Whether only some sites were wanted.
     pub(super) is_of_some: bool,
 }
 
-/// What came of reading it.
+/// The result of reading it.
 #[derive(Debug)]
 pub(super) enum What {
     Nothing,
-    /// No line at its beginning is a log's. The reader has counted why.
+    /// No line at its beginning belongs to a log. The reader has counted the reasons.
     Foreign(Box<Reader>),
-    /// An archive, or packed in a way that is not read.
+    /// An archive, or an unsupported compression.
     Other {
         is: &'static str,
         command: &'static str,
@@ -37,7 +37,7 @@ pub(super) enum What {
     Log(Box<Reader>),
 }
 
-/// What was in logs, for programs that can leave sites out.
+/// The contents of logs, for programs that can leave sites out.
 pub fn text(all: &[Contents]) -> String {
     let mut text: String = all.iter().map(Contents::text).collect();
     if all.iter().any(|one| one.several_sites().is_some()) {
@@ -52,8 +52,8 @@ impl Contents {
         self.reader().map_or(0, Reader::entries)
     }
 
-    /// The sites that it is of, if these are several and nobody said which are meant: what is learned from one
-    /// would be suggested on the others. Clients make names up, so one of a twentieth of the requests counts.
+    /// The sites of the log, if there are several and none was selected: knowledge from one would be
+    /// suggested on the others. Clients invent names, so only a site with a twentieth of the requests counts.
     pub fn several_sites(&self) -> Option<String> {
         let reader = self.reader().filter(|_| !self.is_of_some)?;
         let often = |count: u64| count >= reader.entries().div_ceil(20);
@@ -70,8 +70,8 @@ impl Contents {
         }
     }
 
-    /// Why nothing could be read of it, on one line: the reason of most lines, one of them, and the way out. None
-    /// if it is empty, or something was read.
+    /// Why it could not be read at all, on one line: the reason of most lines, one of them, and the remedy.
+    /// None if it is empty, or some of it was read.
     pub fn refusal(&self) -> Option<String> {
         let name = &self.name;
         let reader = match &self.what {
@@ -98,7 +98,7 @@ impl Contents {
         ))
     }
 
-    /// What could not be read of it, with the reason of most of that and a line for an example.
+    /// The unreadable lines, with the reason of most of them and an example.
     pub fn unread(&self) -> Option<String> {
         if let Some(refusal) = self.refusal() {
             return Some(refusal);
@@ -118,7 +118,7 @@ impl Contents {
         ))
     }
 
-    /// What else there is to say of a log that was read.
+    /// Further notes about a log that was read.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let Some(reader) = self.reader() else { return notes };
@@ -215,12 +215,12 @@ impl Contents {
     }
 }
 
-/// The reason of most lines that could not be read, and those lines. Of equally many the first.
+/// The reason of most lines that could not be read, and those lines. Of equal ones the first.
 fn most_of(reader: &Reader) -> Option<(&LineError, &BadLines)> {
     reader.bad().iter().rev().max_by_key(|(_, bad)| bad.count)
 }
 
-/// What to do about lines that cannot be read.
+/// What to do about unreadable lines.
 fn way_out(why: LineError) -> &'static str {
     match why {
         LineError::Proxied => {

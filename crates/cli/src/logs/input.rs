@@ -1,4 +1,4 @@
-//! Access logs as they are on disks: several of them, rotated, compressed, damaged.
+//! Access logs on disks: several of them, rotated, compressed, damaged.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -16,13 +16,14 @@ use lull_speculate::log::{
 use super::contents::{Contents, What};
 use super::unpack::{self, Damage, Unpacked};
 
-/// Lines that are looked at to find the format: as many as [`Reader::detect`] looks at, and some
-/// that are empty or directives.
+/// Lines that are read to detect the format: as many as [`Reader::detect`] reads, and some that are empty or
+/// directives.
 const HEAD: usize = 256;
-/// And where none of these is of a log: as many as that looks at then, or as large as no log's beginning is.
+/// If none of these is a line of a log: as many as that reads then, or more bytes than any log's beginning
+/// has.
 const HEAD_MOST: usize = 10_000;
 const HEAD_BYTES: usize = 16 << 20;
-/// Dates of two lines within this time are of one time: as long as a session lasts without a request.
+/// Dates of two lines within this time belong together: as long as a session lasts without a request.
 const NEAR: Duration = Duration::from_secs(30 * 60);
 
 /// How to read logs, and which of their addresses are the clients'.
@@ -56,15 +57,15 @@ impl LogArgs {
     }
 }
 
-/// A log that is named on the command line.
+/// A log on the command line.
 #[derive(Debug)]
 enum Source {
     File(PathBuf),
     /// The standard input, which can be read once.
     Stream,
-    /// A named pipe, or what a shell puts in the place of a command's output: the same.
+    /// A named pipe, or a shell's process substitution: the same.
     Pipe(PathBuf),
-    /// What one of these held, of that name.
+    /// The contents of one of these, with its name.
     Held(String, Vec<u8>),
 }
 
@@ -99,9 +100,9 @@ pub type Ends = (Timestamp, Timestamp);
 #[derive(Debug)]
 pub struct Logs {
     sources: Vec<Source>,
-    /// When each begins, where that was looked for.
+    /// When each begins, if that was determined.
     begins: Vec<Option<Timestamp>>,
-    /// Lines of other sites are left out, if there are any here.
+    /// Lines of other sites are left out, unless this is empty.
     sites: Vec<String>,
     options: Options,
     bar: ProgressBar,
@@ -116,10 +117,10 @@ impl Logs {
         Logs::named(paths, how)?.in_order()
     }
 
-    /// The logs of these names, of which nothing is read yet.
+    /// The logs with these names, unread so far.
     ///
     /// # Errors
-    /// If one can be none.
+    /// If one cannot be a log.
     pub fn named(paths: &[PathBuf], how: &LogArgs) -> anyhow::Result<Self> {
         let mut sources = Vec::new();
         for path in paths {
@@ -146,17 +147,16 @@ impl Logs {
         Ok(Logs { sources, begins, sites, options: how.options(), bar })
     }
 
-    /// The same without lines of which the log says that they are of another site than these; if these are
-    /// none, all lines.
+    /// The same without lines that name another site than these; if these are empty, all lines.
     pub fn of_sites(mut self, sites: &[String]) -> Self {
         self.sites = sites.to_vec();
         self
     }
 
-    /// Looks whether they can be opened, where that takes no time: a pipe waits for who writes.
+    /// Checks whether they can be opened, if that does not block: a pipe waits for its writer.
     ///
     /// # Errors
-    /// If one cannot be.
+    /// If one cannot be opened.
     pub fn check(&self) -> anyhow::Result<()> {
         for source in &self.sources {
             if matches!(source, Source::File(_)) {
@@ -166,8 +166,8 @@ impl Logs {
         Ok(())
     }
 
-    /// Reads the beginnings of several to put them into order: rotated logs are named by people, or by
-    /// a pattern of the shell that has the latest first.
+    /// Reads the beginnings of several to sort them: rotated logs are named by people, or by a pattern of the
+    /// shell that has the latest first.
     ///
     /// # Errors
     /// If one cannot be read.
@@ -178,7 +178,7 @@ impl Logs {
             for source in core::mem::take(&mut self.sources) {
                 timed.push((first_time(&source, &self.options, &self.bar)?, source));
             }
-            // A stable sort: those without a time come first, and equal ones as they were named.
+            // A stable sort: those without a time come first, and equal ones in the given order.
             timed.sort_by_key(|(time, _)| *time);
             (self.begins, self.sources) = timed.into_iter().unzip();
         }
@@ -189,7 +189,7 @@ impl Logs {
     pub fn hold(&mut self) -> anyhow::Result<()> {
         for source in &mut self.sources {
             if source.is_read_once() {
-                // As it is packed, which takes less memory.
+                // In compressed form, which takes less memory.
                 let (name, mut bytes) = (source.name(), Vec::new());
                 source.open()?.read_to_end(&mut bytes).with_context(|| unreadable(&name))?;
                 *source = Source::Held(name, bytes);
@@ -198,7 +198,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Shows how far each of the next passes has come, on a terminal.
+    /// Shows the progress of each of the next passes, on a terminal.
     pub fn show(&mut self, what: &'static str) {
         if !crate::text::is_watched() {
             return;
@@ -221,13 +221,13 @@ impl Logs {
         self.bar = bar;
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn hide(&mut self) {
         self.bar.finish_and_clear();
         self.bar = ProgressBar::hidden();
     }
 
-    /// Reads all logs as [`read`](Logs::read) does, and shows meanwhile how far it has come.
+    /// Reads all logs like [`read`](Logs::read), and shows the progress meanwhile.
     ///
     /// # Errors
     /// As for it.
@@ -242,8 +242,8 @@ impl Logs {
         contents
     }
 
-    /// Looks through all logs for when they begin and end, whatever single lines say: none if there is no
-    /// request. They can be read again then.
+    /// Finds the first and last time of all logs, despite single wrong lines: none without a request. They
+    /// can be read again then.
     ///
     /// # Errors
     /// As for [`read`](Logs::read).
@@ -254,8 +254,8 @@ impl Logs {
         Ok((contents, span.ends()))
     }
 
-    /// Reads all logs in the order of their times, and says what was in each. Where several are of one
-    /// time, as those of several servers, their lines come by turns.
+    /// Reads all logs in the order of their times, and returns the contents of each. Logs of the same time,
+    /// such as of several servers, are read line by line in turns.
     ///
     /// # Errors
     /// If a log cannot be read, or none has a request and one has lines.
@@ -263,7 +263,7 @@ impl Logs {
         self.read_while(&|| true, take)
     }
 
-    /// The same as long as it is to go on, which is asked for each line.
+    /// The same while `goes_on` is true, which is checked at each line.
     ///
     /// # Errors
     /// As for [`read`](Logs::read).
@@ -344,17 +344,17 @@ fn first_time(
     Ok(begin_of(&entries.collect::<Vec<_>>()))
 }
 
-/// When a log begins whose first requests have these dates. The first one that the next one is near to: a
-/// wrong date stands alone.
+/// The beginning of a log whose first requests have these dates: the first one that is near the next. A wrong
+/// date is isolated.
 fn begin_of(dates: &[Timestamp]) -> Option<Timestamp> {
     let clock = Clock::new(NEAR);
     let believed = dates.windows(2).find(|two| clock.are_near(two[0], two[1]));
     believed.map(|two| two[0]).or_else(|| dates.first().copied())
 }
 
-/// A log that is read by turns with others.
+/// A log that is read in turn with others.
 struct Turn<'a> {
-    /// Its place among all.
+    /// Its index among all.
     which: usize,
     log: Box<Open<'a>>,
     clock: Clock,
@@ -372,7 +372,7 @@ impl<'a> Turn<'a> {
         Turn { which, log, clock, time, next: None, line: Vec::new(), others: 0 }
     }
 
-    /// Takes entries as long as their time has come; false at the end.
+    /// Takes entries up to this time; false at the end.
     fn go_on(
         &mut self,
         until: Option<Timestamp>,
@@ -389,7 +389,7 @@ impl<'a> Turn<'a> {
                 self.others += 1;
                 continue;
             }
-            // A line with a wrong date must not keep all behind it waiting.
+            // A line with a wrong date must not delay all later ones.
             self.time = self.clock.tell(entry.at);
             if until.is_some_and(|until| until < self.time) {
                 self.next = Some(entry.into_owned());
@@ -401,26 +401,26 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// A log that is read.
+/// A log being read.
 struct Open<'a> {
     head: VecDeque<Vec<u8>>,
     lines: Lines<Box<dyn BufRead + 'a>>,
     reader: Reader,
 }
 
-/// What came of opening a file.
+/// The result of opening a file.
 enum Opened<'a> {
-    /// Nothing, or nothing that can be unpacked, with the reason.
+    /// Empty, or nothing that can be unpacked, with the reason.
     Empty(Option<String>),
-    /// Something else than a log: what, and the command that unpacks it.
+    /// Another kind of file: its kind, and the command that unpacks it.
     Other(&'static str, &'static str),
-    /// No line of it can be read; the reader has counted why.
+    /// No line of it can be read; the reader has counted the reasons.
     Foreign(Box<Reader>),
     Log(Box<Open<'a>>),
 }
 
 impl<'a> Opened<'a> {
-    /// Opens a log and finds its format out.
+    /// Opens a log and detects its format.
     fn of(source: &'a Source, options: &Options, bar: &ProgressBar) -> anyhow::Result<Self> {
         let unread = || unreadable(&source.name());
         let text = match unpack::open(bar.wrap_read(source.open()?)).with_context(unread)? {
@@ -454,7 +454,7 @@ impl<'a> Opened<'a> {
 }
 
 impl Open<'_> {
-    /// Reads the next line, first those that were looked at.
+    /// Reads the next line, first those that were read for the format.
     fn next(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
         match self.head.pop_front() {
             Some(first) => {
@@ -473,8 +473,8 @@ struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Reads the next line without its end; false behind the last one. Of a line that is too long
-    /// comes so much that readers see it.
+    /// Reads the next line without its end; false after the last one. A line that is too long is cut, but
+    /// still too long for readers.
     fn next(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
         line.clear();
         let most = LONGEST_LINE as u64 + 2;
@@ -484,7 +484,7 @@ impl<R: BufRead> Lines<R> {
         } else if count as u64 == most {
             self.from.skip_until(b'\n')?;
         } else if self.damage.is_there() {
-            // A part of a line says something else than the line.
+            // A part of a line has another meaning than the line.
             return Ok(false);
         }
         Ok(count > 0)
@@ -530,7 +530,7 @@ mod tests {
             (&[7, 8, 9], Some(7)),
             (&[90_000, 7, 8], Some(7)),
             (&[0, 90_000, 90_001], Some(90_000)),
-            // Of a site that nobody visits.
+            // Of a site without visitors.
             (&[0, 100, 200], Some(0)),
         ] {
             let dates: Vec<Timestamp> = minutes.iter().copied().map(at).collect();

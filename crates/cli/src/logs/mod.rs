@@ -1,4 +1,4 @@
-//! Access logs as they are on disks.
+//! Access logs on disks.
 
 pub mod contents;
 mod input;

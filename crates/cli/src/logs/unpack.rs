@@ -1,4 +1,4 @@
-//! What a file holds, however it is packed: gzip, zstd, xz, bzip2, and UTF-16 within.
+//! The contents of a file, with any compression: gzip, zstd, xz, bzip2, and UTF-16 within.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -9,30 +9,32 @@ use encoding_rs::{Decoder, UTF_16BE, UTF_16LE};
 use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
 
-/// How packed files begin.
+/// The first bytes of packed files.
 const MAGIC: [(&[u8], Packing); 4] = [
     (&[0x1f, 0x8b], Packing::Gzip),
     (&[0x28, 0xb5, 0x2f, 0xfd], Packing::Zstd),
     (&[0xfd, b'7', b'z', b'X', b'Z', 0], Packing::Xz),
     (b"BZh", Packing::Bzip2),
 ];
-/// How files begin that hold other files, or are packed in ways that are not read, and what unpacks them.
+/// The first bytes of files that contain other files, or have unsupported compressions, and the program that
+/// unpacks them.
 const OTHERS: [(&[u8], &str, &str); 4] = [
     (b"PK\x03\x04", "a zip archive", "unzip -p"),
     (&[0x04, 0x22, 0x4d, 0x18], "packed by lz4", "lz4cat"),
     (&[0x1f, 0x9d], "packed by compress", "zcat"),
     (&[b'7', b'z', 0xbc, 0xaf], "a 7z archive", "7z e -so"),
 ];
-/// What tar archives have behind the head of their first file, and where (POSIX.1-2017, `pax`, ustar header).
+/// The bytes that tar archives have after the header of their first file, and their offset (POSIX.1-2017,
+/// `pax`, ustar header).
 const TAR: (usize, &[u8]) = (257, b"ustar");
-/// As much of a file is looked at.
+/// Bytes of a file that are inspected.
 const HEAD: usize = 512;
 
-/// A packed file of a log is a tenth or a hundredth of the log. Beyond so many bytes, and so many times the
-/// packed ones, it is no log but made to fill memory or to take for ever.
+/// A packed file of a log is a tenth or a hundredth of the log. A file beyond this many bytes, and this many
+/// times the packed ones, is not a log. It is made to fill memory or to unpack without an end.
 const MOST_FREE: u64 = 256 << 20;
 const MOST_RATIO: u64 = 1_000;
-/// The largest window of zstd's, as a power of two: what `zstd --long` makes. It is held in memory.
+/// The largest window of zstd, as a power of two: the one of `zstd --long`. It is held in memory.
 const ZSTD_WINDOW: u32 = 27;
 
 /// The most memory for a file of xz': twice what `xz -9` needs.
@@ -47,10 +49,10 @@ enum Packing {
     Bzip2,
 }
 
-/// What a file holds.
+/// The contents of a file.
 pub(super) enum Unpacked<'a> {
     Text(Text<'a>),
-    /// Something else: what, and the command that unpacks it.
+    /// Another one: its name, and the command that unpacks it.
     Other(&'static str, &'static str),
 }
 
@@ -60,7 +62,7 @@ pub(super) struct Text<'a> {
     pub(super) damage: Damage,
 }
 
-/// Why the rest of a packed file cannot be read, once that has turned out.
+/// Why the rest of a packed file cannot be read, once that is known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Damage(Rc<RefCell<Option<String>>>);
 
@@ -117,7 +119,7 @@ fn peek<'a>(mut from: impl BufRead + 'a) -> io::Result<(Vec<u8>, impl BufRead + 
     Ok((first.clone(), Cursor::new(first).chain(from)))
 }
 
-/// Text of these first bytes, whose coding they tell.
+/// Text with these first bytes, which determine its encoding.
 fn text<'a>(from: impl BufRead + 'a, first: &[u8], damage: Damage) -> io::Result<Unpacked<'a>> {
     if first.get(TAR.0..).is_some_and(|rest| rest.starts_with(TAR.1)) {
         return Ok(Unpacked::Other("a tar archive", "tar -xOf"));
@@ -154,7 +156,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Ends where an unpacker cannot go on, and says why.
+/// Ends where an unpacker fails, and keeps its error.
 struct Tolerant<'a> {
     from: Box<dyn Read + 'a>,
     /// Bytes of the packed file.
@@ -171,7 +173,7 @@ impl Read for Tolerant<'_> {
         let count = match self.from.read(to) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
-            // What the system says is no fault of the file's.
+            // An error of the system is no fault of the file.
             Err(error) if error.raw_os_error().is_some() => return Err(error),
             Err(error) => {
                 self.damage.set(error.to_string());
@@ -191,7 +193,7 @@ impl Read for Tolerant<'_> {
 struct Decoded<R> {
     from: R,
     decoder: Decoder,
-    /// What was decoded and not read, from this place on.
+    /// Decoded bytes that were not read, from this offset on.
     ready: Vec<u8>,
     at: usize,
     is_ended: bool,
@@ -208,7 +210,7 @@ impl<R: BufRead> Read for Decoded<R> {
         while self.at == self.ready.len() && !self.is_ended {
             let bytes = self.from.fill_buf()?;
             self.is_ended = bytes.is_empty();
-            // Room for all that the bytes may become.
+            // Room for the longest possible output.
             let room = self.decoder.max_utf8_buffer_length(bytes.len());
             self.ready.resize(room.ok_or(io::ErrorKind::OutOfMemory)?, 0);
             let (_, read, written, _) =
@@ -268,7 +270,7 @@ mod tests {
         let text = b"one\ntwo\n".repeat(1_000);
         for (name, packed) in packings(&text) {
             assert_eq!(unpacked(&packed), (text.clone(), None), "{name}");
-            // Rotation may put one behind the other.
+            // Rotation may concatenate them.
             let two = unpacked(&[&packed[..], &packed].concat());
             assert_eq!(two, (text.repeat(2), None), "{name}");
         }
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     fn damaged_files_are_read_as_far_as_they_can_be() {
-        // Without patterns, so that all packings have more than one block.
+        // Without patterns, so that all compressions have more than one block.
         let mut number = 1u64;
         let mut text = Vec::new();
         while text.len() < 2_000_000 {

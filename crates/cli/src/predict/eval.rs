@@ -1,4 +1,4 @@
-//! `lull predict eval`: how good predictors are on a log of one's own.
+//! `lull predict eval`: the quality of predictors on a user's log.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,11 +35,11 @@ may be chance. Standard input is held in memory.
 The exit code is 1 if a log cannot be read, no request is left to measure, or the plot cannot be written;
 and 2 if the arguments are wrong.";
 
-/// Single figures are of lists of so many.
+/// Single figures are for lists of this length.
 const LENGTH: usize = 10;
-/// The part of what does not train that is the validation slice.
+/// The part of the time after training that is the validation slice.
 const VALIDATION: f64 = 1.0 / 3.0;
-/// Bytes a page at which predictors are compared.
+/// Bytes per page at which predictors are compared.
 const BYTES: [f64; 7] = [1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5];
 
 /// Measure the quality of predictors on access logs
@@ -104,7 +104,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     say(&text)
 }
 
-/// All that is measured: the default, the baselines, and the papers' grid.
+/// Everything that is measured: the default, the baselines, and the papers' grid.
 fn contestants() -> Vec<(String, Box<dyn Predictor>)> {
     let ppm = |parameters| Box::new(Ppm::new(parameters)) as Box<dyn Predictor>;
     let shipped = PpmParameters::shipped();
@@ -114,7 +114,7 @@ fn contestants() -> Vec<(String, Box<dyn Predictor>)> {
         ("top_n".to_owned(), Box::new(TopN::new(shipped.half_life))),
     ];
     for order in 1..=3 {
-        // PPM-1/1 is the Markov model by another name.
+        // PPM-1/1 is another name of the Markov model.
         for window in [1, 5, 10].into_iter().filter(|window| (order, *window) != (1, 1)) {
             all.push((format!("{order}/{window}"), ppm(PpmParameters::paper(order, window))));
         }
@@ -128,14 +128,14 @@ fn measure(logs: &Logs, plan: &Plan) -> anyhow::Result<Evaluation> {
         .iter_mut()
         .map(|(name, predictor)| Contestant { name: name.clone(), predictor: &mut **predictor })
         .collect();
-    // Nothing is kept, and the same log gives the same figures each time.
+    // Nothing is kept, and the same log has the same results each time.
     let mut observer = Observer::new(ClientHasher::new([0; 16]), Limits::default());
     let mut evaluator = Evaluator::new(&mut observer, &mut contestants, plan);
     logs.read(|entry| evaluator.take(entry))?;
     Ok(evaluator.finish())
 }
 
-/// Draws the curve of each predictor that people look for; the grid would hide them.
+/// Draws the curve of each important predictor; the grid would hide them.
 fn draw(slice: &[Measured], path: &Path) -> anyhow::Result<()> {
     let shown = ["default", "markov", "top_n", "1/5", "2/5", "2/10"];
     let curve = |one: &Measured| {
@@ -152,7 +152,7 @@ fn draw(slice: &[Measured], path: &Path) -> anyhow::Result<()> {
     fs::write(path, svg).with_context(|| format!("the plot {} cannot be written", path.display()))
 }
 
-/// What a predictor is called for people.
+/// The title of a predictor for users.
 fn title(name: &str) -> String {
     match name {
         "top_n" => "top-N".to_owned(),
@@ -260,12 +260,12 @@ impl Results {
     }
 }
 
-/// The point that single figures are of.
+/// The point of the single figures.
 fn headline(one: &Measured) -> Option<&Point> {
     one.by_length.iter().find(|point| point.length == Some(LENGTH))
 }
 
-/// How much further the default comes than the simplest predictor.
+/// The advantage of the default over the simplest predictor.
 fn default_less_markov(slice: &[Measured], chance: &Bootstrap) -> Option<Interval> {
     let place = |name| slice.iter().position(|one| one.name == name);
     chance.difference_with_lists_of((place("default")?, place("markov")?), LENGTH)

@@ -1,4 +1,4 @@
-//! `lull predict explain`: what a model suggests behind some pages, and why nothing else.
+//! `lull predict explain`: a model's suggestions after some pages, and why there are no others.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ transition have a - there.
 
 The exit code is 1 if the model cannot be read, and 2 if the arguments are wrong.";
 
-/// Rows that are shown of each part.
+/// Rows shown of each part.
 const ROWS: usize = 20;
 
 /// Show the hints for a page, and why other pages are not among them
@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             return Err(Misuse(format!("{text}: name the page")).into());
         }
     }
-    // Nothing is learned, so any key will do.
+    // Nothing is learned, so any key works.
     let Some(model) = super::read_model(&args.model, ClientHasher::new([0; 16]))? else {
         bail!(
             "there is no model {0}: 'lull predict train --model {0} LOG' makes one",
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 
 struct Answer<'a> {
     model: &'a Model,
-    /// Pages that nobody got lately, and so are no context.
+    /// Pages without recent requests, which are no contexts.
     unknown: Vec<&'a str>,
     told: Explanation,
 }
@@ -84,7 +84,7 @@ impl<'a> Answer<'a> {
         let observer = model.observer();
         let found: Vec<Option<UrlId>> = pages.iter().map(|page| observer.url(page)).collect();
         let unknown = pages.iter().zip(&found).filter(|(_, id)| id.is_none());
-        // No context reaches back beyond a page that is not known.
+        // No context reaches back beyond an unknown page.
         let behind = found.iter().rposition(Option::is_none).map_or(0, |at| at + 1);
         let context: Vec<UrlId> = found[behind..].iter().flatten().copied().collect();
         let mut held: Vec<UrlId> = found.iter().flatten().copied().collect();
@@ -98,13 +98,12 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// In milliseconds saved on average for each kilobyte fetched, which are seconds a byte by a
-    /// million.
+    /// In milliseconds saved on average per kilobyte fetched, which are seconds per byte times a million.
     fn priority(&self, one: &Explained) -> f64 {
         f64::from(self.model.observer().urls().priority(one.url, one.probability)) * 1e6
     }
 
-    /// Why it is not suggested.
+    /// Why it is not hinted.
     fn reason(&self, one: &Explained) -> Option<String> {
         let urls = self.model.observer().urls();
         Some(match one.withheld? {

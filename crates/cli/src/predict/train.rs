@@ -89,13 +89,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("{} is there, and no model: name another file", args.model.display());
     }
     let unwritten = || format!("the model {} cannot be written", args.model.display());
-    // From here on nobody else trains this model, whose learning would be lost.
+    // From here on no other process trains this model, whose learning would be lost.
     let replacement = Replacement::begin(&args.model).with_context(unwritten)?;
     let before = if args.fresh {
         None
     } else {
         super::read_model(&args.model, hasher.clone()).map_err(|error| {
-            // Whoever trains can also do without what was there.
+            // A user who trains can also start without the earlier model.
             let text = format!("{error:#} (--fresh begins anew)");
             error.context(text)
         })?
@@ -129,7 +129,7 @@ struct Learned<'a> {
     contents: Vec<Contents>,
     visits: u64,
     ignored: BTreeMap<Ignored, u64>,
-    /// Requests that are not later than what the model had learned from.
+    /// Requests that are not later than the model's latest.
     left_out: u64,
     continued: bool,
     args: &'a Args,

@@ -1,4 +1,4 @@
-//! How far a publication is, and what is on its way to replicas: bars on a terminal, and nothing elsewhere.
+//! The progress of a publication, and of transfers to replicas: bars on a terminal, and nothing elsewhere.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ pub(super) async fn publication<T>(
     let show = || {
         let to_send = count(&publishing.to_send);
         if to_send == 0 {
-            // How many there are is known when all were read.
+            // The number is known once all were read.
             bar.set_prefix(format!("reading: {} files", count(&publishing.files)));
             bar.set_length(count(&publishing.read));
         } else {
@@ -58,7 +58,7 @@ pub(super) async fn publication<T>(
     ended
 }
 
-/// Shows how many bodies are still to come to each of these replicas until `work` ends.
+/// Shows how many bodies are still missing at each of these replicas until `work` ends.
 pub(super) async fn arrivals<T>(
     client: &Client,
     names: &[String],
@@ -109,7 +109,7 @@ async fn while_it_works<T>(work: impl Future<Output = T>, mut show: impl AsyncFn
     }
 }
 
-/// A bar of what a replica that runs in this process has, and the thread that moves it. It ends with this.
+/// A bar for the stock of a replica in this process, and the thread that moves it. It ends with this.
 pub(crate) struct ReplicaBar {
     bar: ProgressBar,
     ends: Arc<AtomicBool>,
@@ -122,14 +122,14 @@ impl ReplicaBar {
         let ends = Arc::new(AtomicBool::new(false));
         if io::stderr().is_terminal() {
             let (bar, ends) = (bar.clone(), Arc::clone(&ends));
-            // Without it the replica runs all the same.
+            // Without the progress bar the replica still runs.
             let watch = move || watch(&Client::new(folder), &bar, &ends);
             let _ = thread::Builder::new().name("lull-progress".to_owned()).spawn(watch);
         }
         ReplicaBar { bar, ends }
     }
 
-    /// Says something beside the bar.
+    /// Prints a message beside the bar.
     pub(crate) fn aside(&self, say: impl FnOnce()) {
         self.bar.suspend(say);
     }
@@ -162,7 +162,8 @@ fn watch(client: &Client, bar: &ProgressBar, ends: &AtomicBool) {
     }
 }
 
-/// What a replica has of all that it was told of, also of what it does not show yet: how much, and of how much.
+/// The stock of a replica compared with everything announced to it, including commits that it does not show
+/// so far: how much, and of how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Here {
     bytes: (u64, u64),
@@ -185,7 +186,7 @@ impl Here {
     }
 }
 
-/// What is on its way to a replica, by two states of it that are so many seconds apart; none if nothing is.
+/// The transfer to a replica, by two of its states this many seconds apart; none if there is none.
 pub(super) fn on_its_way(before: &Value, after: &Value, seconds: f64) -> Option<String> {
     let count = |status: &Value, name: &str| status[name].as_u64().unwrap_or(0);
     let queue = count(after, "queue");

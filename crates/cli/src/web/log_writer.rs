@@ -1,4 +1,4 @@
-//! Standard error, written by a thread of its own.
+//! Standard error, written by a separate thread.
 //!
 //! The threads that carry traffic log, and so does the thread that handles signals. A write to standard error blocks
 //! while its reader does not read. These threads must not block.
@@ -38,7 +38,7 @@ pub(super) struct Lines(SyncSender<Message>);
 
 impl LogWriter {
     /// # Errors
-    /// If there can be no thread.
+    /// If no thread can be started.
     pub(super) fn start() -> io::Result<Self> {
         LogWriter::to(io::stderr())
     }

@@ -1,4 +1,4 @@
-//! What `lull web` is told of prefetching.
+//! The prefetching options of `lull web`.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -131,7 +131,7 @@ fn worth(text: &str) -> Result<f32, &'static str> {
     worth.ok_or("write seconds, such as 0.04")
 }
 
-/// Who may look at the figures.
+/// The access to the dashboard.
 fn access(file: Option<&Path>) -> anyhow::Result<Access> {
     Ok(match file {
         Some(path) => Access::Token(token(path)?),
@@ -148,7 +148,7 @@ enum Budget {
     Paper,
 }
 
-/// The parameters of the epochs' budget for so many objects; none where the upstream's scheduler takes its place.
+/// The parameters of the epochs' budget for this many objects; none if the upstream's scheduler replaces it.
 fn budget(
     how: Budget,
     late_from: &[Duration],
@@ -175,12 +175,12 @@ fn budget(
 }
 
 impl PrefetchArgs {
-    /// Where the service worker fetches from, if there is to be one.
+    /// The address from which the service worker fetches, if enabled.
     pub(super) fn service_worker(&self) -> Option<Listen> {
         self.service_worker
     }
 
-    /// Prefetching as it is wanted; none if it is not.
+    /// Prefetching as requested; none if it is off.
     ///
     /// # Errors
     /// If a log, the model or the key cannot be opened, or the token cannot be used.
@@ -244,17 +244,17 @@ impl PrefetchArgs {
         let nps = Nps::learning(settings, learn, save_model);
         let Some(model) = &self.model else { return Ok(Some(nps)) };
         let (bars, times) = (beside(model, ".bars"), beside(model, ".times"));
-        // As they begin in any version.
+        // The first bytes of any version.
         let bars_before = kept_in(&bars, &Policy::KEPT_BARS[..7])?;
         let times_before = kept_in(&times, &KEPT_TIMES[..11])?;
         let nps = nps.keeping_bars(&bars_before, save(bars, "the bars"));
         Ok(Some(nps.keeping_times(&times_before, save(times, "the times"))))
     }
 
-    /// What the site's owner has set.
+    /// The settings of the site's owner.
     ///
     /// # Errors
-    /// If the token cannot be used, or there are not as many times as objects.
+    /// If the token cannot be used, or the numbers of times and objects differ.
     fn settings(&self, trust_forwarded: Option<NonZeroUsize>) -> anyhow::Result<Settings> {
         let urls = OwnersRules {
             deny: self.deny.clone(),
@@ -287,14 +287,14 @@ impl PrefetchArgs {
     }
 }
 
-/// Where something is kept beside the model.
+/// The path of a file beside the model.
 fn beside(model: &Path, ending: &str) -> PathBuf {
     let mut path = model.as_os_str().to_owned();
     path.push(ending);
     path.into()
 }
 
-/// What was kept there before, which begins so; nothing if there is no such file.
+/// The earlier contents of that file, which must have this prefix; nothing if there is no such file.
 fn kept_in(path: &Path, begins: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut before = Vec::new();
     match File::open(path).and_then(|file| file.take(MOST_KEPT).read_to_end(&mut before)) {
@@ -309,10 +309,10 @@ fn kept_in(path: &Path, begins: &[u8]) -> anyhow::Result<Vec<u8>> {
     Ok(before)
 }
 
-/// More is not read. As many as can be barred take a half of that.
+/// The limit of what is read. The largest number of bars takes half of it.
 const MOST_KEPT: u64 = 10_000_000;
 
-/// Saves `what` into a file that is there whole or not at all.
+/// Saves `what` into a file that exists whole or not at all.
 fn save(path: PathBuf, what: &'static str) -> Save {
     Box::new(move |kept: &[u8]| {
         let saved = Replacement::begin(&path).and_then(|file| file.finish(|to| to.write_all(kept)));

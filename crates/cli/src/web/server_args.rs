@@ -126,7 +126,7 @@ impl ServerArgs {
         let limits = self.limits;
         config.limits = Limits {
             connections: limits.max_connections,
-            // The proxy in front is one address.
+            // The proxy in front has one address.
             connections_per_address: limits
                 .max_connections_per_address
                 .or(self.trust_forwarded.map(|_| NonZeroUsize::MAX)),

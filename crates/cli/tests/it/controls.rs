@@ -1,4 +1,4 @@
-//! What the congestion controls of `bpf/` do to the sockets of the real kernel.
+//! The effects of the congestion controls in `bpf/` on the sockets of the real kernel.
 
 use std::process::{Command, Stdio};
 
@@ -8,17 +8,17 @@ use serde_json::Value;
 
 const ALGORITHMS: [&str; 2] = ["nice", "background"];
 
-/// Otherwise Nice steps back from the jitter of a machine that is busy.
+/// Otherwise Nice reacts to the jitter of a busy machine.
 const UNDISTURBED: [&str; 6] = ["--algorithm", "nice", "--threshold", "0.99", "--fraction", "1"];
 
-/// The sockets that run the control, by `lull kernel status`.
+/// The sockets with the congestion control, by `lull kernel status`.
 const SOCKETS: &str = "import json, os, socket, struct, subprocess, sys, time
 def sockets():
     said = subprocess.run([os.environ['LULL'], 'kernel', 'status', '--json'], capture_output=True)
     return next(one['sockets'] for one in json.loads(said.stdout) if one['name'] == sys.argv[1])
 ";
 
-/// What a script says as JSON of a control, alone in a network namespace with the loopback up.
+/// The JSON output of a script about a control, alone in a network namespace with the loopback up.
 fn python(script: &str, control: &Variant) -> Value {
     let mut command = Command::new("unshare");
     command.args(["--net", "sh", "-c", "ip link set lo up; exec \"$@\"", "sh", "python3", "-c"]);
@@ -52,13 +52,13 @@ print(json.dumps(said))";
         assert_eq!(said["sockets"], 1, "{algorithm}: {said}");
         assert!(said["pace"].as_u64().unwrap() < 1 << 50, "{algorithm}: {said}");
         assert_eq!(said["sockets_after"], 0, "{algorithm}: {said}");
-        // As of a new socket.
+        // As for a new socket.
         assert_eq!(said["pace_after"], u64::MAX, "{algorithm}: {said}");
     }
 }
 
-/// Two packets are Nice's, one is algorithm 1's of the filler paper. What a connection sends first when the hooks of `lull exec`
-/// have chosen is `the_first_flight_of_a_client` in exec_sockets.rs.
+/// Two packets for Nice, one for algorithm 1 of the filler paper. `the_first_flight_of_a_client` in
+/// exec_sockets.rs tests the first flight with the hooks of `lull exec`.
 #[test]
 fn a_connection_begins_with_two_packets_or_one_whichever_side_it_is() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
@@ -83,7 +83,7 @@ print(json.dumps([window(early), window(accepted), window(late)]))";
     }
 }
 
-/// RFC 5681 4.1. The kernel tells the beginning of sending by an event, from 7.1 by an operation.
+/// RFC 5681 4.1. The kernel reports the start of sending by an event, from 7.1 by an operation.
 #[test]
 fn after_a_pause_a_connection_starts_like_a_new_one() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
@@ -121,8 +121,8 @@ print(json.dumps(said))";
     }
 }
 
-/// `ip route ... cwnd N`: a window that only grew on paper would have to be halved many times before
-/// anybody noticed that it yields.
+/// `ip route ... cwnd N`: a window that only grew on paper would have to be halved many times before its
+/// yielding has an effect.
 #[test]
 fn the_window_is_no_larger_than_the_route_s() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
@@ -151,7 +151,7 @@ print(json.dumps(max(windows)))";
     assert_eq!(python(script, &control), 6.0);
 }
 
-/// Request and answer, each after a pause, below two packets: who has nothing to send does not yield.
+/// Request and answer, each after a pause, below two packets: an idle connection does not yield.
 #[test]
 fn a_silent_application_does_not_yield() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
@@ -199,7 +199,7 @@ fn a_mark_and_a_loss_of_the_same_window_cut_once() {
         let expected = if algorithm == "nice" { 0.5 } else { 0.75 };
         assert!((share - expected).abs() < 0.1, "{algorithm}: {said}");
         assert_eq!(window("lost_in_the_same_window"), window("marked"), "{algorithm}: {said}");
-        // It is not that losses no longer cut.
+        // Losses still cut the window.
         let share = window("lost_in_another_window") as f64 / window("before") as f64;
         assert!(share < expected + 0.1, "{algorithm}: {said}");
     }

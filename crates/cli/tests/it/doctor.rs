@@ -1,4 +1,4 @@
-//! `lull doctor` on machines that lack something.
+//! `lull doctor` on machines with missing features.
 
 use crate::support::{LULL, finish, lull, private_shell, shell};
 use lull_testing::{PublicCopy, needs};

@@ -1,4 +1,4 @@
-//! `lull lab edits`, beside real programs that carry files over; and the plan that compares them.
+//! `lull lab edits`, beside real programs that transfer files; and the plan that compares them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use crate::support::{Kept, finish, finish_within, lull, shell};
 use lull_testing::{bpf, command, fuse, needs, root};
 use serde_json::Value;
 
-/// Ten files, and forty edits or so.
+/// Ten files, and about forty edits.
 const LOAD: [&str; 12] = [
     "--files",
     "10",
@@ -37,7 +37,7 @@ fn edits(arguments: &[&str]) -> Value {
     serde_json::from_str(&said).unwrap()
 }
 
-/// All edits were made and have come.
+/// All edits were made and have arrived.
 fn check(report: &Value) {
     assert!(number(report, "/writes") > 20.0 && number(report, "/reads") > 900.0, "{report}");
     assert_eq!(report["until_read"]["count"], report["writes"], "{report}");
@@ -57,7 +57,7 @@ fn edits_are_found_where_rsync_carries_them() {
     assert!(said.contains("10 files"), "{said}");
     fs::create_dir(&target).unwrap();
     let places = ["--in", &source, "--read", &target];
-    // Nobody carries anything over yet.
+    // No program synchronizes so far.
     finish(lull(&["lab", "edits", "--ready", "--tail", "1s"]).args(places))
         .fails(1, "ready was written, and cannot be read below");
     let again = "while :; do rsync -a --modify-window=-1 \"$1/\" \"$2/\"; sleep 0.2; done";
@@ -65,10 +65,10 @@ fn edits_are_found_where_rsync_carries_them() {
     finish(lull(&["lab", "edits", "--ready"]).args(places)).ok();
     let report = edits(&places);
     check(&report);
-    // It takes as long as there is a pause between two rounds.
+    // It takes as long as the pause between two rounds.
     assert!(number(&report, "/until_read/max_ms") > 100.0, "{report}");
     drop(carrier);
-    // The same folder is its own copy, in which everything is in order.
+    // The same folder is its own copy, without any disorder.
     finish(lull(&["lab", "edits", "--into", &source]).args(LOAD)).ok();
     let report = edits(&["--in", &source, "--read", &source]);
     check(&report);
@@ -106,7 +106,7 @@ fn what_makes_no_sense_is_told() {
     }
 }
 
-/// The plan as it is, but with less time for everything: in a folder of its own.
+/// The unmodified plan, but with less time for everything: in a separate folder.
 fn short_plan(folder: &Path) {
     let plans = folder.join("plans");
     fs::create_dir(&plans).unwrap();

@@ -1,4 +1,4 @@
-//! `lull lab emulate` as a user runs it.
+//! `lull lab emulate` from a user's view.
 
 use std::fs;
 use std::io::Read;
@@ -75,7 +75,7 @@ fn the_exit_code_is_the_programs() {
 #[test]
 fn an_emulator_that_cannot_start_leaves_the_lower_exit_codes_to_the_program() {
     needs!(user_namespaces(), command("unshare"), command("setpriv"));
-    // Here no user namespace may be made any more.
+    // No user namespace may be made here any more.
     let script = "echo 0 >/proc/sys/user/max_user_namespaces &&
                   exec setpriv --bounding-set=-sys_admin \"$1\" lab emulate -- true";
     let output = Command::new("unshare")
@@ -106,7 +106,7 @@ fn the_record_names_command_seed_and_flows() {
     let output = run(&["--seed", "42", "--json", "-", "--", "bash", "-c", script]);
     assert!(output.status.success(), "{}", stderr(&output));
     let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    // It opens as all records do.
+    // It begins like all records.
     let command: Vec<_> = record["command"].as_array().unwrap().iter().take(5).collect();
     assert_eq!(command, ["lull", "lab", "emulate", "--seed", "42"]);
     assert!(record["commit"].is_string() || record["commit"].is_null());
@@ -152,7 +152,7 @@ fn a_user_without_privilege_gets_the_same_link() {
     );
 }
 
-/// The processes below `parent`, however deep.
+/// The processes below `parent`, at any depth.
 fn descendants(parent: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
     let mut all = Vec::new();
@@ -164,7 +164,7 @@ fn descendants(parent: u32) -> Vec<u32> {
     all
 }
 
-/// Starts an emulator with programs on both hosts, one of them a daemon of its own session.
+/// Starts an emulator with programs on both hosts, one of them a daemon with its own session.
 fn busy() -> Child {
     let script = "ip netns exec right1 sleep 60 & setsid sleep 60 & echo ready; sleep 60";
     let mut child = emulate(&["--", "sh", "-c", script])
@@ -173,7 +173,7 @@ fn busy() -> Child {
         .spawn()
         .unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
-    // The daemon changes its session just after.
+    // The daemon changes its session just after that.
     thread::sleep(Duration::from_millis(200));
     child
 }
@@ -198,7 +198,7 @@ fn killed_emulator_leaves_no_mount_device_or_namespace() {
         assert!(processes.len() >= 5, "{processes:?}");
         signal(name, if inner { processes[0] } else { child.id() });
         assert_eq!(child.wait().unwrap().code(), code, "{name}");
-        // The kernel takes them down; the namespaces go with the last process in them.
+        // The kernel removes them; the namespaces end with their last process.
         let end = Instant::now() + Duration::from_secs(5);
         while processes.iter().any(|&process| process_exists(process)) {
             assert!(Instant::now() < end, "{name}: one of {processes:?} is still there");

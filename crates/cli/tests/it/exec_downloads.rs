@@ -1,4 +1,4 @@
-//! What a program under `lull exec` receives yields as well.
+//! Downloads of a program under `lull exec` yield as well.
 
 use std::process::Stdio;
 

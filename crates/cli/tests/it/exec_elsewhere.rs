@@ -1,4 +1,4 @@
-//! What a program under `lull exec` has others send for it.
+//! The traffic that a program under `lull exec` has others send.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use lull_testing::needs;
 
 const SFTP_SERVER: &str = "/usr/lib/openssh/sftp-server";
 
-/// The lines of the summary that say what is in the foreground.
+/// The lines of the summary about the foreground.
 fn foreground(said: &crate::support::Said) -> Vec<&str> {
     said.err
         .lines()
@@ -16,7 +16,7 @@ fn foreground(said: &crate::support::Said) -> Vec<&str> {
         .collect()
 }
 
-/// The file system is mounted before, in a mount namespace of its own.
+/// The file system is mounted before, in a separate mount namespace.
 #[test]
 fn writes_to_network_file_system_are_reported() {
     needs!(lull_testing::bpf(), lull_testing::fuse(), lull_testing::command("sshfs"));
@@ -88,7 +88,7 @@ print(*state())";
     assert_eq!(foreground(&said), Vec::<&str>::new(), "{said:?}");
 }
 
-/// As the containers of podman.
+/// Like the containers of podman.
 #[test]
 fn child_that_is_moved_elsewhere_is_reported() {
     needs!(lull_testing::bpf());
@@ -105,7 +105,7 @@ fn child_that_is_moved_elsewhere_is_reported() {
     assert_eq!(foreground(&said), [&expected], "{said:?}");
 }
 
-/// By another process, as systemd does for podman.
+/// By another process, like systemd for podman.
 #[test]
 fn child_that_others_move_is_reported() {
     needs!(lull_testing::bpf());

@@ -1,4 +1,4 @@
-//! `lull exec`: connections of all jobs that go to one network share one window.
+//! `lull exec`: connections of all jobs to one network share one window.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ fn start(mut command: Command) -> Kept {
     kept
 }
 
-/// Lets a job go on. What it printed, and its summary.
+/// Lets a job continue. Returns its output, and its summary.
 fn end_job(mut kept: Kept) -> (String, Value) {
     use std::io::read_to_string;
 
@@ -91,7 +91,7 @@ fn jobs_share_one_path_and_leave_nothing() {
     assert!(!is_pinned(&control.0));
 }
 
-/// An upgrade unloads what jobs use. They go on with it; the new version has a table of its own.
+/// An upgrade unloads a control that jobs use. They continue with it; the new version has its own table.
 #[test]
 fn job_outlives_unload_and_reload_of_lull() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
@@ -195,7 +195,7 @@ import time; time.sleep(60)\" & server=$!
 trap 'kill $server; ip -n far link del vb; ip netns del far' EXIT
 until ip netns exec far ss -ltn | grep -q 7000; do sleep 0.05; done
 \"$LULL\" exec --cc \"$1\" --automatic=lull --json -- python3 -c \"$2\"";
-    // A machine that is busy brings the link up too late now and then.
+    // A busy machine sometimes brings the link up too late.
     for _ in 0..5 {
         let control = Variant::unloaded();
         let mut command = shell(setup, &[&control.0, script]);

@@ -1,5 +1,4 @@
-//! `lull exec` in network and mount namespaces, on processes that run already, and where
-//! something is missing.
+//! `lull exec` in network and mount namespaces, on running processes, and with missing features.
 
 use crate::support;
 use std::ffi::OsStr;
@@ -34,7 +33,7 @@ impl Drop for Namespace {
     }
 }
 
-/// A program that holds a listener and two ends of a connection, and opens more when asked.
+/// A program that holds a listener and two ends of a connection, and opens more on request.
 struct Peer {
     kept: Kept,
     input: ChildStdin,
@@ -128,7 +127,7 @@ fn a_process_that_is_moved_stays_inside_its_cgroup() {
     let (shell, sleeper) = (kept.pid(), line.trim());
     one.take(&shell);
     other.take(sleeper);
-    // The second time it moves from ours to another of ours, not to one inside it.
+    // The second time it moves from one background of Lull to another, not to one inside it.
     for congestion in ["reno", "cubic"] {
         let mut command = lull(&["exec", "--cc", congestion, "--children", "--pid", &shell]);
         let said = finish(&mut command).ok();
@@ -160,7 +159,7 @@ fn a_process_that_has_to_leave_its_cgroup_is_told_of() {
     assert!(cgroup_of(&pid).contains("/lull.reno."));
 }
 
-/// The cgroup of `lull` itself, of which the program and the process are.
+/// The cgroup of `lull` itself, to which the program and the process belong.
 #[test]
 fn a_program_that_has_to_leave_the_cgroup_is_told_of() {
     needs!(lull_testing::bpf());
@@ -223,7 +222,7 @@ fn a_process_that_is_not_there_cannot_be_moved() {
     assert_eq!(nice.cgroups(), Vec::<PathBuf>::new());
 }
 
-/// In a namespace of processes, as a container's, there is none.
+/// In a PID namespace, such as a container's, there is none.
 fn kernel_thread() -> Result<String, Missing> {
     /// PF_KTHREAD of the kernel, in the flags of `/proc/PID/stat`.
     const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -232,7 +231,7 @@ fn kernel_thread() -> Result<String, Missing> {
     let found = names.find(|name| {
         let stat = fs::read(format!("/proc/{name}/stat")).unwrap_or_default();
         let stat = String::from_utf8_lossy(&stat);
-        // The name of the process stands in parentheses, and may hold some itself.
+        // The name of the process is in parentheses, and may contain some itself.
         let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let flags = fields.split_whitespace().nth(6).and_then(|flags| flags.parse::<u32>().ok());
         flags.is_some_and(|flags| flags & KERNEL_THREAD != 0)
@@ -285,7 +284,7 @@ fn an_unknown_congestion_control_is_told_with_the_known_ones() {
     assert_eq!(support::cgroups("lull.bogus."), Vec::<PathBuf>::new());
 }
 
-/// Whoever asks, and before anything else is looked at.
+/// For any user, and before any other check.
 #[test]
 fn background_is_refused_unless_the_network_honours_its_mark() {
     let exec = |arguments: &[&str]| finish(lull(&["exec", "--cc"]).args(arguments));
@@ -296,7 +295,7 @@ fn background_is_refused_unless_the_network_honours_its_mark() {
     needs!(lull_testing::bpf());
     let pid = std::process::id().to_string();
     exec(&["background", "--pid", &pid]).fails(125, "'background' does not yield by itself");
-    // Under any name, and nothing is left of the attempt.
+    // Under any name; the attempt leaves nothing behind.
     let background = Variant::load(&["--algorithm", "background"]);
     exec(&[&background.0, "--", "true"]).fails(125, "does not yield by itself");
     assert_eq!(background.cgroups(), Vec::<PathBuf>::new());
@@ -381,7 +380,7 @@ fn a_read_only_cgroup_hierarchy_is_mounted_anew_out_of_sight_or_told() {
 #[test]
 fn a_kernel_without_cgroup_v2_is_told() {
     needs!(lull_testing::bpf());
-    // To the command it looks like one: the list of file systems lacks cgroup2.
+    // The command regards it as one: the list of file systems lacks cgroup2.
     let script = "d=$(mktemp); grep -v cgroup2 /proc/filesystems >$d
         mount --bind $d /proc/filesystems; rm $d; \"$LULL\" exec --cc reno true";
     finish(&mut private_shell(script, &[])).fails(125, "this kernel has no cgroup v2");
@@ -413,7 +412,7 @@ fn a_bpf_file_system_is_mounted_or_its_absence_told() {
     let said = finish(&mut private_shell(&script, &[&nice.0])).ok();
     assert!(said.ends_with(&format!("\n{0}\nunloaded '{0}'\n", nice.0)), "{said}");
 
-    // An empty /sys has no place to mount it on.
+    // An empty /sys has no mount point for it.
     let script = format!(
         "{unmount}; mount -t tmpfs none /sys/fs; \"$LULL\" exec --cc $1 --automatic -- true"
     );
@@ -422,7 +421,7 @@ fn a_bpf_file_system_is_mounted_or_its_absence_told() {
     eventually("it is unloaded", || !nice.is_loaded());
 }
 
-/// The hooks of the inner cgroup run first, those of the outer one have the last word.
+/// The hooks of the inner cgroup run first, those of the outer one override them.
 #[test]
 fn the_outer_one_of_nested_runs_decides() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
@@ -435,7 +434,7 @@ fn the_outer_one_of_nested_runs_decides() {
     eventually("both are gone", || nice.cgroups().is_empty());
 }
 
-/// Mapped and MPTCP connections are within reach, what waits to be accepted is not.
+/// Mapped and MPTCP connections can be changed, waiting ones cannot before they are accepted.
 #[test]
 fn old_sockets_of_every_kind_are_mended_and_the_rest_is_told() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
@@ -469,7 +468,7 @@ print()";
     assert_eq!(states.trim(), vec![format!("{} 4", nice.0); 8].join(" "));
 }
 
-/// As those of nginx, which all have its listener.
+/// Like those of nginx, which all have its listener.
 #[test]
 fn what_several_processes_share_counts_once() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
@@ -495,7 +494,7 @@ sys.stdin.readline()";
     assert!(said.contains(waiting), "{said}");
 }
 
-/// BPF_F_ALLOW_OVERRIDE: the kernel no longer runs it in a cgroup that has a program of its own.
+/// BPF_F_ALLOW_OVERRIDE: the kernel no longer runs it in a cgroup that has its own program.
 #[test]
 fn overridable_firewall_of_outer_cgroup_still_drops() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));

@@ -1,5 +1,5 @@
-//! `lull exec` stands in for the program that it runs: exit codes, signals, input, terminal, and
-//! what is left when one of the two is killed.
+//! `lull exec` acts for the program that it runs: exit codes, signals, input, terminal, and the leftovers
+//! when one of the two is killed.
 
 use crate::support;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use crate::support::{
 use lull_testing::needs;
 use serde_json::Value;
 
-/// The cgroups that a `lull` with this number made.
+/// The cgroups made by a `lull` with this id.
 fn cgroups_of(pid: &str) -> Vec<std::path::PathBuf> {
     cgroups(&format!("lull.reno.{pid}."))
 }
@@ -33,7 +33,7 @@ fn the_exit_code_is_the_programs() {
     }
 }
 
-/// A filter of system calls lets nobody list the open connections.
+/// A system-call filter forbids listing the open connections.
 #[test]
 fn the_exit_code_is_the_programs_even_if_nothing_can_be_counted() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
@@ -117,7 +117,7 @@ fn signals_to_the_whole_process_group_arrive_once() {
     needs!(lull_testing::bpf());
     let script = "for s in TERM USR1; do trap \"echo $s\" $s; done; trap 'exit 9' ALRM
         turns=$(seq 1000); echo ready; for i in $turns; do sleep 0.02; done";
-    // To tell one from two takes a processor in time.
+    // Distinguishing one from two needs a timely processor.
     let mut command = lull(&["exec", "--cc", "reno", "--", "sh", "-c", script]);
     command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut kept = Kept::spawn(&mut command);
@@ -126,7 +126,7 @@ fn signals_to_the_whole_process_group_arrive_once() {
     assert_eq!(next(), "ready");
     let pid = kept.pid();
     let send = |signal, to: &str| finish(&mut shell("kill -s $1 -- $2", &[signal, to])).ok();
-    // The same signal again and again: none is taken for an earlier one.
+    // The same signal repeatedly: none is taken for an earlier one.
     for _ in 0..3 {
         send("TERM", &format!("-{pid}"));
         assert_eq!(next(), "TERM");
@@ -139,7 +139,7 @@ fn signals_to_the_whole_process_group_arrive_once() {
     }
     send("ALRM", &pid);
     assert_eq!(kept.0.wait().unwrap().code(), Some(9));
-    // Nobody of the group is left.
+    // No process of the group is left.
     let said = finish(&mut shell("kill -s 0 -- -$1", &[&pid]));
     assert!(said.err.contains("No such process"), "{said:?}");
 }
@@ -148,7 +148,7 @@ fn signals_to_the_whole_process_group_arrive_once() {
 fn masks_and_ignored_signals_are_inherited() {
     needs!(lull_testing::bpf());
     let script = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
-    // systemd ignores SIGPIPE for services, and the standard library for us.
+    // systemd ignores SIGPIPE for services, and the standard library for this program.
     for ignored in ["HUP USR1", "HUP USR1 PIPE"] {
         let run = |program: &str| {
             let whole = format!("trap '' {ignored}; exec {program} sh -c \"$1\"");
@@ -158,8 +158,8 @@ fn masks_and_ignored_signals_are_inherited() {
     }
 }
 
-/// As under nohup, or of a shell's background job. The signals come from its first moment on, and so
-/// while the background is set up.
+/// As under nohup, or for a shell's background job. The signals come from its first moment on, and so while
+/// the background is set up.
 #[test]
 fn a_signal_that_is_ignored_does_not_keep_the_program_from_being_started() {
     needs!(lull_testing::bpf());
@@ -211,7 +211,7 @@ fn what_cannot_be_run_has_the_codes_of_env() {
     run("/").fails(126, "cannot run '/'");
 }
 
-/// As where a limit on processes is reached.
+/// As at a limit of processes.
 #[test]
 fn a_program_is_not_at_fault_where_no_other_process_can_be_made() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
@@ -240,8 +240,8 @@ fn nothing_is_left_after_an_end_of_any_kind() {
     }
 }
 
-/// `lull` is killed; the program's later connections are background ones, and its cgroup goes
-/// with the next run after its end.
+/// `lull` is killed; the program's later connections are background ones, and its cgroup is removed by the
+/// next run after its end.
 #[test]
 fn a_program_that_outlives_lull_stays_in_the_background() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
@@ -258,7 +258,7 @@ fn a_program_that_outlives_lull_stays_in_the_background() {
     kept.0.kill().unwrap();
     kept.0.wait().unwrap();
 
-    // Other runs leave it alone.
+    // Other runs do not affect it.
     finish(&mut lull(&["exec", "--cc", "reno", "--", "true"])).ok();
     assert!(nice.is_loaded() && cgroup.exists());
     writeln!(input, "new").unwrap();
@@ -291,8 +291,7 @@ fn children_that_outlive_the_program_are_told_of() {
     eventually("the cgroup is removed", || !cgroup.exists());
 }
 
-/// Without another run of `lull`: a process stays behind for that. The pipes of `lull` are closed
-/// meanwhile.
+/// Without another run of `lull`: a process stays behind for that. The pipes of `lull` are closed meanwhile.
 #[test]
 fn background_of_ended_daemon_is_removed() {
     needs!(lull_testing::bpf());
@@ -305,7 +304,7 @@ fn background_of_ended_daemon_is_removed() {
     eventually("the cgroup is removed", || nice.cgroups().is_empty());
     eventually("it is unloaded", || !nice.is_loaded());
 
-    // The same of a process that was moved.
+    // The same for a process that was moved.
     let mut kept = Kept::spawn(&mut shell("exec sleep 30", &[]));
     let exec = ["exec", "--quiet", "--cc", &nice.0, "--automatic", "--pid", &kept.pid()];
     finish(&mut lull(&exec)).ok();
@@ -328,7 +327,7 @@ fn a_hundred_kills_leave_nothing() {
         Kept::spawn(&mut command).0.wait().unwrap();
         started.elapsed()
     };
-    // The first one finds nothing in the caches.
+    // The first one has cold caches.
     let whole = (0..3).map(|_| run()).min().unwrap();
     let (mut in_time, mut with_something) = (0, 0);
     for round in 0..100 {
@@ -339,7 +338,7 @@ fn a_hundred_kills_leave_nothing() {
         kept.0.wait().unwrap();
         with_something += u32::from(!nice.cgroups().is_empty() || nice.is_loaded());
     }
-    // Else there was nothing to be left.
+    // Otherwise there would be nothing to leave behind.
     assert!(
         in_time > 50 && with_something > 10,
         "{in_time} in time, {with_something} with something"
@@ -353,7 +352,7 @@ fn a_hundred_kills_leave_nothing() {
     assert_eq!(nice.cgroups(), Vec::<std::path::PathBuf>::new());
     eventually("it is unloaded", || !nice.is_loaded());
     assert_eq!(nice.status(), None);
-    // The process that watches over signals is a fork, with the same arguments.
+    // The process that watches signals is a fork, with the same arguments.
     let of_ours = |pid: &str| {
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         arguments.split(|&byte| byte == 0).any(|argument| argument == nice.0.as_bytes())
@@ -384,7 +383,7 @@ fn nice_is_loaded_and_unloaded_as_needed() {
     second.0.wait().unwrap();
     eventually("it is unloaded", || !nice.is_loaded());
 
-    // What is loaded for good stays.
+    // A permanently loaded control stays.
     let mut third = Kept::spawn(lull(&arguments).stderr(Stdio::null()));
     eventually("it is loaded", || nice.is_loaded() && nice.cgroups().len() == 1);
     let said =

@@ -1,4 +1,4 @@
-//! `lull exec` over routes that name a congestion control of their own (ip-route(8), congctl).
+//! `lull exec` over routes with a fixed congestion control (ip-route(8), congctl).
 
 use std::process::{Command, Stdio};
 
@@ -6,8 +6,8 @@ use crate::support::{LULL, Variant, finish};
 use lull_testing::needs;
 use serde_json::{Value, json};
 
-/// Runs a program alone in a network namespace that connects to itself over such a route and sends
-/// 100 kB. Returns what it says of the client and the server, and the summary.
+/// Runs a program alone in a network namespace that connects to itself over such a route and sends 100 kB.
+/// Returns its output about the client and the server, and the summary.
 fn over_a_route(congctl: &str, exec: &[&str]) -> (Value, Value) {
     let script = "import json, os, socket, struct, subprocess
 listener = socket.create_server(('10.9.0.1', 0))
@@ -36,8 +36,8 @@ print(json.dumps({
     (serde_json::from_str(&said.ok()).unwrap(), summary)
 }
 
-/// The kernel puts the route's control in the place of what was chosen when the client connects.
-/// The connection begins with the window of a new one all the same.
+/// The kernel replaces the chosen control by the route's when the client connects. The connection begins with
+/// the window of a new one all the same.
 #[test]
 fn a_route_does_not_take_connections_out_of_the_background() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));

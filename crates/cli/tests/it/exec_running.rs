@@ -1,5 +1,5 @@
-//! `lull exec --pid` on processes that make it hard: with threads, many sockets, sockets that stay
-//! as they are, and many children.
+//! `lull exec --pid` on difficult processes: with threads, many sockets, sockets that cannot be changed, and
+//! many children.
 
 use crate::support;
 use std::fs;
@@ -61,7 +61,7 @@ print({sock.getsockopt(6, 13, 16).rstrip(bytes(1)).decode() for sock in (client,
     assert_eq!(lines.next().unwrap().unwrap(), format!("{{'{}'}}", nice.0));
 }
 
-/// A route may lock the congestion control of what goes over it; the others are mended all the same.
+/// A route may lock the congestion control of its connections; the others are changed all the same.
 #[test]
 fn connections_that_stay_in_the_foreground_are_told_by_their_addresses() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
@@ -99,7 +99,7 @@ print()";
     assert_eq!(states.trim(), format!("reno reno reno reno {0} {0}", nice.0));
 }
 
-/// A filter of system calls, as a container's may be, keeps the sockets from us.
+/// A filter of system calls, as in a container, makes the sockets inaccessible.
 #[test]
 fn sockets_that_cannot_be_fetched_are_told_of() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
@@ -122,7 +122,7 @@ sys.stdin.readline()";
     assert!(said.contains(&told), "{said}");
 }
 
-/// A child every few milliseconds: there are new ones whenever one looks.
+/// A child every few milliseconds: there are new ones at each check.
 #[test]
 fn children_that_are_born_in_the_background_are_no_news() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
@@ -143,7 +143,7 @@ print(outside)";
     let (mut kept, mut lines) = Kept::ready(script);
     let exec = ["exec", "--cc", "reno", "--children", "--json", "--pid", &kept.pid()];
     let said = finish(&mut lull(&exec));
-    // It may be over already.
+    // It may have ended already.
     let _ = writeln!(kept.0.stdin.as_mut().unwrap());
     let outside: usize = lines.next().unwrap().unwrap().parse().unwrap();
     let report: Value = serde_json::from_str(&said.ok()).unwrap();
@@ -152,7 +152,7 @@ print(outside)";
     assert_eq!(report["foreground"], serde_json::json!([]));
 }
 
-/// A program on the cgroup around it that bears no others below keeps the first one where it is.
+/// A program on the outer cgroup, which permits no others below, keeps the first one where it is.
 #[test]
 fn children_that_cannot_be_moved_keep_no_others_from_it() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
@@ -183,7 +183,7 @@ fn children_that_cannot_be_moved_keep_no_others_from_it() {
     assert!(!fs::read_dir(&service.0).unwrap().flatten().any(|inside| inside.path().is_dir()));
 }
 
-/// The program `peer.py` under `lull exec`, with its own number.
+/// The program `peer.py` under `lull exec`, with its own id.
 struct Background {
     kept: Kept,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
@@ -225,14 +225,14 @@ fn foreground_option_takes_process_and_sockets_back() {
     let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
     let default = format!("{}/0", default.trim());
     assert_eq!(background.ask("state"), [&*default; 2].join(" "));
-    // Also what the listener accepts, which was made in the background.
+    // Including connections that the listener accepts, which was made in the background.
     assert_eq!(background.ask("new"), [&*default; 4].join(" "));
     let said = finish(&mut lull(&["exec", "--cc", &nice.0, "--pid", &background.pid])).ok();
     assert!(said.contains("is in the background now, with 4 open connections"), "{said}");
     assert_eq!(background.ask("state"), vec![format!("{}/4", nice.0); 4].join(" "));
 }
 
-/// The hooks of the first background let the call succeed and set theirs.
+/// The hooks of the first background let the call succeed and set their own.
 #[test]
 fn background_process_takes_another_congestion_control() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));

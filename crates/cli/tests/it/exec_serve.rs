@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::support::{Kept, LULL, Said, cgroups, eventually, finish, lull, runs, shell};
 use lull_testing::{PublicCopy, needs};
 
-/// A server for the group nogroup, in a folder that everybody may read.
+/// A server for the group nogroup, in a folder that all users may read.
 pub(crate) struct Server {
     folder: tempfile::TempDir,
     kept: Kept,
@@ -75,7 +75,7 @@ fn group_member_runs_program_in_background_without_root() {
     assert_eq!(said.ok(), "lull 0 65534 []\n");
 }
 
-/// The server is not asked for more than it gives.
+/// The server is not asked for more than it grants.
 #[test]
 fn server_refuses_others_and_other_controls() {
     needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
@@ -92,7 +92,7 @@ fn server_refuses_others_and_other_controls() {
     finish(&mut lull(&start)).fails(1, "there is no group 'no-such-group': create it with");
 }
 
-/// It connects as a user and has other rights by then, as after running a program like passwd(1).
+/// It connects as a user and has other rights by then, for example after running a program like passwd(1).
 #[test]
 fn server_moves_no_process_with_rights_of_another_user() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
@@ -137,7 +137,7 @@ fn program_that_outlives_its_client_stays_in_background() {
     eventually("the cgroup is removed", || server.cgroups().is_empty());
 }
 
-/// Also what the server alone can see.
+/// Including traffic that only the server can see.
 #[test]
 fn server_reports_what_others_send() {
     needs!(lull_testing::bpf(), lull_testing::command("tmux"), lull_testing::command("setpriv"));

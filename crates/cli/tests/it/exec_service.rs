@@ -1,5 +1,5 @@
-//! `lull exec` beside a service manager: what that one hands to a process by its number, and
-//! programs that it moves to other cgroups.
+//! `lull exec` with a service manager: what that passes to a process by its id, and programs that it moves to
+//! other cgroups.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use crate::support::{LULL, Service, finish, lull, shell};
 use lull_testing::needs;
 use serde_json::{Value, json};
 
-/// The program does what sd_listen_fds(3) does.
+/// The program acts like sd_listen_fds(3).
 #[test]
 fn sockets_that_systemd_hands_over_are_the_programs() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
@@ -42,7 +42,7 @@ fn what_is_meant_for_another_process_by_its_number_stays_so() {
     assert_eq!(finish(&mut shell(script, &[])).ok(), "0 1 2 3\n");
 }
 
-/// As by su, whose session gets a cgroup of its own from systemd.
+/// Like su, whose session gets its own cgroup from systemd.
 #[test]
 fn a_program_that_is_moved_out_of_the_background_is_told_of() {
     needs!(lull_testing::bpf());
@@ -63,7 +63,7 @@ fn a_program_that_is_moved_out_of_the_background_is_told_of() {
     assert_eq!(summary["foreground"], json!([told(&said.out)]), "{said:?}");
 }
 
-/// Another `lull` puts it into a cgroup of its own, where it is in the background as before.
+/// Another `lull` puts it into a separate cgroup, where it is in the background as before.
 #[test]
 fn a_program_that_is_moved_to_another_background_is_in_the_background() {
     needs!(lull_testing::bpf());

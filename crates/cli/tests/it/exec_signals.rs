@@ -1,4 +1,4 @@
-//! Signals to `lull exec` that come before the program's beginning or after its end, and stops.
+//! Signals to `lull exec` before the program's beginning or after its end, and stops.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -9,14 +9,14 @@ use std::process::{Command, ExitStatus, Stdio};
 use crate::support::{Kept, LULL, Variant, eventually, finish, lull, program, shell};
 use lull_testing::needs;
 
-/// Keeps everybody from setting up a background or tearing one down until it is dropped.
+/// Blocks all set-ups and removals of a background until it is dropped.
 fn lock_what_is_loaded() -> File {
     let directory = File::open("/sys/fs/bpf/lull").unwrap();
     directory.lock().unwrap();
     directory
 }
 
-/// Bit 14 is SIGTERM's, which is blocked first of all.
+/// Bit 14 is SIGTERM's, which is blocked first.
 fn blocks_signals(pid: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
@@ -28,7 +28,7 @@ fn send(signal: &str, kept: &Kept) {
     finish(&mut shell("kill -s $1 $2", &[signal, &kept.pid()])).ok();
 }
 
-/// Its end, and what it said of it.
+/// Its end, and its output about it.
 fn end_of(mut kept: Kept) -> (ExitStatus, String) {
     let mut told = String::new();
     kept.0.stderr.take().unwrap().read_to_string(&mut told).unwrap();
@@ -88,7 +88,7 @@ fn a_stop_by_the_terminal_during_the_set_up_reaches_the_program() {
     assert_eq!(finish(&mut command).ok(), "ok\n");
 }
 
-/// As bash does by `suspend`.
+/// Like bash with `suspend`.
 #[test]
 fn a_shell_that_stops_itself_gives_the_terminal_up_and_gets_it_back() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const LOWER_EFFORT: u8 = 0x04;
 
-/// Runs the script of all connections under `lull exec` in a network namespace of its own.
+/// Runs the script of all connections under `lull exec` in a separate network namespace.
 fn connections(exec: &[&str], script: &[&str]) -> Said {
     let mut command = Command::new("unshare");
     command.args(["--net", LULL, "exec"]).args(exec).args(["--", "python3"]);
@@ -60,7 +60,7 @@ fn without_a_dscp_the_program_marks_its_packets() {
     assert_eq!(kinds["v4"]["congestion"], json!(["reno", "reno", "reno"]));
 }
 
-/// The way round kernels before 6.13: the first packets of a mapped client are not marked.
+/// The workaround for kernels before 6.13: the first packets of a mapped client are not marked.
 #[test]
 fn system_calls_mark_mapped_connections_where_the_hooks_may_not() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
@@ -157,8 +157,8 @@ while got < 100000:
     assert_eq!(summary["yielding_seconds"], Value::Null, "reno does not tell");
 }
 
-/// The client connects and writes 100 kB at once, or a part of it with its SYN; nothing else of that is
-/// acknowledged. Two packets are Lull's and Nice's, one is TCP-Background's (algorithm 1 of its paper).
+/// The client connects and writes 100 kB at once, or a part of it with its SYN; nothing else is acknowledged.
+/// Two packets are Lull's and Nice's, one is TCP-Background's (algorithm 1 of its paper).
 #[test]
 fn the_first_flight_of_a_client_is_two_packets_or_one() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
@@ -176,7 +176,7 @@ fn the_first_flight_of_a_client_is_two_packets_or_one() {
             assert_eq!(in_syn != "0", !fast_open.is_empty(), "{said}");
             sent.parse().unwrap()
         };
-        // RFC 6928: what the kernel sends by itself, and what is thus seen here.
+        // RFC 6928: the kernel's default, which is thus seen here.
         assert_eq!(first_flight(&["--cc", "reno"]), 10 * MSS, "{fast_open:?}");
         for pairs in [&lull, &nice] {
             let sent = first_flight(&["--cc", &pairs.0]);
@@ -187,8 +187,8 @@ fn the_first_flight_of_a_client_is_two_packets_or_one() {
     }
 }
 
-/// Beside a flow that keeps the queue of 2 Mbit/s full. Connections that are open when the program has
-/// ended count, too.
+/// Beside a flow that keeps the queue of 2 Mbit/s full. Connections that are open when the program has ended
+/// count, too.
 #[test]
 fn summary_reports_how_long_connections_yielded() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
@@ -228,7 +228,7 @@ fn children_and_static_binaries_are_in_the_background() {
         .status()
         .unwrap();
     assert!(built.success());
-    // A grandchild that has left its session, too.
+    // Also a grandchild that has left its session.
     let mut command = support::shell(
         r#""$LULL" exec --cc reno -- sh -c '"$1"; (setsid --wait "$1")' sh "$1""#,
         &[binary.to_str().unwrap()],
@@ -277,7 +277,7 @@ subprocess.run([sys.argv[1], 'exec', '--cc', 'reno', *sys.argv[2:], '--', 'true'
     assert_eq!(summary["foreground"], json!(stays));
 }
 
-/// Subflows that join later, from either side, after the program has set options of its own.
+/// Subflows that join later, from either side, after the program has set its own options.
 #[test]
 fn subflows_that_join_are_in_the_background() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
@@ -344,7 +344,7 @@ sys.exit(child.wait())";
     assert!(summary["tcp_bytes_received"].as_u64().unwrap() >= 3_000_000, "{summary}");
 }
 
-/// As some routers do. The second connection to a destination does not wait for that again.
+/// Like some routers. The second connection to a destination does not wait for that again.
 #[test]
 fn connection_goes_unmarked_where_marked_packets_are_dropped() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("nft"));
@@ -361,7 +361,7 @@ fn connection_goes_unmarked_where_marked_packets_are_dropped() {
     let said = run(&[]);
     let note = "lull: 6 connections without the DSCP mark: marked packets got no answer";
     assert!(said.err.lines().any(|line| line.starts_with(note)), "{said:?}");
-    // Where Lull sets no mark, the mark of the program passes.
+    // Without a mark from Lull, the mark of the program passes.
     let said = run(&["--dscp", "none", "--json"]);
     assert_eq!(said.out, "72 72 72 72 72 72 72 72 72 72 ", "{said:?}");
 }

@@ -1,4 +1,4 @@
-//! Several `lull exec` at the same time: one inside another, and many beside each other.
+//! Several concurrent `lull exec`: nested, and many in parallel.
 
 use std::path::PathBuf;
 use std::thread;
@@ -8,7 +8,7 @@ use crate::support::{Variant, eventually, finish, lull, shell};
 use lull_testing::needs;
 use serde_json::Value;
 
-/// The hooks of the outer one let every choice succeed, and put their own in its place.
+/// The hooks of the outer one let every choice succeed, and replace it by their own.
 #[test]
 fn what_does_not_exist_is_found_missing_inside_another_run() {
     needs!(lull_testing::bpf());
@@ -21,7 +21,7 @@ fn what_does_not_exist_is_found_missing_inside_another_run() {
     let said = finish(&mut shell(&load, &[&nice.0])).ok();
     assert!(said.starts_with(&format!("loaded '{}' (", nice.0)), "{said}");
     assert!(nice.is_loaded());
-    // It is there now, although the hooks still choose their own.
+    // It is loaded now, although the hooks still choose their own.
     let known = format!("{outer} \"$LULL\" exec --quiet --cc $1 -- true");
     finish(&mut shell(&known, &[&nice.0])).ok();
 }
@@ -37,7 +37,7 @@ fn a_run_inside_another_one_loads_and_unloads_what_it_needs() {
     eventually("it is unloaded", || !nice.is_loaded());
 }
 
-/// The first of them loads the control, the last one unloads it, and now and then none is left.
+/// The first of them loads the control, the last one unloads it, and sometimes none is left.
 #[test]
 fn runs_beside_each_other_share_what_is_loaded_for_them() {
     const THREADS: u64 = 4;

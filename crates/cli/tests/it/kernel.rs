@@ -1,4 +1,4 @@
-//! `lull kernel load|unload|status` on the real kernel, each test under a name of its own.
+//! `lull kernel load|unload|status` on the real kernel, each test under a unique name.
 
 use crate::support;
 use std::fs;
@@ -182,14 +182,14 @@ fn it_is_not_unloaded_while_in_use_unless_forced() {
     let said = unload(&nice.0, &["--force"]).ok();
     assert_eq!(said, format!("unloaded '{}'; 2 open connections keep it\n", nice.0));
     eventually("it is unloaded", || !nice.is_loaded());
-    // The open ones still work, and still are what they were.
+    // The open ones still work, and are unchanged.
     writeln!(input, "state").unwrap();
     assert_eq!(lines.next().unwrap().unwrap(), format!("{0}/4 {0}/4", nice.0));
     drop(input);
     assert!(kept.0.wait().unwrap().success());
 }
 
-/// In a cgroup namespace the programs of the machine are out of sight.
+/// In a cgroup namespace the programs of the machine are not visible.
 #[test]
 fn it_is_not_unloaded_from_where_its_programs_may_be_out_of_sight_unless_forced() {
     needs!(lull_testing::bpf());
@@ -307,7 +307,7 @@ sys.stdin.read()";
 fn an_old_kernel_is_told() {
     needs!(lull_testing::bpf(), lull_testing::command("setarch"));
     let nice = Variant::unloaded();
-    // A kernel that gives an old version number to whoever asks for one.
+    // A kernel that reports an old version number to programs that ask for one.
     let script = "setarch --uname-2.6 \"$LULL\" kernel load --name $1";
     finish(&mut shell(script, &[&nice.0])).fails(1, "too old: loading a congestion control needs");
     eventually("it is unloaded", || !nice.is_loaded());
@@ -345,9 +345,9 @@ fn a_missing_capability_is_told() {
     eventually("it is unloaded", || !nice.is_loaded());
 }
 
-/// A variant that is not loaded, and where its pins will be.
+/// A variant that is not loaded, and the place of its pins.
 fn unloaded_with_pins() -> (Variant, String) {
-    // With it, the BPF file system is mounted if nobody had.
+    // With it, the BPF file system is mounted if it was not.
     let nice = Variant::load(&[]);
     let folder = finish(&mut shell("grep -m1 ' bpf ' /proc/self/mounts | cut -d' ' -f2", &[])).ok();
     unload(&nice.0, &[]).ok();
@@ -375,8 +375,8 @@ fn a_load_that_is_interrupted_is_brought_to_its_end() {
     }
 }
 
-/// Kills a load at a different moment each time, half of them while its pins are made; whatever it
-/// left, the next command clears.
+/// Kills a load at a different moment each time, half of them while its pins are made; the next command
+/// cleans up any leftovers.
 #[test]
 fn a_load_that_is_killed_leaves_no_half() {
     needs!(lull_testing::bpf());
@@ -406,7 +406,7 @@ fn a_load_that_is_killed_leaves_no_half() {
     assert!(halves > 0, "no kill came while its pins were made");
 }
 
-/// Sockets that chose a name keep what had it.
+/// Sockets that chose a name keep the congestion control that had it.
 #[test]
 fn status_shows_sockets_of_what_is_unloaded() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
@@ -428,7 +428,7 @@ fn status_shows_sockets_of_what_is_unloaded() {
     let table = finish(&mut lull(&["kernel", "status"])).ok();
     let line = format!("{}: unloaded; 2 sockets keep it until they are closed\n", nice.0);
     assert!(table.contains(&line), "{table}");
-    // Another one of that name is not theirs.
+    // Another one with that name is not theirs.
     finish(&mut lull(&["kernel", "load", "--algorithm", "nice", "--name", &nice.0])).ok();
     let text = finish(&mut lull(&["kernel", "status", "--json"])).ok();
     let all: Value = serde_json::from_str(&text).unwrap();
@@ -481,7 +481,7 @@ sys.stdin.readline()";
 fn broken_output_ends_like_other_programs() {
     needs!(lull_testing::bpf());
     let nice = Variant::load(&[]);
-    // The reader is gone before anything is written.
+    // The reader has ended before anything is written.
     let script = "exec 3>&1; { sleep 0.3; \"$LULL\" kernel status; echo $? >&3; } | true";
     let said = finish(&mut shell(script, &[]));
     assert_eq!((said.out.as_str(), said.err.as_str()), ("141\n", ""), "{said:?}");

@@ -1,4 +1,4 @@
-//! `lull lab run`, `list` and `demo` as a user runs them.
+//! `lull lab run`, `list` and `demo` from a user's view.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -97,7 +97,7 @@ fn lines(path: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The cells that a record has, each once, however often the emulator was late and they ran again.
+/// The cells of a record, each once, however often the emulator was late and they ran again.
 fn cells(record: &[Value]) -> Vec<&str> {
     let cells = record.iter().filter(|line| line["line"] == "cell");
     let keys: BTreeSet<_> = cells.map(|cell| cell["key"].as_str().unwrap()).collect();
@@ -157,7 +157,7 @@ fn what_makes_no_sense_is_told_on_one_line_with_an_exit_code_of_its_own() {
 #[test]
 fn what_needs_no_kernel_is_run_anywhere() {
     let empty = tempfile::tempdir().unwrap();
-    // The second of these takes a kernel, the third does for half of its cells.
+    // The second of these needs a kernel, the third does for half of its cells.
     let plans = ["bench-dumbbell", "demo", "simulator-kernel"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_lull"));
     command.args(["lab", "run", "--simulated", "--quick"]).args(plans).current_dir(empty.path());
@@ -175,7 +175,7 @@ fn what_needs_no_kernel_is_run_anywhere() {
     let record = lines(&out.join("simulator-kernel.quick.jsonl"));
     let cells = cells(&record);
     assert!(!cells.is_empty() && cells.iter().all(|key| key.contains("network=simulator")));
-    // What is left out is told: the one as a whole, and of the other as much as is there.
+    // Omissions are reported: the one as a whole, and of the other the available part.
     let (left_out, all) = (cells.len(), 2 * cells.len());
     let told =
         format!("without what needs a kernel: demo, {left_out} of {all} cells of simulator-kernel");
@@ -228,7 +228,7 @@ fn a_run_is_recorded_judged_drawn_and_gone_on_with() {
     assert_eq!(record[0]["command"][2], "run");
     assert!(fs::read_to_string(bench.path("out/mini-used.svg")).unwrap().contains("<svg"));
 
-    // Everything is there: only the table is made again, and a missed check may fail it.
+    // All records exist: only the table is made again, and a failed check may still fail it.
     let before = fs::read(bench.path("out/mini.jsonl")).unwrap();
     let again = bench.run(&["run", "mini", "--seed", "5", "--json", "--check"]);
     assert_eq!(fs::read(bench.path("out/mini.jsonl")).unwrap(), before, "nothing is measured");
@@ -261,13 +261,13 @@ fn a_cell_that_cannot_run_is_told_and_the_others_run() {
     assert_eq!(kinds.iter().filter(|kind| **kind == "failed").count(), 1, "{kinds:?}");
 }
 
-/// Tests in which `lull exec` loads something take turns: one of them looks what is left of it.
+/// Tests in which `lull exec` loads a control take turns: one of them checks its leftovers.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The one experiment that shows what `lull exec --cc background` is refused for; a minute at most.
+/// The only experiment with the case in which `lull exec --cc background` is refused; a minute at most.
 #[test]
 fn background_is_unnoticed_where_the_network_serves_it_last_and_only_there() {
     needs!(bpf(), command("python3"));
@@ -280,7 +280,7 @@ fn background_is_unnoticed_where_the_network_serves_it_last_and_only_there() {
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }
 
-/// The processes below `parent`, which are cells and what they started.
+/// The processes below `parent`, which are cells and their children.
 fn descendants(parent: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
@@ -343,13 +343,13 @@ fn a_run_that_is_killed_leaves_nothing_and_goes_on_later() {
     wait_for("the end of the variant", || (!registered()).then_some(()));
     let output = bench.run(&["run", "mini", "--jobs", "1"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    // It knows the first one; and runs it again, if the machine was not to be trusted then.
+    // It knows the first one; and runs it again, if the machine was unreliable then.
     let said = text(&output.stderr);
     let known = ["1 more are recorded already", "1 because the emulator was late before"];
     assert!(known.iter().any(|known| said.contains(known)), "{said}");
 }
 
-/// Where there is no container to end them, too: neither the cell nor its program outlives the run.
+/// Without a container that ends them, too: neither the cell nor its program outlives the run.
 #[test]
 fn a_run_without_a_network_that_is_killed_leaves_nothing() {
     let plan = "
@@ -379,7 +379,7 @@ measure = '60s'
         let below = descendants(id);
         (below.len() >= 2).then_some(below)
     });
-    // It fills the processors by itself, which another one is told.
+    // It fills the processors by itself, which another one is informed of.
     let short = Bench::new(&plan.replace("'sleep', '50'", r#"'echo', '{"a": 1}'"#));
     let output = short.lab(&["run", "mini"]).output().unwrap();
     let said = text(&output.stderr);
@@ -390,9 +390,9 @@ measure = '60s'
 
 const DEMO: &str = include_str!("../../../../plans/demo.toml");
 
-/// Writes the plan `demo` with phases of so many seconds into a folder.
+/// Writes the plan `demo` with phases of this many seconds into a folder.
 fn shorten_demo(bench: &Bench, folder: &str, seconds: u32) {
-    // When the user has gone, rsync needs some time to find out.
+    // When the user has gone, rsync needs some time to notice.
     let shortened = |line: &str| match line.split_once(" = ") {
         Some(("settle", "\"16s\"")) => format!("settle = \"{}s\"\n", 4 * seconds),
         Some((key @ ("settle" | "measure"), _)) => format!("{key} = \"{seconds}s\"\n"),
@@ -403,7 +403,7 @@ fn shorten_demo(bench: &Bench, folder: &str, seconds: u32) {
     fs::write(bench.path(folder).join("demo.toml"), text).unwrap();
 }
 
-/// `make demo` after the build: the phases, shortened, and what is around them.
+/// `make demo` after the build: the shortened phases, and their surroundings.
 #[test]
 fn the_demo_shows_its_table_draws_its_plot_and_ends_within_90_seconds() {
     needs!(bpf(), command("rsync"));
@@ -470,8 +470,8 @@ fn congestion_controls() -> BTreeSet<String> {
     fs::read_to_string(path).unwrap().split_whitespace().map(str::to_owned).collect()
 }
 
-/// The cgroups that `lull exec` made below one, and the congestion controls that were not there
-/// before. Runs of other tests have theirs under names that begin with `lab`.
+/// The cgroups that `lull exec` made below one, and the new congestion controls. Runs of other tests have
+/// theirs under names that begin with `lab`.
 fn left_behind(home: &Service, before: &BTreeSet<String>) -> Vec<String> {
     let inside = fs::read_dir(&home.0).unwrap().flatten();
     let names = inside.filter_map(|entry| entry.file_name().into_string().ok());
@@ -481,8 +481,8 @@ fn left_behind(home: &Service, before: &BTreeSet<String>) -> Vec<String> {
     cgroups.chain(new).collect()
 }
 
-/// The signal comes while `lull exec` runs, which ends with the network that it is in: its cgroup and
-/// its congestion control are put away by others.
+/// The signal comes while `lull exec` runs, which ends with its network: its cgroup and its congestion
+/// control are removed by other processes.
 #[test]
 fn a_demo_ends_at_once_with_the_signal_that_asks_for_it_and_leaves_nothing() {
     needs!(bpf(), command("rsync"));
@@ -514,10 +514,10 @@ fn a_demo_ends_at_once_with_the_signal_that_asks_for_it_and_leaves_nothing() {
             (!processes.iter().any(|id| process_exists(*id))).then_some(())
         });
         if code.is_none() {
-            // It had no time to put anything away, which the next one does.
+            // It had no time to remove anything; the next one does.
             finish(&mut lull(&["exec", "--quiet", "true"])).ok();
         }
-        // The kernel lets go of a congestion control a moment later.
+        // The kernel releases a congestion control a moment later.
         wait_for(&format!("a machine as it was before {signal}"), || {
             left_behind(&home, &before).is_empty().then_some(())
         });

@@ -1,6 +1,6 @@
-//! `lull replica run --mount`: a published folder is seen in another one, by every program.
+//! `lull replica run --mount`: every program sees a published folder in another one.
 //!
-//! Only other processes look into it, so that each can be ended whatever its mount does.
+//! Only other processes access it, so that each can be ended, whatever its mount does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,10 +28,10 @@ fn a_published_folder_is_seen_in_a_mount_until_a_signal_ends_it() {
     needs!(fuse(), command("diff"));
     let (mut site, place, docs) = mounted();
     assert!(is_as(&place.0, &docs));
-    // HTTP goes on beside it, and both show the same.
+    // HTTP continues beside it, and both show the same.
     assert_eq!(site.get("paris", "/web.md").body, fs::read(docs.join("web.md")).unwrap());
     finish(Command::new("sh").args(["-c", "! echo x >\"$1/new\" 2>&1", "sh", &place.0])).ok();
-    // A program in it does not keep it from ending.
+    // A program in it does not prevent its end.
     let mut within = Command::new("sh");
     within.args(["-c", "cd \"$1\" && exec sleep 60", "sh", &place.0]);
     let within = Kept::spawn(&mut within);
@@ -57,14 +57,14 @@ fn an_earlier_publication_is_a_folder_until_the_replica_starts_again() {
     let (first, second) = (format!("{}/.lull/@1", place.0), format!("{}/.lull/@2", place.0));
     assert!(is_as(&place.0, &next), "and no `.lull` is listed beside its files");
     assert!(is_as(&first, &docs) && is_as(&second, &next));
-    // A folder of this name at the top is refused as a whole.
+    // A folder of this name at the top is rejected as a whole.
     fs::create_dir(next.join(".lull")).unwrap();
     fs::write(next.join(".lull/mine"), "mine").unwrap();
     let (source, origin) = (next.to_str().unwrap(), site.path("origin"));
     let said = finish(&mut lull(&["publish", source, "--origin", &origin]));
     said.fails(1, "`.lull` at the root is Lull's own: rename the file");
     assert_eq!(site.status("origin")["sequence"], 2);
-    // What was is not on the disk.
+    // Past states are not on the disk.
     drop(site.replicas.remove("paris"));
     site.start_replica("paris", &["--mount", &place.0]);
     fs::remove_dir_all(next.join(".lull")).unwrap();
@@ -79,7 +79,7 @@ fn a_mount_that_a_killed_replica_has_left_is_replaced() {
     needs!(fuse(), command("diff"));
     let (mut site, place, docs) = mounted();
     for _ in 0..2 {
-        // Dropped, it is killed with -9.
+        // It is killed with -9 when it is dropped.
         drop(site.replicas.remove("paris"));
         assert_eq!(place.mounted(), 1, "it is left");
         site.start_replica("paris", &["--mount", &place.0]);

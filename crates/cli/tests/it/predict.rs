@@ -1,4 +1,4 @@
-//! `lull predict` as a user runs it, on logs that are made up and on real ones.
+//! `lull predict` from a user's view, on artificial and real logs.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -56,7 +56,7 @@ fn line(second: u64, client: &str, target: &str) -> String {
     )
 }
 
-/// Clients one after the other, each a minute, that all go the same way.
+/// Clients one after the other, a minute each, all on the same path.
 fn walks(first: u64, clients: u64, path: &[&str]) -> String {
     let mut log = String::new();
     for client in first..first + clients {
@@ -134,7 +134,7 @@ fn a_model_is_trained_goes_on_and_explains_itself() {
 #[test]
 fn what_a_shell_puts_in_the_place_of_a_log_is_read_whole() {
     let bench = Bench::new();
-    // Longer than what is looked at to put logs into order.
+    // Longer than the part that is read to put logs into order.
     let day = walks(0, 250, &PATH).repeat(4);
     bench.write("a.log", day.as_bytes());
     bench.write("b.log", day.replace("17/May", "18/May").as_bytes());
@@ -188,7 +188,7 @@ fn of_a_log_of_several_sites_one_may_be_learned_from() {
     let said = bench.json(&["explain", "--json", "--model", "m", "/"]);
     assert_eq!(said["suggested"][0]["url"], "/docs/", "{said}");
     assert!(!said.to_string().contains("payroll"), "{said}");
-    // One that nobody asked for leaves nothing, and no model.
+    // A site without requests leaves nothing, and no model.
     let misspelt = ["train", "--model", "none", "--site", "ww.example", "log"];
     bench.predict(&misspelt).fails(1, "no request is of ww.example: the logs are of other sites");
     assert!(!bench.path("none").exists());
@@ -205,7 +205,7 @@ fn a_wrong_date_does_not_move_what_is_measured() {
         bench.write("wrong", format!("{log}{}", wrong(year)).as_bytes());
         let said = bench.json(&["eval", "--json", "wrong"]);
         let pages = |said: &Value| said["predictors"]["markov"]["pages"].as_u64().unwrap();
-        // It may be of the last part itself.
+        // It may be from the last part itself.
         assert!((pages(&right)..=pages(&right) + 1).contains(&pages(&said)), "{year}: {said}");
         let rate = said["predictors"]["markov"]["page_hit_rate"].as_f64().unwrap();
         assert!((rate - 2.0 / 3.0).abs() < 0.01, "{year}: {rate}");
@@ -256,7 +256,7 @@ fn clients_are_counted_over_all_runs_by_one_key_and_by_each_run_without() {
 fn a_key_that_cannot_be_written_is_none() {
     let bench = Bench::new();
     bench.write("day", walks(0, 20, &["/page"]).as_bytes());
-    // As on a full disk, files may be made here, and hold nothing.
+    // As on a full disk, files can be made here, but not filled.
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh", LULL, "predict", "train"]);
     command.args(["--model", "m", "--key", "secret", "day"]).current_dir(bench.folder.path());
@@ -281,7 +281,7 @@ fn killed_training_keeps_the_old_model() {
     eventually("a lock of the model", || {
         fs::read_to_string("/proc/locks").unwrap().contains(&inode)
     });
-    // One that comes in between would lose what the other learns.
+    // A concurrent one would lose what the other learns.
     bench.predict(&["train", "--model", "m", "good"]).fails(1, "another program is writing it");
     training.0.kill().unwrap();
     training.0.wait().unwrap();
@@ -317,7 +317,7 @@ fn rotated_logs_are_read_in_the_order_of_their_times() {
 
 #[test]
 fn logs_of_several_servers_are_read_by_turns() {
-    // One goes to / by one server, to /b by another, and so on. A wrong date holds nothing up.
+    // One goes to / by one server, to /b by another, and so on. A wrong date delays nothing.
     let path = ["/", "/b", "/c", "/d"];
     let mut logs = [String::new(), String::new()];
     for client in 0..30 {
@@ -357,7 +357,7 @@ fn what_cannot_be_read_keeps_nobody_from_the_rest() {
     assert_eq!(bad, [&Value::from(2), &500.into(), &Value::Null], "{said}");
     let shown = bench.predict(&["train", "--model", "m", "nonsense", "good"]).ok();
     assert!(shown.contains("nonsense has no usable line"), "{shown}");
-    // What can be unpacked of a damaged file is read, and whole lines alone.
+    // The intact part of a damaged file is read, and only its whole lines.
     let log: String =
         (0..3_000).map(|at| line(at, &format!("10.{}.2.{}", at % 7, at % 251), "/")).collect();
     let packed = gzip(log.as_bytes());
@@ -383,7 +383,7 @@ fn predictors_are_measured_and_drawn() {
         for key in ["hit_rate", "precision", "recall", "wasted_bytes"] {
             assert!(one[key].is_number(), "{name} has no {key}: {one}");
         }
-        // Each rate lies between the ends of its interval.
+        // Each rate is between the ends of its interval.
         let headline = [&one["page_hit_rate"], &one["page_hit_interval"]];
         let equal = one["at_equal_bytes"].as_array().unwrap().iter();
         let equal = equal.map(|at| [&at["page_hit_rate"], &at["page_hit_interval"]]);
@@ -397,7 +397,7 @@ fn predictors_are_measured_and_drawn() {
         }
     }
     assert!(said["default_less_markov_interval"]["low"].is_number(), "{said}");
-    // Of each walk's three pages and an image the two pages behind the first are foreseen.
+    // Of each walk's three pages and an image, the two pages after the first are predicted.
     let markov = &predictors["markov"];
     assert_eq!((&markov["recall"], &markov["hit_rate"]), (&1.0.into(), &0.5.into()), "{markov}");
     assert!((markov["page_hit_rate"].as_f64().unwrap() - 2.0 / 3.0).abs() < 1e-9, "{markov}");
@@ -415,7 +415,7 @@ fn predictors_are_measured_and_drawn() {
     for words in ["<svg", "default", "markov", "top-N", "PPM-2/10", "page hit rate", "kB"] {
         assert!(svg.contains(words), "no {words} in the plot");
     }
-    // The same again, from a pipe and for people.
+    // The same again, from a pipe and as text.
     let shown = bench.fed(&["eval", "-"], File::open(bench.path("access.log")).unwrap()).ok();
     for words in ["default", "PPM-3/10", "precision", "the last 33 % of the time"] {
         assert!(shown.contains(words), "no '{words}' in {shown}");
@@ -494,7 +494,7 @@ fn bad_input_is_told_on_one_line_with_the_way_out() {
         }
         assert_eq!(said.out, "", "{arguments:?}");
     }
-    // Nothing was made or changed by what failed.
+    // Failed commands made and changed nothing.
     assert!(!bench.path("m").exists());
     assert_eq!(fs::read_to_string(bench.path("good")).unwrap(), log);
     assert_eq!(fs::read(bench.path("short")).unwrap(), &model[..model.len() - 3]);
@@ -536,12 +536,12 @@ fn data(name: &str) -> Option<PathBuf> {
 #[test]
 fn real_logs_are_learned_from() {
     let bench = Bench::new();
-    // At 1, 2, 5, 10, 20, 50 and 100 kB fetched ahead for each page the default is at or above all baselines.
+    // At 1, 2, 5, 10, 20, 50 and 100 kB fetched ahead per page the default is at or above all baselines.
     for (name, requests, page) in [
         ("nasa-1995-08-01.clf.gz", 30_969, "/shuttle/missions/missions.html"),
         ("semicomplete-2015-05.combined.gz", 10_000, "/projects/xdotool/"),
     ] {
-        // The logs are no part of the project, so not every machine has them.
+        // The logs are not part of the project, so not every machine has them.
         let Some(path) = data(name) else {
             lull_testing::skip("real_logs_are_learned_from", &format!("no {name} beside the tree"));
             continue;

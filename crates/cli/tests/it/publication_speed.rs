@@ -1,9 +1,9 @@
-//! How long files take from `lull publish` into a replica that runs, beside `rsync -a` of the same files in the
-//! same run, and what they cost the replica.
+//! The time of files from `lull publish` to a running replica, and their cost for it. `rsync -a` transfers
+//! the same files in the same run for comparison.
 //!
-//! `LULL_PUBLICATION_FILES` lists the numbers of files. Without it they are 250 and 4,000, and 1,000 to 1,000,000 in
-//! `make test-full`. Times are printed. Only the growth of the replica's processor time is judged: it does not depend
-//! on how fast the machine is.
+//! `LULL_PUBLICATION_FILES` lists the numbers of files. The default is 250 and 4,000, and 1,000 to 1,000,000
+//! in `make test-full`. Times are printed. Only the growth of the replica's processor time is judged: it does
+//! not depend on the speed of the machine.
 
 use std::fs;
 use std::path::Path;
@@ -18,13 +18,13 @@ use lull_testing::{bound, command, needs};
 const SIZE: usize = 4_096;
 /// For a million files.
 const LIMIT: Duration = Duration::from_secs(3_600);
-/// A cost that grows like n has 1, one like n² has 2.
+/// The exponent of a cost like n is 1, of one like n² 2.
 const STEEPEST: (f64, f64) = (1.5, 1.1);
 const FILES: (&str, &str) = ("250,4000", "1000,10000,100000,1000000");
 
-/// Seconds of the processor that a process has taken.
+/// Processor seconds of a process.
 fn processor(pid: &str) -> f64 {
-    /// Ticks of `/proc` a second, on all architectures of Linux.
+    /// Ticks of `/proc` per second, on all architectures of Linux.
     const TICKS: f64 = 100.0;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, behind) = stat.rsplit_once(')').unwrap();
@@ -34,7 +34,7 @@ fn processor(pid: &str) -> f64 {
     (ticks(11) + ticks(12)) / TICKS
 }
 
-/// So many new files, a thousand in a folder.
+/// This many new files, a thousand in a folder.
 fn make(folder: &Path, files: usize) {
     for file in 0..files {
         let within = folder.join((file / 1_000).to_string());

@@ -1,4 +1,4 @@
-//! `lull lab readers`: what a log says is read in the mounts of real replicas, and judged.
+//! `lull lab readers`: the reads of a log are made in the mounts of real replicas, and judged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const REPLICAS: [&str; 2] = ["paris", "london"];
 
-/// A log of three seconds: four clients, six pages, one of which has an image.
+/// A log of three seconds: four clients, six pages, one of them with an image.
 fn log() -> String {
     let line = |at: u32| {
         let (client, second, page) = (at % 4, at / 20, at * 7 % 6);
@@ -26,7 +26,7 @@ fn log() -> String {
     (0..60).map(line).collect()
 }
 
-/// Where replicas show their files; dropped before the site, so that nothing is left in its folder.
+/// The mount points of replicas; dropped before the site, so that nothing is left in its folder.
 fn mounts(site: &mut Site) -> BTreeMap<&'static str, Place> {
     let mounts = REPLICAS.map(|name| {
         let place = Place::new(site, &format!("{name}-files"));
@@ -65,7 +65,7 @@ fn reads_in_mounts_and_writes_at_the_origin_are_made_and_judged() {
         &token,
         &log,
     ];
-    // Nobody has published anything.
+    // Nothing has been published.
     finish(&mut lull(&arguments)).fails(1, "publish what --into has written first");
 
     let said = finish(&mut lull(&["lab", "readers", "--into", &first, "--json", &log])).ok();
@@ -86,7 +86,7 @@ fn reads_in_mounts_and_writes_at_the_origin_are_made_and_judged() {
     let counts = number("/replicas/0/count") + number("/replicas/1/count");
     assert!((counts - 60.0).abs() < 0.5, "{report}");
     assert!(number("/response/mean_ms") > 0.0, "{report}");
-    // What was written is in the mounts.
+    // Written files are in the mounts.
     assert!(number("/sent/pushed") > 20.0, "{report}");
     assert!(number("/sent/speculative_bytes") > 1e5, "{report}");
     assert!(number("/sent/control_bytes") > 1e3, "{report}");

@@ -1,4 +1,4 @@
-//! `docs/reference/metrics.md` is generated from what the daemons serve. This test keeps it current.
+//! `docs/reference/metrics.md` is generated from the daemons' metrics. This test keeps it current.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,7 +8,7 @@ use lull_testing::{assert_generated, command, needs, root};
 
 use crate::support::{LULL, finish};
 
-/// The daemons in a network of their own, and what they serve as metrics.
+/// The daemons in a separate network, and their metrics.
 const SERVE: &str = r#"
 ip link set lo up
 echo 0123456789abcdef >token

@@ -1,4 +1,4 @@
-//! `lull lab replay` and `documents` as a user runs them, against real servers, and `learn`.
+//! `lull lab replay` and `documents` from a user's view, against real servers, and `learn`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,19 +15,19 @@ use serde_json::Value;
 
 const TOKEN: &str = "0123456789abcdef";
 
-/// A folder with a log and what it asks for.
+/// A folder with a log and its documents.
 struct Bench {
     folder: tempfile::TempDir,
 }
 
 impl Bench {
-    /// Visitors who come one after the other, a second apart, and all go the same way: a page with a
-    /// picture each, so many seconds from one to the next.
+    /// Visitors who come one after the other, a second apart, and all take the same path: a page with an
+    /// image each, this many seconds from one to the next.
     fn new(visitors: u64, pause: u64) -> Self {
         Bench::of(visitors, pause, ["/", "/a/", "/a/b.html", "/c"])
     }
 
-    /// The same, by these pages.
+    /// The same, with these pages.
     fn of(visitors: u64, pause: u64, pages: [&str; 4]) -> Self {
         let mut lines: Vec<(u64, String)> = Vec::new();
         for visitor in 0..visitors {
@@ -86,7 +86,7 @@ impl Bench {
         command.arg("-e").arg(self.path("error.log")).arg("-c").arg(self.path("nginx.conf"));
         command.stdin(Stdio::null()).stderr(Stdio::null());
         let nginx = Kept::spawn(&mut command);
-        // Whoever stands before it is up at once, and would answer the first visitor with a 502.
+        // A proxy in front of it is up at once, and would answer the first visitor with a 502.
         eventually("nginx listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         (nginx, format!("http://127.0.0.1:{port}"))
     }
@@ -111,7 +111,7 @@ fn every_request_of_a_log_is_answered_by_nginx_and_no_visitor_asks_twice() {
     let (_nginx, to) = bench.nginx();
     let report = bench.replay(&to, &["--speed", "10", "access.log"]);
     let demand = &report["demand"];
-    // Twelve visitors, four pages, and the picture four times, of which three from the cache.
+    // Twelve visitors, four pages, and the picture four times, three of them from the cache.
     assert_eq!(count(&demand["due"]), 12 * 8, "{report}");
     assert_eq!(count(&demand["answered"]), 12 * 8, "{report}");
     assert_eq!(count(&demand["repeated"]), 12 * 3, "{report}");
@@ -134,13 +134,13 @@ fn what_is_predicted_is_fetched_ahead_and_used() {
     for prefetch in [
         &["--speed", "10", "--prefetch", "no-avoidance=10"][..],
         &["--speed", "10", "--prefetch", "ppm=1/1", "--threshold", "0.5"],
-        // Its budget is one more each half second: 36 requests in the first six seconds.
+        // Its budget grows by one each half second: 36 requests in the first six seconds.
         &["--speed", "3", "--prefetch", "monitor=5s"],
     ] {
         let report = bench.replay(&to, &[prefetch, &learn].concat());
         let (demand, ahead) = (&report["demand"], &report["ahead"]);
         assert_eq!(count(&demand["answered"]), 16 * 8, "{report}");
-        // All but the first page of each can be there before it is wanted.
+        // All except the first page of each can arrive before they are wanted.
         let least = if prefetch.contains(&"monitor=5s") { 1 } else { 16 };
         assert!(count(&demand["hits"]) >= least, "{prefetch:?}: {report}");
         assert!(count(&demand["hits"]) <= count(&demand["reachable"]), "{prefetch:?}: {report}");
@@ -148,7 +148,7 @@ fn what_is_predicted_is_fetched_ahead_and_used() {
         let whole = count(&ahead["used_bytes"]) + count(&ahead["wasted_bytes"]);
         assert_eq!(whole, count(&ahead["bytes"]), "{report}");
     }
-    // What comes before the section's beginning is nothing: so nothing is known.
+    // The part before the section is empty: so nothing is known.
     let report =
         bench.replay(&to, &["--speed", "10", "--prefetch", "no-avoidance=10", "access.log"]);
     assert_eq!(count(&report["ahead"]["fetched"]), 0, "{report}");
@@ -169,11 +169,11 @@ fn a_monitor_lets_dummies_be_fetched_as_long_as_the_server_is_in_time() {
     assert_eq!(count(&report["demand"]["repeated"]), 0, "each is asked of the server");
     assert!(count(&report["ahead"]["fetched"]) > 0, "{report}");
     assert!(report["monitor"]["budget_mean"].as_f64().unwrap() > 0.0, "{report}");
-    // No server is as fast as that.
+    // No server is this fast.
     let report = bench.replay(&to, &[&of("3s")[..], &["--prefetch", "monitor=1us"]].concat());
     assert_eq!(count(&report["ahead"]["fetched"]), 0, "{report}");
     assert!(count(&report["ahead"]["asked"]) > 0, "{report}");
-    // Whereas a fixed number comes whatever happens: five for each page, but for the last ones.
+    // By contrast, a fixed number always comes: five for each page, except for the last ones.
     let report = bench.replay(&to, &[&of("3s")[..], &["--prefetch", "no-avoidance=5"]].concat());
     let fetched = count(&report["ahead"]["fetched"]);
     assert!((500..=600).contains(&fetched), "{report}");
@@ -191,13 +191,13 @@ fn what_comes_before_a_replay_has_settled_counts_for_nothing() {
     assert_eq!((count(&demand["due"]), count(&demand["answered"])), (80, 80), "{report}");
     let per_second = demand["per_second"].as_f64().unwrap();
     assert!((20.0..=70.0).contains(&per_second), "{report}");
-    // Not the thousand of all five seconds. What was due before and is answered after counts, and a busy
-    // machine answers late.
+    // Not the thousand of all five seconds. Requests due before and answered later count, and a busy machine
+    // answers late.
     let fetched = count(&report["ahead"]["fetched"]);
     assert!((200..=700).contains(&fetched), "{report}");
     assert!(count(&report["ahead"]["bytes"]) < 3003 * 750, "{report}");
     assert!(count(&report["statuses"]["200"]) <= fetched + 120, "{report}");
-    // A budget that grows: by then it is there.
+    // A growing budget: it exists by then.
     let report = bench.replay(&to, &[&of[..], &["--prefetch", "monitor=1s"]].concat());
     assert!(report["monitor"]["budget_mean"].as_f64().unwrap() >= 5.0, "{report}");
 }
@@ -208,7 +208,7 @@ fn a_list_of_the_paper_names_what_one_client_did_if_it_may() {
     let bench = Bench::new(16, 3);
     let (_nginx, to) = bench.nginx();
     let mut text = fs::read_to_string(bench.path("access.log")).unwrap();
-    // The last visitor goes where others are found, too, but nobody else from there.
+    // The last visitor goes to common pages, too, but no other visitor goes on from there.
     for (second, page) in [(100, "/"), (101, "/c"), (102, "/a/")] {
         text += &line(second, "192.0.2.99", page, 3000);
     }
@@ -222,7 +222,7 @@ fn a_list_of_the_paper_names_what_one_client_did_if_it_may() {
     assert!(hits(&one) > hits(&many), "{one} {many}");
 }
 
-/// The papers' scheduler: the same files from a server that runs at a lower priority.
+/// The papers' scheduler: the same files from a server with a lower priority.
 #[test]
 fn fetches_ahead_go_to_the_server_that_is_for_them() {
     needs!(command("nginx"));
@@ -244,11 +244,11 @@ fn fetches_ahead_go_to_the_server_that_is_for_them() {
         log.lines().filter(|line| line.contains("GET /c ")).count() as u64
     };
     assert_eq!(seen(&demand), 120, "{report}");
-    // The last ones may have been on their way at the end.
+    // The last ones may have been in transfer at the end.
     assert!((fetched..=240).contains(&seen(&ahead)), "{} of {report}", seen(&ahead));
 }
 
-/// What becomes of twenty visitors of `lull web`, which has learned from them, and the port of its figures.
+/// The result for twenty visitors of `lull web`, which has learned from them, and the port of its dashboard.
 fn hinted(bench: &Bench) -> (Value, u16, [Kept; 2]) {
     let (nginx, upstream) = bench.nginx();
     let port = free_port();
@@ -269,7 +269,7 @@ fn lists_that_are_long_come_packed_and_are_carried_out() {
     needs!(command("nginx"));
     let long = |name: &str| format!("/{}/{name}", ["long"; 100].join("/"));
     let pages = ["a", "b", "c", "d"].map(long);
-    // By docs/web-protocol.md a list is packed from 500 bytes on: one of these is more.
+    // According to docs/web-protocol.md a list is compressed from 500 bytes on: one of these is longer.
     assert!(pages[0].len() > 500);
     let bench = Bench::of(20, 9, pages.each_ref().map(String::as_str));
     let (report, _, _kept) = hinted(&bench);
@@ -288,7 +288,7 @@ fn the_hints_of_lull_web_are_carried_out_and_the_click_finds_the_page() {
     assert!(count(&report["ahead"]["lists"]) > 0, "{report}");
     let hits = count(&report["demand"]["hits"]);
     assert!(hits > 0, "{report}");
-    // As a page's script does, each of the twenty tells of the three pages that it leaves, however they came.
+    // As a page's script does, each of the twenty reports the three pages that it leaves, from any source.
     let figures = figures(port);
     let figure = |name: &str| -> u64 {
         let line = figures.lines().find_map(|line| line.strip_prefix(name));
@@ -306,7 +306,7 @@ fn the_hints_of_lull_web_are_carried_out_and_the_click_finds_the_page() {
 #[test]
 fn a_click_on_a_page_that_is_being_fetched_waits_for_it_and_says_so() {
     const LIST: &str = r#"{"mark":"1","hints":[{"url":"/a","as":"document"}],"wait":null}"#;
-    // It takes three seconds for the page that it hints: longer than the section.
+    // It takes three seconds for the hinted page: longer than the section.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("http://{}", listener.local_addr().unwrap());
     let (said, heard) = mpsc::channel();
@@ -355,7 +355,7 @@ fn a_click_on_a_page_that_is_being_fetched_waits_for_it_and_says_so() {
     assert_eq!(seen(&format!(r#"{beacon}"nav":{{"type":"navigate","cached":false"#)), 1);
 }
 
-/// Reads a request: method, path, what it says in `X-Lull`, body. None at the end.
+/// Reads a request: method, path, the value of `X-Lull`, body. None at the end.
 fn request(stream: &mut TcpStream) -> Option<String> {
     let text = head(stream)?;
     let header = |name: &str| header(&text, name);
@@ -367,7 +367,7 @@ fn request(stream: &mut TcpStream) -> Option<String> {
     Some(format!("{method} {path} {mark} {}", String::from_utf8(body).unwrap()))
 }
 
-/// What `lull web` tells of itself.
+/// The status of `lull web`.
 fn figures(port: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let head = "Host: 127.0.0.1\r\nConnection: close\r\n";
@@ -380,12 +380,12 @@ fn figures(port: u16) -> String {
 
 #[test]
 fn requests_that_wait_behind_a_stall_count_from_when_they_were_due() {
-    // A server of one connection that takes a second to begin with, and then none.
+    // A server with one connection that takes a second for its first answer, and no time for later ones.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("http://{}", listener.local_addr().unwrap());
     let stall = Duration::from_secs(1);
     thread::spawn(move || {
-        // The first connection looks only whether somebody listens.
+        // The first connection only checks for a listener.
         drop(listener.accept().unwrap());
         let (mut stream, _) = listener.accept().unwrap();
         let mut stalled = false;
@@ -404,7 +404,7 @@ fn requests_that_wait_behind_a_stall_count_from_when_they_were_due() {
     let report = bench.replay(&to, &one);
     assert_eq!(count(&report["demand"]["answered"]), 100, "{report}");
     let times = &report["demand"]["all"];
-    // Whoever sent one after the other had found one slow request among a hundred.
+    // A client that sends one request after the other would have found one slow request among a hundred.
     let median = times["p50_ms"].as_f64().unwrap();
     assert!(median >= 400.0, "{report}");
     assert!(times["max_ms"].as_f64().unwrap() >= 1000.0, "{report}");
@@ -421,7 +421,7 @@ fn head(stream: &mut TcpStream) -> Option<String> {
     Some(String::from_utf8(text).unwrap().to_lowercase())
 }
 
-/// What such a head says in a field.
+/// The value of a field in such a head.
 fn header(head: &str, name: &str) -> Option<String> {
     let found = head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     found.map(str::to_owned)
@@ -481,7 +481,7 @@ fn a_server_that_gives_no_hints_is_told_from_one_that_has_none() {
     let (_nginx, to) = bench.nginx();
     let said = bench.lab(&["replay", "--to", &to, "--prefetch", "nps", "access.log"]);
     said.fails(1, "gives no hints");
-    // And a path that it has not is not an answer, however fast it says so.
+    // And a missing path has no answer that counts, however fast.
     let absent = ["--rate", "20", "--length", "1s", "--get", "/absent", "--patience", "7s"];
     let report = bench.replay(&to, &absent);
     assert_eq!(count(&report["demand"]["failed"]), 20, "{report}");
@@ -503,11 +503,11 @@ fn a_log_that_is_made_up_is_learned_from_and_says_what_that_took() {
         assert_eq!(count(&report["lines"]), 20_000, "{report}");
         assert!((1_000..=2_000).contains(&count(&report["urls"])), "{report}");
         assert!(count(&report["hints"]["listed"]) > 0, "{report}");
-        // The process is more than the model.
+        // The process has more memory than the model.
         let most = count(&report["most_resident_bytes"]);
         assert!(most > count(&report["predictor_bytes"]) && most < 1 << 30, "{report}");
     }
-    // Both have read the same log; another seed makes another one up.
+    // Both have read the same log; another seed generates another one.
     assert_eq!(papers["urls"], default["urls"]);
     assert_ne!(papers["hints"]["listed"], report("ppm=2/10", "2")["hints"]["listed"]);
     learn(&[&few[..], &["markov"]].concat()).fails(2, "it is default or ppm=N/W");

@@ -1,5 +1,5 @@
-//! `lull origin` and `lull replica` as processes: a real folder is published and read, and no promise
-//! is broken while each of them is killed.
+//! `lull origin` and `lull replica` as processes: a real folder is published and read, and no promise is
+//! broken while each of them is killed.
 
 use crate::site;
 use crate::support;
@@ -63,7 +63,7 @@ fn a_folder_that_is_published_is_read_at_each_replica() {
     assert_eq!(site.get("paris", "/none").status, 404);
     assert_eq!(site.get("paris", "/../../etc/passwd").status, 404);
 
-    // One file of the whole, by the origin's HTTP.
+    // One file of the tree, by the origin's HTTP.
     let origin = site.addresses["origin"].clone();
     let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
     assert_eq!(request(&origin, "PUT", "/new/page", "", b"1").unwrap().status, 401);
@@ -75,7 +75,7 @@ fn a_folder_that_is_published_is_read_at_each_replica() {
     let metrics = String::from_utf8(metrics.body).unwrap();
     assert!(metrics.contains("lull_origin_sequence 2\n"), "{metrics}");
     support::eventually("the page", || site.get("london", "/new/page").body == b"1");
-    // A rollback is one more state, and so is what deletes the page otherwise.
+    // A rollback is one more state, and so is an ordinary deletion of the page.
     let origin = site.path("origin");
     let back = finish(&mut lull(&["rollback", "1", "--origin", &origin, "--wait", "london"])).ok();
     assert_eq!(back, "state 3: as in state 1\n");
@@ -96,7 +96,7 @@ fn a_folder_that_is_published_is_read_at_each_replica() {
     let said = finish(&mut lull(&["status", &site.path("london")])).ok();
     assert!(said.starts_with("state 3, refused by the origin; "), "{said}");
 
-    // They end as they are asked to.
+    // They end on request.
     let mut origin = site.origin.take().unwrap();
     assert!(Command::new("kill").args(["-TERM", &origin.pid()]).status().unwrap().success());
     assert!(origin.0.wait().unwrap().success());
@@ -127,7 +127,7 @@ fn a_strategy_says_what_is_pushed() {
         if strategy != "threshold=0.5" {
             continue;
         }
-        // What is read is pushed, once the origin has heard of that.
+        // Read objects are pushed, once the origin has the counts of reads.
         (0..20).for_each(|_| assert_eq!(site.get("paris", "/web.md").status, 200));
         let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
         let origin = site.addresses["origin"].clone();
@@ -160,7 +160,7 @@ fn what_is_pushed_in_the_background_is_sent_by_the_control_that_was_chosen() {
     let filter = ["state", "established", "sport", "=", &format!(":{port}")];
     let said = finish(Command::new("ss").arg("-tinH").args(filter)).ok();
     let controls = |name: &str| said.matches(&format!("\t {name} ")).count();
-    // The other two, of three, are no background.
+    // The other two, of three, are not background ones.
     assert_eq!((controls(other), controls(usual.trim())), (1, 2), "{said}");
 }
 
@@ -217,7 +217,7 @@ fn who_is_waited_for_is_known_before_anything_is_published() {
         let paris = &site.status("origin")["replicas"][0];
         paris["valid_objects"].as_u64() > Some(0) && paris["skew_seconds"].is_array()
     });
-    // What was made is told, whoever has it.
+    // Committed states are reported, on any replica.
     let mut site = site;
     drop(site.replicas.remove("paris"));
     fs::create_dir(&empty).unwrap();
@@ -307,7 +307,7 @@ fn what_tells_of_a_replica_can_have_a_port_of_its_own() {
     assert_eq!((ask(&files), ask(&figures)), (404, 200));
 }
 
-/// How many descriptors a process may have, and may allow itself.
+/// How many descriptors a process may have, and how many it may permit itself.
 fn descriptors(pid: &str) -> (String, String) {
     let shown = ["--nofile", "--output=SOFT,HARD", "--noheadings", "--raw"];
     let said = finish(Command::new("prlimit").args(["--pid", pid]).args(shown)).ok();
@@ -320,7 +320,7 @@ fn allow(pid: &str, descriptors: &str) {
     finish(Command::new("prlimit").args(["--pid", pid, &limit])).ok();
 }
 
-/// One request on a connection that stays.
+/// One request on a persistent connection.
 fn say(stream: &mut TcpStream, request: &[u8]) -> Vec<u8> {
     let is_all = |answer: &[u8]| {
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
@@ -346,7 +346,7 @@ fn a_daemon_without_descriptors_waits_for_them_and_goes_on() {
     let site = Site::new(&["paris"], &[]);
     let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
     let origin = site.addresses["origin"].clone();
-    // Larger than what lies in the database.
+    // Larger than the bodies in the database.
     let large = vec![b'.'; 200_000];
     assert_eq!(request(&origin, "PUT", "/large", &bearer, &large).unwrap().status, 200);
     support::eventually("it is there", || site.get("paris", "/large").body == large);
@@ -368,7 +368,7 @@ fn a_daemon_without_descriptors_waits_for_them_and_goes_on() {
         say(&mut stream, first.as_bytes());
         let (raised, most) = descriptors(pid);
         assert_eq!(raised, most, "it takes all that it may have");
-        // Those of the connections before this one are given back.
+        // Those of the earlier connections are released.
         thread::sleep(Duration::from_millis(300));
         let is_free =
             |number: &u32| fs::symlink_metadata(format!("/proc/{pid}/fd/{number}")).is_err();

@@ -1,4 +1,4 @@
-//! What becomes of reads that cannot be answered, by processes that name each other.
+//! Reads that cannot be answered, with processes that redirect to each other.
 
 use std::net::TcpListener;
 
@@ -13,7 +13,7 @@ fn replicas_that_send_to_each_other_say_why_when_neither_can_answer() {
         eventually("it is there", || site.get(name, "/page").body == b"one");
         drop(site.replicas.remove(name));
     }
-    // A port that is free for the second one to take.
+    // A free port for the second one.
     let second = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let delta = ["--delta", "1", "--delta-disconnected", "1", "--patience", "0.2", "--blocked"];
     let onward = format!("http://{second}/");

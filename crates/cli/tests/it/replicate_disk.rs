@@ -1,5 +1,5 @@
-//! `lull origin` and `lull replica` on disks that fill up: it is told, nothing is seen by half, nothing that
-//! was acknowledged is lost, and all goes on when there is room.
+//! `lull origin` and `lull replica` on disks that fill up: that is reported, nothing is seen in part, no
+//! acknowledged write is lost, and work continues when there is space.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,17 +9,17 @@ use crate::site::{Site, SmallDisk};
 use crate::support::{eventually, eventually_within, finish, lull};
 use lull_testing::{command, needs, root};
 
-/// Small bodies lie in the database, larger ones in files, and the largest go there as they come.
+/// Small bodies are in the database, larger ones in files, and the largest go there as they arrive.
 const SIZES: [usize; 3] = [2_000, 300_000, 1_500_000];
 
 fn body(number: usize) -> Vec<u8> {
     (number as u64).to_le_bytes().repeat(SIZES[number % 3] / 8)
 }
 
-/// What was acknowledged, by name, with the token of a session that has seen it.
+/// The acknowledged writes, by name, with the token of a session that has seen each.
 type Written = BTreeMap<String, (Vec<u8>, String)>;
 
-/// Writes an object; gives whether there was room for it.
+/// Writes an object; returns whether there was room for it.
 fn write(site: &Site, written: &mut Written, name: &str, number: usize) -> bool {
     let answer = site.put(name, &body(number));
     match answer.status {
@@ -37,7 +37,7 @@ fn write(site: &Site, written: &mut Written, name: &str, number: usize) -> bool 
     }
 }
 
-/// Whether a replica shows all of it to who has seen it; what it shows is whole.
+/// Whether a replica shows all of it to a session that has seen it; shown objects are complete.
 fn shows(site: &Site, name: &str, written: &Written) -> bool {
     written.iter().all(|(path, (body, token))| {
         let answer = site.ask(name, "GET", path, &format!("Lull-Session: {token}\r\n"), b"");
@@ -67,7 +67,7 @@ fn an_origin_without_room_refuses_writes_whole_and_goes_on_when_there_is_some() 
     disk.fill();
     refused.extend(put(&site, &mut written, 30..60));
     assert!(written.len() > 3 && refused.len() > 15, "{refused:?}");
-    // Nobody has to be told by each write.
+    // Not every write needs to report it.
     let words = "the disk is full: make room, until then writes are refused";
     eventually("it is told", || site.told("origin", "full") == [words]);
     assert_eq!(site.status("origin")["disk_full"], true);
@@ -80,14 +80,14 @@ fn an_origin_without_room_refuses_writes_whole_and_goes_on_when_there_is_some() 
     let (own, into) = (site.path("origin"), ["--into", "public"]);
     let publish = || finish(lull(&["publish", &folder, "--origin", &own]).args(into));
     publish().fails(1, "the disk is full: make room");
-    // Of what was refused nothing has happened.
+    // Refused writes had no effect.
     assert_eq!(sequence(&site, "origin"), written.len());
     eventually("all of it", || sequence(&site, "paris") == written.len());
     assert!(shows(&site, "paris", &written));
     for (name, _) in refused.iter().chain(&[("/public/page".to_owned(), 0)]) {
         assert_eq!(site.get("paris", name).status, 404, "{name}");
     }
-    // It starts again from a full disk, and says so once more.
+    // It starts again from a full disk, and reports that once more.
     site.origin = None;
     site.start_origin();
     assert_eq!(sequence(&site, "origin"), written.len());
@@ -98,7 +98,7 @@ fn an_origin_without_room_refuses_writes_whole_and_goes_on_when_there_is_some() 
         assert!(write(&site, &mut written, name, *number), "there is room for {name}");
     }
     assert!(publish().ok().contains("2 files put"));
-    // What is on the disk is what was acknowledged: somebody who has seen nothing yet gets all of it.
+    // The disk has the acknowledged writes: a new session gets all of them.
     site.origin = None;
     site.start_origin();
     assert_eq!(sequence(&site, "origin"), written.len() + 1);
@@ -149,7 +149,7 @@ fn a_replica_without_room_goes_on_with_what_it_has_and_catches_up_when_there_is_
     assert!(write(&site, &mut after, "/overwritten", 32));
     let told = || site.told("paris", "full");
     eventually_within(Duration::from_secs(30), "a full disk", || !told().is_empty());
-    // What it has, it shows; newer state waits. Neither is seen in part.
+    // Stored objects are shown; newer state waits. Neither is seen in part.
     let goes_on = |site: &Site| {
         for (path, (body, _)) in &before {
             let answer = site.get("paris", path);
@@ -161,7 +161,7 @@ fn a_replica_without_room_goes_on_with_what_it_has_and_catches_up_when_there_is_
         shows(site, "paris", &after)
     };
     assert!(!goes_on(&site), "there is no room for all");
-    // Bodies leave room for what it is told of, which waits for them or for who has to see it.
+    // Bodies leave space for commits, which wait for them or for a session that has to see them.
     let last = format!("Lull-Session: {}\r\n", after["/overwritten"].1);
     let sees_all = || site.ask("paris", "GET", "/0", &last, b"").status == 200;
     eventually("all that it is told of", sees_all);
@@ -174,7 +174,7 @@ fn a_replica_without_room_goes_on_with_what_it_has_and_catches_up_when_there_is_
         "once"
     );
     assert_eq!(site.status("paris")["disk_full"], true);
-    // Killed, it goes on with the same.
+    // After a kill, it continues with the same content.
     drop(site.replicas.remove("paris"));
     site.start_replica("paris", &arguments);
     eventually("a heartbeat", || site.get("paris", "/1").status == 200);
@@ -195,7 +195,7 @@ fn what_is_written_in_a_watched_folder_waits_for_room_at_the_origin() {
     let folder = site.path("watched");
     fs::create_dir(&folder).unwrap();
     site.start_origin_with(&["--watch", &folder]);
-    // As many megabytes as there are, and ten more.
+    // As many megabytes as exist, and ten more.
     let numbers = || (0..12).map(|number| 3 * number + 2);
     for number in numbers() {
         fs::write(format!("{folder}/{number}"), body(number)).unwrap();

@@ -1,5 +1,5 @@
-//! `lull origin` and `lull replica` on machines of their own: with clocks that are wrong, on a line that is
-//! cut without a word, and on one that is slow.
+//! `lull origin` and `lull replica` on separate machines: with wrong clocks, on a silently cut line, and on a
+//! slow one.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use lull_emulator::{Emulator, Link, LinkRate, Topology};
 use lull_testing::{needs, root};
 use serde_json::Value;
 
-/// A machine for the origin and one for `paris`, with a line of so many bits a second between them.
+/// A machine for the origin and one for `paris`, with a line of this many bits per second between them.
 fn line(bits_per_second: u64) -> Emulator {
     let rate = LinkRate::Fixed(Rate::from_bits_per_second(bits_per_second));
     let link = Link { rate, delay: Duration::from_millis(10), ..Link::default() };
-    // Nothing is measured: the daemons are to have the processors.
+    // Nothing is measured: the daemons get the processors.
     Emulator::start(&Topology { urgent: false, ..Topology::symmetric(link) }).unwrap()
 }
 
@@ -40,7 +40,7 @@ fn clocks_that_are_too_far_apart_are_told_and_make_nothing_staler() {
         let emulator = line(50_000_000);
         let folder = tempfile::tempdir().unwrap();
         let clock = folder.path().join("clock");
-        // Nanoseconds ahead, and a rate that is right.
+        // Nanoseconds ahead, and a correct rate.
         let said = [(ahead * 1_000_000_000_i64).to_le_bytes(), 0_i64.to_le_bytes()].concat();
         fs::write(&clock, said).unwrap();
         let site = site(
@@ -68,11 +68,11 @@ fn clocks_that_are_too_far_apart_are_told_and_make_nothing_staler() {
         eventually("at the origin, too", || {
             are_around(&site.status("origin")["replicas"][0]["skew_seconds"], ahead)
         });
-        // Nobody is told that the line is cut, and the lease would last for three seconds more or less if it
-        // was counted by these clocks.
+        // The cut is silent, and the lease would last for three seconds more or less if it was counted by
+        // these clocks.
         emulator.set_cut(emulator.right(0), true).unwrap();
         let cut = Instant::now();
-        // Before anybody waits for the origin's disk.
+        // Before a request waits for the origin's disk.
         let first = site.get("paris", "/a").status;
         let mut while_it_may = u32::from(first == 200 && cut.elapsed() < DELTA / 2);
         assert_eq!(site.put("/a", b"new").status, 200);
@@ -84,7 +84,7 @@ fn clocks_that_are_too_far_apart_are_told_and_make_nothing_staler() {
                 503 => {}
                 _ => panic!("{answer:?}"),
             }
-            // A ping is sent each half a second, so one was answered that lately.
+            // A ping is sent every half second, so one was answered that recently.
             while_it_may += u32::from(answer.status == 200 && cut.elapsed() < DELTA / 2);
         }
         assert!(while_it_may > 0, "{ahead}: it answers for as long as it can promise anything");
@@ -101,7 +101,7 @@ fn clocks_that_are_too_far_apart_are_told_and_make_nothing_staler() {
 fn a_demand_read_overtakes_a_large_body_that_is_being_pushed() {
     needs!(root());
     const LARGE: usize = 8_000_000;
-    // The large one takes eight seconds at least.
+    // The large one takes at least eight seconds.
     let emulator = line(8_000_000);
     let site = site(&emulator, &[], &[]);
     let paris = |what: &str| site.status("paris")[what].as_u64().unwrap();
@@ -120,7 +120,7 @@ fn a_demand_read_overtakes_a_large_body_that_is_being_pushed() {
     let all_is_here = || paris("valid_objects") == 2;
     eventually_within(Duration::from_secs(60), "the large one", all_is_here);
     assert!(site.get("paris", "/large").body == large);
-    // It went on where it was, and came once.
+    // It continued where it was, and came once.
     assert_eq!((paris("demands"), paris("demand_bytes")), (1, 60_000));
     assert!(paris("speculative_bytes") < 8_100_000);
 }

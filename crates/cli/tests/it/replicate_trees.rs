@@ -1,4 +1,4 @@
-//! `lull publish` of real trees, and of folders with what cannot be published.
+//! `lull publish` of real trees, and of folders with entries that cannot be published.
 
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -27,7 +27,7 @@ fn what_cannot_be_published_is_refused_as_a_whole() {
     let publish = |folder: &str, more: &[&str]| {
         finish(lull(&["publish", folder, "--origin", &origin]).args(more))
     };
-    // Folders of which a path has more bytes than Linux takes at once.
+    // Folders with a path longer than Linux accepts in one call.
     let deep = "name=$(printf %0250d 0); for level in $(seq 17); do mkdir $name; cd -P $name; done; echo >file";
     for (number, (script, words)) in [
         ("mkfifo pipe", "pipe` is a socket, a pipe or a device"),
@@ -46,7 +46,7 @@ fn what_cannot_be_published_is_refused_as_a_whole() {
     let socket = UnixListener::bind(format!("{sockets}/socket")).unwrap();
     publish(&sockets, &[]).fails(1, "socket` is a socket, a pipe or a device");
     drop(socket);
-    // What fits here need not fit where it is to be.
+    // A path that is valid here may be too long at its destination.
     let short = deep.replace("seq 17", "seq 14");
     let into = vec!["n".repeat(250); 3].join("/");
     let long = folder(&site, "long", &short);
@@ -54,7 +54,7 @@ fn what_cannot_be_published_is_refused_as_a_whole() {
     assert_eq!(site.status("origin")["sequence"], 0, "nothing of all that has happened");
     let fine = publish(&long, &["--wait", "paris"]).ok();
     assert!(fine.starts_with("state 1: 1 files put"), "{fine}");
-    // By HTTP, a link is followed.
+    // HTTP follows a link.
     let linked = folder(&site, "linked", "echo 1 >page; mkdir in; ln -s ../page in/copy");
     publish(&linked, &["--wait", "paris"]).ok();
     assert_eq!(site.get("paris", "/in/copy").body, b"1\n");
@@ -90,7 +90,7 @@ fn name_that_is_no_text_is_written_and_read_by_http() {
         let path = format!("/{name}");
         let put = site.put(&path, name.as_bytes());
         assert_eq!(put.status, 200);
-        // Who shows this waits until the replica has it.
+        // A read with this waits until the replica has it.
         let seen = format!("Lull-Session: {}\r\n", put.header("lull-session").unwrap());
         assert_eq!(site.ask("paris", "GET", &path, &seen, b"").body, name.as_bytes());
     }
@@ -122,7 +122,7 @@ fn names_that_differ_only_in_case_are_two_objects_unless_that_is_refused() {
     assert_eq!(site.status("origin")["sequence"], 3);
 }
 
-/// The site of real pages that lies beside this checkout, or one around it, in a folder.
+/// The site of real pages beside this checkout, or beside one around it, in a folder.
 fn real_site() -> Option<tempfile::TempDir> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let archive = "shared/data/site/site-shell-novice.tar.zst";
@@ -133,14 +133,14 @@ fn real_site() -> Option<tempfile::TempDir> {
     Some(folder)
 }
 
-/// A book of the documentation that comes with the compiler, where that is installed.
+/// A book of the documentation that comes with the compiler, if installed.
 fn real_book() -> Option<PathBuf> {
     let said = Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
     let root = PathBuf::from(String::from_utf8(said.stdout).ok()?.trim());
     Some(root.join("share/doc/rust/html/reference")).filter(|book| book.is_dir())
 }
 
-/// Which of two names a listing has, again and again until the end; by another process, which could be ended.
+/// Which of two names a listing contains, repeatedly until the end; in another process, which could be ended.
 fn listed(place: &str, names: [&str; 2], end: &AtomicBool) -> Vec<[bool; 2]> {
     let mut all = Vec::new();
     let mut is_last = false;
@@ -152,7 +152,7 @@ fn listed(place: &str, names: [&str; 2], end: &AtomicBool) -> Vec<[bool; 2]> {
     all
 }
 
-/// Publishes a copy of a tree, and then the same with a folder of another name, while somebody looks.
+/// Publishes a copy of a tree, and then the same with a renamed folder, during reads.
 fn is_the_same_in_a_mount(tree: &Path, folder: &str) {
     let (site, place) = Site::mounted(&[]);
     let source = PathBuf::from(site.path("source"));
@@ -165,7 +165,7 @@ fn is_the_same_in_a_mount(tree: &Path, folder: &str) {
     let seen = thread::scope(|scope| {
         let looking = scope.spawn(|| listed(&place.0, [folder, renamed], &end));
         let said = site.publish(&source, &["--wait", "paris"]);
-        // All bodies are there by other names.
+        // All bodies exist under other names.
         assert!(said.ends_with("; 0 bytes sent\n") && !said.contains(" 0 deleted"), "{said}");
         assert!(is_as(&place.0, &source), "{}", tree.display());
         end.store(true, Ordering::Relaxed);

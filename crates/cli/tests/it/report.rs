@@ -1,4 +1,4 @@
-//! `lull lab report` as a user runs it, on made-up records.
+//! `lull lab report` from a user's view, on artificial records.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use lull_lab::record::{CellRecord, GroupRecord, Line, PhaseRecord, Program, Reco
 use lull_lab::run::record_path;
 use serde_json::{Value, json};
 
-/// Two cells; 5 Mbit/s are demanded.
+/// Two cells; 5 Mbit/s are required.
 const PLAN: &str = "
 id = 'mini'
 title = 'A miniature'
@@ -123,7 +123,7 @@ fn the_page_is_written_beside_the_records_or_where_it_is_wanted() {
     }
     let page = fs::read_to_string(bench.path("report/index.html")).unwrap();
     assert!(page.contains("id=\"mini\"") && page.contains("id=\"other\""));
-    // Again, over its own page; and elsewhere, one plan only.
+    // Again, over its own page; and elsewhere, only one plan.
     assert!(bench.report(&[]).status.success());
     assert!(bench.report(&["mini", "report", "--out", "deep/er"]).status.success());
     let page = fs::read_to_string(bench.path("deep/er/index.html")).unwrap();

@@ -1,4 +1,4 @@
-//! `lull lab score` as a user runs it.
+//! `lull lab score` from a user's view.
 
 use std::time::Duration;
 

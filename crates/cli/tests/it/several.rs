@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// A plan that runs anywhere, in no time.
+/// A plan that runs anywhere, immediately.
 const SIMULATED: &str = "
 id = 'quick'
 title = 'A simulation'
@@ -60,7 +60,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A plan of the same kind that cannot begin: it plays a log that nobody has.
+/// A plan of the same kind that cannot begin: it plays a missing log.
 fn without_its_log() -> String {
     let documents = "kind = 'documents'\nlog = 'no-such.log'\nlength = '2s'";
     SIMULATED
@@ -84,7 +84,7 @@ fn a_plan_that_cannot_begin_keeps_no_other_from_being_run_and_shown() {
     assert!(broken["id"] == "a-broken" && quick["id"] == "quick", "{json}");
     assert!(broken["error"].as_str().unwrap().contains("--data DIR"), "{broken}");
     assert_eq!(quick["rows"].as_array().unwrap().len(), 2, "{quick}");
-    // The same for people, with the command that makes a page of it.
+    // The same as text, with the command that makes a page of it.
     let output = run(&[]);
     assert_eq!(output.status.code(), Some(1));
     let shown = text(&output.stdout);
@@ -92,7 +92,7 @@ fn a_plan_that_cannot_begin_keeps_no_other_from_being_run_and_shown() {
     assert!(shown.contains("quick: A simulation") && shown.ends_with(command), "{shown}");
     let page = bench.run(&["report", "some where", "quick", "a-broken"]);
     assert!(page.status.success(), "{}", text(&page.stderr));
-    // The first estimate is one of all plans.
+    // The first estimate is for all plans.
     let said = text(&run(&["--fresh"]).stderr);
     assert!(said.lines().next().unwrap().starts_with("2 plans: 4 cells, about "), "{said}");
 }
@@ -112,6 +112,6 @@ fn several_plans_are_listed_with_what_they_cost_together() {
     for (what, cells) in [("full", 4), ("quick", 3), ("simulated", 2)] {
         assert_eq!(total[what]["cells"], cells, "{total}");
     }
-    // One alone is its own total.
+    // A single one is its own total.
     assert!(!text(&bench.run(&["list", "quick"]).stdout).contains("all 1 plans"));
 }

@@ -1,5 +1,4 @@
-//! `lull lab speed`: what it counts adds up, and nothing is left of it. How fast anything is nobody asks
-//! here.
+//! `lull lab speed`: its counts add up, and it leaves nothing behind. The speed itself is not tested here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,14 +16,14 @@ use tempfile::TempDir;
 
 /// A loaded machine may be slow.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Until whatever was sent a signal has ended; it takes far less, but the machine may be loaded.
+/// The limit for a signalled process to end; it takes far less, but the machine may be loaded.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Signals as `kill` takes them, with their numbers.
+/// Signals in the form of `kill`, with their numbers.
 const INTERRUPT: (&str, i32) = ("-INT", 2);
 const TERMINATE: (&str, i32) = ("-TERM", 15);
 
-/// What a part of the command reports; nothing is left in its folder.
+/// The report of a subcommand; nothing is left in its folder.
 fn report(arguments: &[&str]) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().to_str().unwrap();
@@ -97,7 +96,7 @@ fn each_replica_decodes_each_write_that_was_acknowledged() {
     for (place, replicas) in [(0, 2), (1, 3)] {
         let point = &report["points"][place];
         assert_eq!((count(point, "/replicas"), count(point, "/rate")), (replicas, 50));
-        // Those before what counts are delivered, too.
+        // Those before the counted time are delivered, too.
         assert_eq!((count(point, "/due"), count(point, "/acknowledged")), (20, 20), "{point}");
         assert_eq!(count(point, "/delivered"), replicas * 25, "{point}");
         assert_eq!((count(point, "/undelivered"), count(point, "/decoded/count")), (0, 20));
@@ -183,7 +182,7 @@ fn people_are_told_the_knee() {
     assert!(said.contains("knee with 1 replicas: below all of them"), "{said}");
 }
 
-/// Starts it, and sends it a signal in the middle. Nothing is left of it soon after.
+/// Starts it, and sends it a signal in the middle. Nothing of it is left soon after.
 fn interrupted(
     folder: &TempDir,
     arguments: &[&str],
@@ -215,7 +214,7 @@ fn nothing_is_left_of_a_run_that_is_interrupted() {
     interrupted(&folder, &memory, INTERRUPT, |at, _| at.join("memory/replica-1").exists());
 }
 
-/// The processes whose command lines have these words.
+/// The processes whose command lines contain these words.
 fn processes(words: [&str; 2]) -> Vec<u32> {
     let pids = fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -240,7 +239,7 @@ fn nothing_is_left_of_mounts_that_are_interrupted() {
         let process = Path::new("/proc").join(children.unwrap_or_default().trim());
         ["lull-mount", "fuser-"].iter().all(|name| reads(&process, name) > 1_000)
     };
-    // Where one process opens and answers, half of the signals are survived.
+    // If one process opens and answers, half of the signals are survived.
     let rounds = [INTERRUPT, TERMINATE].repeat(3);
     let rounds =
         rounds.into_iter().map(|signal| (signal, &measures as &dyn Fn(&Path, &str) -> bool));
@@ -253,7 +252,7 @@ fn nothing_is_left_of_mounts_that_are_interrupted() {
     }
 }
 
-/// The options of what is mounted at `path`, as they are told by whoever has it mounted: those of the mount, and
+/// The options of the mount at `path`, in the namespace of the mounting process: those of the mount, and
 /// those of the file system.
 fn options(process: &Path, path: &Path) -> Option<[BTreeSet<String>; 2]> {
     let table = fs::read_to_string(process.join("mountinfo")).ok()?;
@@ -263,7 +262,7 @@ fn options(process: &Path, path: &Path) -> Option<[BTreeSet<String>; 2]> {
     Some([set(5), set(line.len() - 1)])
 }
 
-/// How often threads whose names begin so have read.
+/// How often threads whose names have this prefix have read.
 fn reads(process: &Path, name: &str) -> u64 {
     let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
     let of = |thread: fs::DirEntry| {
@@ -288,11 +287,11 @@ fn both_mounts_have_the_same_options_and_ours_is_asked_less() {
         let pid = run.pid();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         let process = Path::new("/proc").join(children.unwrap_or_default().trim());
-        // The one before and after the other: both are used meanwhile.
+        // One before and after the other: both are used meanwhile.
         let counts = ["lull-mount", "fuser-", "lull-mount"].map(|name| reads(&process, name));
         let scratch = fs::read_dir(folder.path()).unwrap().flatten().next();
         if let Some(scratch) = scratch.filter(|_| counts[0] > 1_000) {
-            // If both are still there, so are all who were counted.
+            // If both are still there, so are all counted ones.
             let of = |name: &str| options(&process, &scratch.path().join(name));
             if let (Some(replica), Some(plain)) = (of("mount"), of("plain")) {
                 seen = Some((replica, plain, counts));
@@ -303,7 +302,7 @@ fn both_mounts_have_the_same_options_and_ours_is_asked_less() {
     let (replica, plain, [least, passed, most]) = seen.expect("it takes some time");
     assert_eq!(replica, plain);
     assert!(replica[1].contains("allow_other"), "{replica:?}");
-    // Of each open the other one is asked three times. Names are remembered of a replica, by Linux 6.16 and later.
+    // Each open of the other one costs three requests. Names of a replica are cached by Linux 6.16 and later.
     let range = least * 9 / 10..=most * 2;
     assert!(range.contains(&passed), "{passed}, beside {least} to {most}");
 }

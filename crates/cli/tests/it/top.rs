@@ -95,7 +95,7 @@ fn top_without_a_terminal_says_what_to_use() {
     finish(&mut lull(&["top", "--interval", "0"])).fails(2, "write a number of seconds above 0");
 }
 
-/// The screen in a real terminal: what it shows, that keys work, and that the terminal is as before at the end.
+/// The screen in a real terminal: its content, that keys work, and that the terminal is as before at the end.
 #[test]
 fn top_in_a_terminal_follows_keys_and_restores_it() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("tmux"));

@@ -1,5 +1,5 @@
-//! `lull lab torture`: it finds what is broken on purpose, and leaves nothing behind. That it finds
-//! nothing where nothing is broken takes a minute, and is for `.ci/run`.
+//! `lull lab torture`: it finds deliberate faults, and leaves nothing behind. A run without one takes a
+//! minute, and is part of `.ci/run`.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -46,8 +46,9 @@ fn a_disk_that_does_not_keep_what_it_confirms_is_found() {
 #[test]
 fn a_replica_that_has_seen_what_the_origin_has_lost_is_not_waited_for() {
     needs!(root(), fuse());
-    // In most runs with this seed the disk loses what a replica has seen, and few writes come after that, so that by
-    // its number the replica seems to show the last one. It never answers, and each read would be waited for 90 s.
+    // In most runs with this seed the disk loses a state that a replica has seen, and few writes come after
+    // that. So by its number the replica seems to show the last one. It never answers, and each read would
+    // wait for 90 s.
     let arguments = ["lab", "torture", "--seconds", "3", "--seed", "11", "--sabotage", "disk"];
     for _ in 0..3 {
         let said = finish_within(&mut lull(&arguments), Duration::from_secs(80));
@@ -58,8 +59,8 @@ fn a_replica_that_has_seen_what_the_origin_has_lost_is_not_waited_for() {
 #[test]
 fn a_clock_that_runs_at_half_speed_is_found() {
     needs!(root(), fuse());
-    // With this seed the link of the replica that has it is cut for long within the first seconds: then its
-    // lease is over after twice its time.
+    // With this seed the link of that replica is cut for long within the first seconds: then its lease is
+    // over after twice its time.
     let arguments =
         ["lab", "torture", "--seconds", "20", "--seed", "4576", "--sabotage", "clock", "--json"];
     let said = finish_within(&mut lull(&arguments), Duration::from_secs(300));

@@ -1,8 +1,9 @@
-//! The tutorials in docs/tutorials, done word by word: each block of commands is run, and what a page shows as output
-//! has to appear.
+//! The tutorials in docs/tutorials, run as published: each block of commands is run, and the shown output
+//! must appear.
 //!
-//! A block is marked `sh`. With `sh,terminal-N` it runs in a terminal of its own, until the tutorial has ended. With
-//! `sh,example` it is not run. A block `text` shows lines of the output of the block before it; `…` is any text.
+//! A block is marked `sh`. With `sh,terminal-N` it runs in a separate terminal, until the tutorial has ended.
+//! With `sh,example` it is not run. A block `text` shows lines of the output of the block before it; `…` is
+//! any text.
 
 use std::fmt::Write;
 use std::fs;
@@ -16,9 +17,9 @@ use crate::support::{LULL, finish_within};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The functions that the script of a tutorial is made of. `shows OUTPUT PATTERNS` waits until each pattern is a line
-/// of the output. `started SOCKETS` waits until there are other sockets: the program in the other terminal listens or
-/// has connected, as a reader would notice.
+/// Functions for the script of a tutorial. `shows OUTPUT PATTERNS` waits until each pattern is a line of the
+/// output. `started SOCKETS` waits until the sockets change: the program in the other terminal listens or has
+/// connected, as a reader would notice.
 const FUNCTIONS: &str = r#"
 set -u
 ip link set lo up
@@ -45,12 +46,12 @@ shows() {
 }
 "#;
 
-/// The fenced blocks of a page: what they are marked with, and their text.
+/// The fenced blocks of a page: their marks, and their text.
 fn blocks(page: &str) -> Vec<(&str, &str)> {
     page.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n')).collect()
 }
 
-/// The script that does what a page says, in the folder `out` for outputs.
+/// The script of a page, in the folder `out` for outputs.
 fn script(page: &str, out: &Path) -> String {
     let mut script = FUNCTIONS.to_owned();
     let mut last = String::new();
@@ -95,14 +96,14 @@ fn patterns(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// Does a tutorial in a folder and a network of its own.
+/// Runs a tutorial in a separate folder and network.
 fn done(name: &str) {
     let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tutorials");
     let page = fs::read_to_string(pages.join(name)).unwrap();
     let home = tempfile::tempdir().unwrap();
     let out = tempfile::tempdir().unwrap();
     let bin = tempfile::tempdir().unwrap();
-    // The test is root already. What `sudo` does besides is not a part of the tutorial.
+    // The test is root already. Other effects of `sudo` are not part of the tutorial.
     fs::write(bin.path().join("sudo"), "#!/bin/sh\nexec \"$@\"\n").unwrap();
     Command::new("chmod").arg("755").arg(bin.path().join("sudo")).status().unwrap();
     let beside = Path::new(LULL).parent().unwrap().display();

@@ -1,4 +1,4 @@
-//! `lull origin run --watch`: what is done in a folder is seen at the replicas.
+//! `lull origin run --watch`: changes in a folder reach the replicas.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn signal(site: &Site, name: &str) {
     assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
 }
 
-/// What the origin says of itself.
+/// The status of the origin.
 fn ask(site: &Site, path: &str) -> String {
     let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
     let answer = request(&site.addresses["origin"], "GET", path, &bearer, b"").unwrap();
@@ -60,12 +60,12 @@ fn what_is_done_while_the_kernel_drops_events_is_found_by_a_comparison() {
     let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
     let limit: usize = limit.trim().parse().unwrap();
     assert!(limit < 1_000_000, "this machine's queue is too long for a test");
-    // Nobody takes events of it.
+    // The daemon does not read events.
     signal(&site, "-STOP");
     for number in 0..=limit {
         fs::write(format!("{folder}/busy-{}", number % 2), number.to_string()).unwrap();
     }
-    // Of these the kernel tells nothing any more.
+    // The kernel no longer reports events of these.
     fs::remove_file(format!("{folder}/web.md")).unwrap();
     fs::create_dir(format!("{folder}/late")).unwrap();
     fs::write(format!("{folder}/late/file"), "late").unwrap();
@@ -101,7 +101,7 @@ fn what_differs_only_in_case_is_told_of_and_stops_nothing_else() {
     let told = told();
     let words = "readme`: it differs from `README` only in case, and is left out: rename one";
     assert!(told.len() == 1 && told[0].contains(words), "{told:?}");
-    // It is not touched when the other one is renamed.
+    // The file is not written when the other one is renamed.
     fs::rename(format!("{folder}/README"), format!("{folder}/first")).unwrap();
     eventually("both", || has("first") && has("readme") && !has("README"));
 }
@@ -119,7 +119,7 @@ fn a_folder_that_cannot_be_watched_is_told_in_one_line() {
         let arguments = ["origin", "run", &own, "--listen", "127.0.0.1:0", "--watch", watched];
         finish(&mut lull(&arguments)).fails(1, words);
     }
-    // What it tells has names.
+    // Its messages have names.
     fs::create_dir(&none).unwrap();
     fs::write(path("none/.lull"), "mine").unwrap();
     let arguments = ["origin", "run", &own, "--listen", "127.0.0.1:0", "--watch", &none];
@@ -129,8 +129,8 @@ fn a_folder_that_cannot_be_watched_is_told_in_one_line() {
     daemon.wait_for("watching");
 }
 
-/// `lull` where the kernel gives no more than so many of what inotify takes. The limit is that of a namespace of
-/// its own, so nobody else has it.
+/// `lull` with a limit on the kernel's inotify resources. The limit is that of a separate namespace, so it
+/// affects no other process.
 fn limited(what: &str, most: u32, arguments: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     let script = "echo \"$1\" >\"/proc/sys/user/max_inotify_$0\" && shift && exec \"$LULL\" \"$@\"";
@@ -163,7 +163,7 @@ fn what_is_done_in_folders_that_the_kernel_watches_no_more_is_found_all_the_same
         let answer = request(&http, "GET", "/.lull/tree", &bearer, b"").unwrap();
         String::from_utf8(answer.body).unwrap().contains(&format!("\"{name}\""))
     };
-    // It is told once, for all of them.
+    // It is reported once, for all of them.
     let mut told = Vec::new();
     for line in &mut daemon.told {
         let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
@@ -182,7 +182,7 @@ fn what_is_done_in_folders_that_the_kernel_watches_no_more_is_found_all_the_same
         write(&format!("{inside}/later"), inside).unwrap();
     }
     fs::remove_file(path("watched/two/below/first")).unwrap();
-    // It is looked for once a minute.
+    // It is checked once a minute.
     eventually_within(Duration::from_secs(150), "what came later", || {
         all_have("later") && !has("two/below/first")
     });
@@ -200,7 +200,7 @@ fn an_origin_to_which_the_kernel_tells_nothing_says_so_and_ends() {
     let said = finish(&mut limited("instances", 0, &arguments));
     assert_eq!(said.code(), Some(1), "{said:?}");
     let words = "lull: the kernel gives no events: raise fs.inotify.max_user_instances: ";
-    // The other line is where replicas may connect.
+    // The other line is the address for replicas.
     let lines: Vec<&str> = said.err.lines().collect();
     assert!(lines.len() == 2 && lines[1].starts_with(words), "{said:?}");
 }

@@ -1,4 +1,4 @@
-//! `lull web` as a process: it says when it is ready, reloads, and ends as asked.
+//! `lull web` as a process: it reports when it is ready, reloads, and ends on request.
 
 use crate::support;
 mod bodies;
@@ -21,11 +21,11 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A proxy that listens, and what it tells.
+/// A listening proxy, and its events.
 struct Web {
     process: Kept,
     told: Lines<BufReader<ChildStderr>>,
-    /// What it told and nobody waited for yet.
+    /// Events that were read before they were awaited.
     earlier: Vec<Value>,
     port: u16,
 }
@@ -35,12 +35,12 @@ impl Web {
         Web::by(&mut lull(&[]), upstream, arguments)
     }
 
-    /// By a command that is `lull`, or runs it somewhere else.
+    /// By a command that is `lull`, or runs it in another place.
     fn by(command: &mut Command, upstream: &str, arguments: &[&str]) -> Self {
         Web::on(command, upstream, &[&["--listen", "127.0.0.1:0"], arguments].concat())
     }
 
-    /// The same where the arguments say where it listens.
+    /// The same with addresses in the arguments.
     fn on(command: &mut Command, upstream: &str, arguments: &[&str]) -> Self {
         command.args(["web", "--json", "--upstream", upstream]);
         let mut process = Kept::spawn(command.args(arguments).stderr(Stdio::piped()));
@@ -81,7 +81,7 @@ impl Web {
         answer
     }
 
-    /// What it told until its end, and nobody waited for.
+    /// Unawaited events until its end.
     fn rest(&mut self) -> Vec<Value> {
         let told = self.told.by_ref().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
         self.earlier.extend(told);
@@ -103,7 +103,7 @@ fn upstream(pause: Duration) -> String {
     upstream_that_tells(pause).0
 }
 
-/// The same, and it tells when it has been asked for `/`.
+/// The same, and it reports each request for `/`.
 fn upstream_that_tells(pause: Duration) -> (String, Receiver<()>) {
     let (asked, tells) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -115,11 +115,11 @@ fn upstream_that_tells(pause: Duration) -> (String, Receiver<()>) {
             thread::spawn(move || {
                 let (mut line, mut is_visit) = (String::new(), false);
                 while stream.read_line(&mut line).is_ok_and(|count| count > 0) {
-                    // Nobody visits what the proxy asks for itself.
+                    // The proxy's own requests are no visits.
                     is_visit |= line.starts_with("GET / ");
                     if line == "\r\n" {
                         if std::mem::take(&mut is_visit) {
-                            // Not everybody wants to know.
+                            // The receiver may have gone.
                             let _ = asked.send(());
                         }
                         thread::sleep(pause);
@@ -201,7 +201,7 @@ fn a_websocket_lasts_as_long_as_the_end_is_waited_for() {
         }
     });
     let seconds = DRAIN.as_secs().to_string();
-    // What it asks for itself would take the one connection.
+    // Its own requests would take the one connection.
     let arguments = ["--plain", "--drain-timeout", &seconds];
     let mut web = Web::start(&format!("http://{address}"), &arguments);
     let mut stream = BufReader::new(web.connect());
@@ -225,7 +225,7 @@ fn a_websocket_lasts_as_long_as_the_end_is_waited_for() {
     assert!(web.process.0.wait().unwrap().success());
 }
 
-/// `lull`, started with a socket as systemd starts it.
+/// `lull`, started with a socket like by systemd.
 fn with_socket(socket: &TcpListener) -> Command {
     let mut command = Command::new("sh");
     let script = "LISTEN_FDS=1 LISTEN_PID=$$ exec \"$@\" 3<&0 0</dev/null";
@@ -239,14 +239,14 @@ fn with_a_socket_that_stays_nobody_is_refused_between_one_process_and_the_next()
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap().to_string();
     let upstream = upstream(Duration::ZERO);
-    // It asks the kernel for no other one, which would be refused.
+    // It opens no other socket, which the kernel would refuse.
     let listen = ["--listen", &address];
     let start = || Web::on(&mut with_socket(&socket), &upstream, &listen);
     let mut first = start();
     assert!(first.get("/one").contains("200 OK"));
     first.signal("-TERM");
     first.wait_for("stopped");
-    // Nobody is there now.
+    // No process listens now.
     let mut waiting = first.connect();
     write!(waiting, "GET /two HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let _second = start();
@@ -266,7 +266,7 @@ fn a_socket_that_no_listener_is_for_is_told() {
 
 #[test]
 fn a_rotated_log_is_opened_anew_at_either_signal() {
-    // The second is what nginx is told by.
+    // The second is the signal for nginx.
     for signal in ["-HUP", "-USR1"] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
@@ -291,7 +291,7 @@ fn log() -> String {
     log_of(6, ["/a", "/b"])
 }
 
-/// The same of other pages, and at another hour.
+/// The same for other pages, at another hour.
 fn log_of(hour: u32, pages: [&str; 2]) -> String {
     let line = |client: u32, second: u32, path: &str| {
         format!(
@@ -302,7 +302,7 @@ fn log_of(hour: u32, pages: [&str; 2]) -> String {
     (1..40).map(|client| line(client, 0, pages[0]) + &line(client, 9, pages[1])).collect()
 }
 
-/// Asks for hints as the script does.
+/// Requests hints like the script.
 fn hints(web: &Web, page: &str) -> String {
     let message = format!(r#"{{"v":1,"page":"{page}","first":true,"cached":false}}"#);
     let mut stream = web.connect();
@@ -319,7 +319,7 @@ fn hints(web: &Web, page: &str) -> String {
     answer
 }
 
-/// Waits until a page is hinted on another one, once the monitor knows what is usual of the server.
+/// Waits until a page is hinted on another one, once the monitor knows the server's usual times.
 #[track_caller]
 fn until_hinted(web: &Web, on: &str, page: &str) {
     let (started, hint) = (Instant::now(), format!(r#""url":"{page}""#));
@@ -344,7 +344,7 @@ fn what_was_learned_survives_a_kill() {
 
     let again = [&arguments[..], &["--hold-back", "0"]].concat();
     let mut web = Web::start(&upstream, &again);
-    // The model has all of the log.
+    // The model has the whole log.
     assert_eq!(web.wait_for("learned")["requests"], 0);
     until_hinted(&web, "/a", "/b");
 }
@@ -370,7 +370,7 @@ fn log_in_a_format_of_its_own_is_read_as_options_say() {
 fn the_site_is_served_while_the_log_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("log");
-    // Nothing comes out of it before somebody writes.
+    // A read blocks until there is a writer.
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let upstream = upstream(Duration::ZERO);
     let arguments = ["--log", pipe.to_str().unwrap(), "--hold-back", "0"];
@@ -381,7 +381,7 @@ fn the_site_is_served_while_the_log_is_read() {
     assert_eq!(web.wait_for("learned")["requests"], 78);
     until_hinted(&web, "/a", "/b");
 
-    // The end comes also where nobody ever does.
+    // The end comes also without a writer.
     let mut web = Web::start(&upstream, &arguments);
     web.signal("-TERM");
     web.wait_for("stopped");
@@ -404,7 +404,7 @@ fn a_model_that_cannot_be_read_is_put_aside_and_the_site_is_served() {
     web.wait_for("learned");
     support::eventually("a new model", || fs::metadata(path("site.model")).is_ok());
 
-    // A log that is none is told, too.
+    // An invalid log is reported, too.
     fs::write(path("access.log"), "nothing\nof use\n").unwrap();
     let mut web = Web::start(&upstream(Duration::ZERO), &arguments[..2]);
     let told = web.wait_for("not-learned");

@@ -1,4 +1,4 @@
-//! Groups that are programs of others.
+//! Groups of external programs.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -17,28 +17,28 @@ use serde_json::Value;
 use super::reported::without_folders;
 use super::{Placed, TrafficError, Work};
 
-/// How long a program may take to end after it was asked to.
+/// How long a program may take to end after a termination request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A program that was started, and what it complains of.
+/// A started program, and its error output.
 #[derive(Debug)]
 struct Program {
     group: String,
     name: String,
     child: Child,
     errors: File,
-    /// What it prints, if that is its report.
+    /// Its standard output, if that is its report.
     output: Option<File>,
     /// When it ended.
     ended: Arc<OnceLock<Instant>>,
 }
 
-/// The programs of a cell. Those that run end with this.
+/// The programs of a cell. Running ones end with this.
 #[derive(Debug)]
 pub struct Programs {
     groups: Vec<Placed>,
     running: Vec<(usize, Program)>,
-    /// When each group began, if it has.
+    /// When each group started, if it has.
     began: Vec<Option<Instant>>,
     servers: Vec<Program>,
     environment: Vec<(String, String)>,
@@ -46,8 +46,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Starts the servers of all groups; `lull` is the program that runs others in the
-    /// background.
+    /// Starts the servers of all groups; `lull` is the program that runs others in the background.
     pub fn start(
         groups: Vec<Placed>,
         environment: Vec<(String, String)>,
@@ -106,7 +105,7 @@ impl Programs {
         }
     }
 
-    /// Lets a group begin, by its number in the list given to [`Programs::start`].
+    /// Starts a group, by its number in the list given to [`Programs::start`].
     pub fn begin(&mut self, group: usize) -> Result<(), TrafficError> {
         let placed = self.groups[group].clone();
         let Work::Command { program, background, report, .. } = &placed.work else {
@@ -132,8 +131,8 @@ impl Programs {
         Ok(())
     }
 
-    /// When the last program of a group that is there had ended, and how long after the group's
-    /// beginning; none as long as one of them runs.
+    /// When the last program of an active group had ended, and how long after the group's start; none while
+    /// one of them runs.
     pub fn completed(&self, group: usize) -> Option<(Instant, Duration)> {
         let own = self.running.iter().filter(|(other, _)| *other == group);
         let ends = own.map(|(_, program)| program.ended.get().copied());
@@ -141,7 +140,7 @@ impl Programs {
         Some((last, last.saturating_duration_since(self.began[group]?)))
     }
 
-    /// What the last program of a group has reported, if that is what it does and it has ended.
+    /// The report of a group's last program, if it reports and has ended.
     pub fn report(&self, group: usize) -> Option<Value> {
         let (_, program) = self.running.iter().rfind(|(other, _)| *other == group)?;
         program.ended.get()?;
@@ -151,8 +150,8 @@ impl Programs {
     /// Ends a group.
     ///
     /// # Errors
-    /// [`TrafficError::Failed`] if one of its programs, or one of the servers, had failed by
-    /// itself.
+    /// [`TrafficError::Failed`] if one of its programs, or one of the servers, had failed without being
+    /// ended.
     pub fn end(&mut self, group: usize) -> Result<(), TrafficError> {
         let (mut ended, running): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.running).into_iter().partition(|(other, _)| *other == group);
@@ -168,7 +167,7 @@ impl Programs {
 }
 
 impl Placed {
-    /// Tells a program what the kernel calls its group's congestion control, if it has one.
+    /// Passes the kernel's name of the group's congestion control to a program, if there is one.
     fn tell_control(&self, command: &mut Command) {
         if !self.control.is_empty() {
             command.env("LULL_CONTROL", &*self.control.to_string_lossy());
@@ -179,16 +178,16 @@ impl Placed {
 /// The options of `lull exec` for a congestion control.
 fn choice(control: &str) -> Vec<&str> {
     match control {
-        // What the plans of the paper on TCP Nice measured as `lull exec`.
+        // The setting of `lull exec` in the plans of the paper on TCP Nice.
         "" => vec!["--cc", "nice"],
-        // Whether the network honours its mark is what such a plan is about.
+        // Such plans test whether the network honours its mark.
         "background" => vec!["--cc", control, "--network-honours-le"],
         _ => vec!["--cc", control],
     }
 }
 
 impl Program {
-    /// Whether it runs, or has done its work.
+    /// Checks that it runs, or has done its work.
     fn check(&mut self) -> Result<(), TrafficError> {
         match self.child.try_wait() {
             Ok(Some(status)) if !status.success() => Err(self.failure(status)),
@@ -203,7 +202,7 @@ impl Program {
         }
     }
 
-    /// The object that it printed.
+    /// The JSON object from its output.
     fn report(&self) -> Option<Value> {
         let mut output = self.output.as_ref()?;
         let mut text = String::new();
@@ -213,7 +212,7 @@ impl Program {
 
     fn failure(&mut self, status: ExitStatus) -> TrafficError {
         let mut said = String::new();
-        // What cannot be read is not quoted.
+        // Unreadable output is not quoted.
         let _ = self.errors.rewind().and_then(|()| self.errors.read_to_string(&mut said));
         let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
         TrafficError::Failed {
@@ -223,9 +222,9 @@ impl Program {
         }
     }
 
-    /// Ends it and puts it away.
+    /// Ends and reaps it.
     fn stop(&mut self) {
-        // `lull exec` passes it on to what it runs; SIGKILL would leave that behind.
+        // `lull exec` passes it on to its program; SIGKILL would leave that behind.
         let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
         let step = Duration::from_millis(10);
         for _ in 0..PATIENCE.as_millis() / step.as_millis() {
@@ -239,17 +238,17 @@ impl Program {
     }
 }
 
-/// Waits for a child in a thread of its own, and leaves it to its parent to collect.
+/// Waits for a child in a separate thread, without reaping it, which is left to its parent.
 fn watched(child: Pid) -> Arc<OnceLock<Instant>> {
     let ended = Arc::new(OnceLock::new());
     let to_be_set = Arc::clone(&ended);
     let wait = move || {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         while waitid(Id::Pid(child), flags) == Err(nix::errno::Errno::EINTR) {}
-        // It is set nowhere else.
+        // It is not set elsewhere.
         let _ = to_be_set.set(Instant::now());
     };
-    // Without the thread its end is unknown; it is traffic all the same.
+    // Without the thread its end is unknown; it still produces traffic.
     let _ = thread::Builder::new().name("child".to_owned()).spawn(wait);
     ended
 }

@@ -22,41 +22,41 @@ use super::{Answered, Placed, Tally, TrafficError, Work, sys};
 use crate::random::Random;
 use probes::{Prober, Sending};
 
-/// How often the senders' round-trip times are asked for.
+/// How often the senders' round-trip times are sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a client waits after a connection was refused or reset.
 const RETRY: Duration = Duration::from_millis(500);
-/// Chunks that one socket may write or read before the others get their turn.
+/// Chunks that one socket may write or read before the others.
 const TURN: usize = 16;
 const CHUNK: usize = 64 * 1024;
 /// The token of the descriptor that wakes the thread.
 const WAKE: u64 = 0;
 
-/// What other threads ask of this one.
+/// Commands from other threads.
 pub(super) enum Order {
     Begin(usize),
     End(usize),
-    /// Whether a group has done all it has to do.
+    /// Whether a group has done all its work.
     IsDone(usize, Sender<bool>),
     Tally(Sender<(Instant, Vec<Tally>)>),
     Stop,
 }
 
-/// What is due at a time.
+/// Work that is due at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Sample,
-    /// A connection or a client of a group begins, in the group's n-th activity.
+    /// A connection or a client of a group starts, in the group's n-th activity.
     Begin {
         group: usize,
         activity: u32,
     },
-    /// A group of probes takes its next action.
+    /// A group of probes begins its next action.
     Probe {
         group: usize,
         activity: u32,
     },
-    /// A client with a connection of its own makes its next request.
+    /// A client with its own connection makes its next request.
     Ask {
         token: u64,
     },
@@ -83,13 +83,13 @@ impl Socket {
         }
     }
 
-    /// What it waits for.
+    /// The events that it waits for.
     fn interest(&self) -> EpollFlags {
         let sending = match self {
             Socket::Listener(_) | Socket::Receiver { .. } => false,
-            // A sender never gets data, and learns of errors in any case.
+            // A sender never receives data, and learns of errors in any case.
             Socket::Sender(_) => return EpollFlags::EPOLLOUT,
-            // Neither does a probe's, which has something to send for some time only.
+            // Neither does a probe's sender, which has data to send only for some time.
             Socket::Probe(sending) if sending.has_more() => return EpollFlags::EPOLLOUT,
             Socket::Probe(_) => return EpollFlags::empty(),
             Socket::Client(client) => client.is_asking(),
@@ -114,10 +114,10 @@ struct State {
     placed: Placed,
     address: SocketAddr,
     active: bool,
-    /// Counts how often it has begun.
+    /// Counts how often it has started.
     activity: u32,
     tally: Tally,
-    /// Of a group of probes, what it does next.
+    /// For a group of probes, its next actions.
     prober: Option<Prober>,
 }
 
@@ -161,7 +161,7 @@ impl Engine {
             scratch: vec![0; CHUNK],
         };
         for (group, placed) in groups.into_iter().enumerate() {
-            // Data go from `from` to `to`: pushed by who connects, or fetched by who connects.
+            // Data go from `from` to `to`: either the connecting side sends them, or it receives them.
             let listener = match placed.work {
                 Work::Requests { .. } => listener(&placed, &placed.from, Role::Data)?,
                 _ => listener(&placed, &placed.to, Role::Sink)?,
@@ -222,7 +222,7 @@ impl Engine {
         }
     }
 
-    /// Until what is due next; in whole milliseconds, rounded up, as epoll takes it.
+    /// The time until the next due work, in whole milliseconds, rounded up, for epoll.
     fn timeout(&self) -> EpollTimeout {
         let Some(Reverse((at, ..))) = self.due.peek() else { return EpollTimeout::NONE };
         let wait = at.saturating_duration_since(Instant::now());
@@ -230,7 +230,7 @@ impl Engine {
         EpollTimeout::from(u16::try_from(millis).unwrap_or(1000))
     }
 
-    /// Obeys what has been asked; whether to go on.
+    /// Executes commands; returns whether to continue.
     fn obey(&mut self, orders: &Receiver<Order>) -> Result<bool, TrafficError> {
         loop {
             match orders.try_recv() {
@@ -246,7 +246,7 @@ impl Engine {
                     let _ = answer.send(prober.is_some_and(Prober::is_done));
                 }
                 Ok(Order::Tally(answer)) => {
-                    // Whoever asked may have gone.
+                    // Fails only if the caller has gone.
                     let _ = answer.send((Instant::now(), self.tallies()));
                 }
             }
@@ -288,7 +288,7 @@ impl Engine {
             .collect();
         for token in tokens {
             if let Some(entry) = self.entries.get(&token) {
-                // If the option is refused, closing sends what is left, which is soon over.
+                // If the option is refused, closing sends the rest, which takes little time.
                 let _ = sys::set_abort_on_close(&entry.socket.descriptor());
             }
             self.remove(token);
@@ -304,7 +304,7 @@ impl Engine {
             let tally = &mut self.groups[entry.group].tally;
             tally.retransmitted += u64::from(information.retransmitted);
         }
-        // Closing alone would do; it cannot fail for a descriptor that was added.
+        // Closing alone would be enough; this cannot fail for a registered descriptor.
         let _ = self.epoll.delete(entry.socket.descriptor());
     }
 
@@ -402,7 +402,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets epoll know what a socket waits for now.
+    /// Registers a socket's present events with epoll.
     fn watch(&mut self, token: u64) -> Result<(), TrafficError> {
         let Some(entry) = self.entries.get_mut(&token) else { return Ok(()) };
         let interest = entry.socket.interest();
@@ -416,7 +416,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets a socket do what it can.
+    /// Runs a socket as far as possible.
     fn turn(&mut self, token: u64) -> Result<(), TrafficError> {
         let Some(entry) = self.entries.get_mut(&token) else { return Ok(()) };
         let group = entry.group;
@@ -430,7 +430,7 @@ impl Engine {
                 });
             }
             Socket::Sender(stream) => {
-                // Writable for the first time: it is connected, or never will be.
+                // Writable for the first time: it is connected, or the connection failed.
                 if entry.guard.is_none()
                     && let Some(options) = self.groups[group].placed.user_space()
                     && stream.peer_addr().is_ok()
@@ -491,7 +491,7 @@ impl Engine {
         }
     }
 
-    /// A connection failed: it is opened again after a while, if its group is still there.
+    /// A connection failed: it is opened again after a delay, if its group is still active.
     fn lose(&mut self, token: u64) {
         let Some(entry) = self.entries.get(&token) else { return };
         let group = entry.group;
@@ -549,7 +549,7 @@ fn accept(listener: &TcpListener) -> Result<Vec<(TcpStream, SocketAddr)>, Traffi
     }
 }
 
-/// Writes as much as the socket takes.
+/// Writes as much as the socket accepts.
 fn write(mut stream: &TcpStream, chunk: &[u8]) -> io::Result<()> {
     for _ in 0..TURN {
         match stream.write(chunk) {
@@ -561,7 +561,7 @@ fn write(mut stream: &TcpStream, chunk: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads as much as there is: the bytes, and whether the connection has ended.
+/// Reads all available data: returns the bytes, and whether the connection has ended.
 fn read(mut stream: &TcpStream, scratch: &mut [u8]) -> (u64, bool) {
     let mut all = 0;
     for _ in 0..TURN {

@@ -1,7 +1,7 @@
 //! Traffic between emulated hosts: endless transfers, requests for objects, and programs.
 //!
-//! One thread drives all sockets of a cell, without blocking, however many there are. Each socket
-//! is made inside its host, and has its congestion control before it connects.
+//! One thread drives all sockets of a cell, without blocking, for any number of them. Each socket is made
+//! inside its host, and has its congestion control before it connects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -32,14 +32,14 @@ pub use reported::without_folders;
 pub use scratch::Scratch;
 pub use work::{Action, Probes, Work};
 
-/// Why traffic could not be made.
+/// Why traffic failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrafficError {
     /// A system call failed.
     #[error("{what} failed")]
     System {
-        /// What was being done.
+        /// The failed action.
         what: String,
         /// The kernel's reason.
         source: io::Error,
@@ -52,7 +52,7 @@ pub enum TrafficError {
     Control {
         /// The group.
         group: String,
-        /// What it asked for.
+        /// The requested congestion control.
         control: String,
         /// The kernel's reason.
         source: io::Error,
@@ -77,13 +77,13 @@ pub enum TrafficError {
         group: String,
         /// The program.
         program: String,
-        /// Its exit status, and the last thing it said.
+        /// Its exit status, and its last message.
         why: String,
     },
     /// A host could not be entered.
     #[error(transparent)]
     Host(#[from] crate::Error),
-    /// The thread that makes the traffic is gone.
+    /// The thread that makes the traffic has ended.
     #[error("the traffic's thread has ended early")]
     Stopped,
 }
@@ -105,9 +105,9 @@ pub struct Placed {
     pub count: u32,
     /// Differentiated-services codepoint of the data.
     pub dscp: u8,
-    /// All of them start within this time, at times that are drawn uniformly at random.
+    /// All of them start within this time, at uniformly random times.
     pub spread: Duration,
-    /// What the group does.
+    /// The work of the group.
     pub work: Work,
     /// The host that sends the data.
     pub from: Host,
@@ -122,7 +122,7 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// How its sockets are made background ones in user space, if that is what they are.
+    /// The options of its sockets, if they are background sockets in user space.
     fn user_space(&self) -> Option<Options> {
         let parameters = self.user_space?;
         let options = Options::new().carrier(Carrier::UserSpace).dscp(Dscp::None);
@@ -133,29 +133,29 @@ impl Placed {
 /// Both ends of a flow of data, the sender's first.
 pub type Ends = (SocketAddr, SocketAddr);
 
-/// A request that was answered in full.
+/// A completely answered request.
 #[derive(Clone, Copy, Debug)]
 pub struct Answered {
-    /// When it was made: before the connection where that is fresh.
+    /// When it was made: before the connection, if that is new.
     pub asked: Instant,
-    /// From then until the last byte had come.
+    /// From then until the last byte had arrived.
     pub latency: Duration,
 }
 
-/// A probe's transfer that has come in full.
+/// A completed transfer of a probe.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     /// The action, by its number.
     pub action: usize,
-    /// When its connection was asked for.
+    /// When its connection was requested.
     pub asked: Instant,
-    /// From then until the last byte had come.
+    /// From then until the last byte had arrived.
     pub time: Duration,
-    /// Payload that those beside it received meanwhile.
+    /// Payload that the transfers beside it received meanwhile.
     pub received_beside: u64,
 }
 
-/// What a group has done since the beginning.
+/// The counts of a group since the beginning.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Payload that its receivers have read.
@@ -166,21 +166,21 @@ pub struct Tally {
     pub srtt_sum: Duration,
     /// Sum of their congestion windows, in packets.
     pub window_sum: u64,
-    /// How many samples these are.
+    /// The number of these samples.
     pub samples: u64,
-    /// Segments that connections which have ended sent again.
+    /// Segments that closed connections retransmitted.
     pub retransmitted: u64,
     /// Requests answered.
     pub answered: Vec<Answered>,
-    /// When the requests were made that are not answered yet.
+    /// The times of requests that are not answered yet.
     pub open: Vec<Instant>,
     /// Requests that failed: connections refused or reset.
     pub failed: u64,
     /// Transfers of probes.
     pub transfers: Vec<Transfer>,
-    /// Of programs: when the last of them had ended, and how long after its group's beginning.
+    /// For programs: when the last of them had ended, and how long after its group's start.
     pub completed: Option<(Instant, Duration)>,
-    /// Of programs: what the last one reported.
+    /// For programs: the report of the last one.
     pub report: Option<serde_json::Value>,
     /// All flows of data it ever had.
     pub flows: BTreeSet<Ends>,
@@ -195,8 +195,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Makes listeners for all groups of sockets; nothing is sent before [`Traffic::begin`].
-    /// Groups of programs are not looked at: see [`Programs`].
+    /// Makes listeners for all groups of sockets; nothing is sent before [`Traffic::begin`]. Groups of
+    /// programs are ignored: see [`Programs`].
     pub fn start(groups: Vec<Placed>, seed: u64) -> Result<Self, TrafficError> {
         let error = || TrafficError::system("making an event descriptor");
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
@@ -219,33 +219,33 @@ impl Traffic {
         Ok(())
     }
 
-    /// Lets a group begin, by its number in the list given to [`Traffic::start`].
+    /// Starts a group, by its number in the list given to [`Traffic::start`].
     pub fn begin(&self, group: usize) -> Result<(), TrafficError> {
         self.order(Order::Begin(group))
     }
 
-    /// Ends a group: its connections are reset, so nothing that waits in them is sent.
+    /// Ends a group: its connections are reset, so unsent data in them is discarded.
     pub fn end(&self, group: usize) -> Result<(), TrafficError> {
         self.order(Order::End(group))
     }
 
-    /// Whether a group has done all it has to do; only probes ever have.
+    /// Whether a group has done all its work; only probes can have.
     pub fn is_done(&self, group: usize) -> Result<bool, TrafficError> {
         let (answer, answered) = channel();
         self.order(Order::IsDone(group, answer))?;
         answered.recv().map_err(|_| TrafficError::Stopped)
     }
 
-    /// What all groups have done so far, and when that was.
+    /// The counts of all groups so far, and their time.
     pub fn tally(&self) -> Result<(Instant, Vec<Tally>), TrafficError> {
         let (answer, answered) = channel();
         self.order(Order::Tally(answer))?;
         answered.recv().map_err(|_| TrafficError::Stopped)
     }
 
-    /// Ends all groups, and tells what went wrong if something did.
+    /// Ends all groups, and reports an error if there was one.
     pub fn finish(&mut self) -> Result<(), TrafficError> {
-        // A thread that has ended by itself says why.
+        // If the thread has already ended, its error says why.
         let _ = self.order(Order::Stop);
         match self.thread.take() {
             Some(thread) => {

@@ -1,9 +1,9 @@
-//! What programs report, as it is recorded.
+//! Reports of programs, in their recorded form.
 
 use serde_json::Value;
 
-/// A report in which a variable stands wherever the program named the folder that the variable told
-/// it of: a record is to be the same wherever a machine has its folders.
+/// A report in which the paths of folders from environment variables are replaced by the variables' names. So
+/// records do not depend on the paths of a machine.
 pub fn without_folders(report: Value, environment: &[(String, String)]) -> Value {
     match report {
         Value::String(text) => Value::String(

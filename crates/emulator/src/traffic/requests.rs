@@ -1,4 +1,4 @@
-//! Clients that fetch objects, one after another, and the servers that they fetch them from.
+//! Clients that fetch objects, one after another, and their servers.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -7,12 +7,12 @@ use std::time::Instant;
 /// Bytes of a request, about those of a short HTTP request.
 const REQUEST: usize = 128;
 
-/// What came of a socket's turn.
+/// The result of a socket's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// It waits.
     Waiting,
-    /// The object has come in full.
+    /// The object has arrived completely.
     Answered,
     /// The connection has ended.
     Ended,
@@ -30,7 +30,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// A client whose connection is being made; the request follows when it is there.
+    /// A client whose connection is being made; the request follows when it is established.
     pub(super) fn new(stream: TcpStream, asked: Instant, bytes: u64) -> Self {
         Client { stream, asked, unsent: REQUEST, missing: bytes, bytes }
     }
@@ -43,12 +43,12 @@ impl Client {
         self.send()
     }
 
-    /// Whether a request has been made and not been answered.
+    /// Whether a request has been made and is not answered yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.missing > 0
     }
 
-    /// Whether some of the request is still to be sent.
+    /// Whether a part of the request is still unsent.
     pub(super) fn is_asking(&self) -> bool {
         self.unsent > 0
     }
@@ -64,7 +64,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends and receives what it can; the payload received is added to `received`.
+    /// Sends and receives as much as possible; the received payload is added to `received`.
     pub(super) fn turn(&mut self, scratch: &mut [u8], received: &mut u64) -> Turn {
         if let Some(Err(_)) = self.is_asking().then(|| self.send()) {
             return Turn::Ended;
@@ -102,12 +102,12 @@ impl Server {
         Server { stream, asked: 0, unsent: 0, bytes, persistent }
     }
 
-    /// Whether it has something to send.
+    /// Whether it has data to send.
     pub(super) fn is_sending(&self) -> bool {
         self.unsent > 0
     }
 
-    /// Reads requests, and sends what it can of the objects.
+    /// Reads requests, and sends as much as possible of the objects.
     pub(super) fn turn(&mut self, scratch: &mut [u8]) -> Turn {
         loop {
             match self.stream.read(scratch) {

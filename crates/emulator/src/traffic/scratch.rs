@@ -1,4 +1,4 @@
-//! Room for the files that programs of a cell write.
+//! The folder for files of a cell's programs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,23 +8,23 @@ use tempfile::TempDir;
 
 use crate::Container;
 
-/// Folders that a cell can do without, the first that is there and holds nothing that is
-/// needed: the cell sees its own files in it, and no other process does.
+/// Folders that a cell does not need. The first one that exists and contains nothing needed is covered: the
+/// cell sees its own files in it, and no other process does.
 const COVERED: &[&str] = &["/mnt", "/media", "/srv", "/tmp"];
 
-/// A folder that is gone when the cell is.
+/// A folder that is removed with the cell.
 #[derive(Debug)]
 pub enum Scratch {
     /// Covered by a file system that ends with the container.
     Covered(PathBuf),
-    /// Of this cell alone, whatever others of this process there are; removed when dropped.
+    /// For this cell only, separate from other cells of this process; removed when dropped.
     Ordinary(TempDir),
 }
 
 impl Scratch {
-    /// Inside a container, a file system in memory that only the container sees; it ends with the
-    /// container, however that ends. Otherwise a folder under the system's one for such things.
-    /// `needed` are the places that stay in sight, besides this program and its working directory.
+    /// Inside a container, a file system in memory that only the container sees; it ends with the container
+    /// in any case. Otherwise a folder in the system's temporary one. `needed` are the paths that stay
+    /// visible, besides this program and its working directory.
     pub fn new(container: Option<&Container>, needed: &[PathBuf]) -> io::Result<Self> {
         if container.is_none() {
             return tempfile::Builder::new().prefix("lull-scratch-").tempdir().map(Self::Ordinary);
@@ -55,12 +55,12 @@ impl Scratch {
     }
 }
 
-/// The first of some folders that is there and that none of the places needed lies in.
+/// The first folder that exists and contains none of the needed paths.
 fn first_free<'a>(
     mut folders: impl Iterator<Item = &'a Path>,
     needed: &[PathBuf],
 ) -> Option<&'a Path> {
-    // What is not there cannot be hidden; it counts by its name, because it may yet be made.
+    // A missing path cannot be hidden; its name counts, because it may still be created.
     let real = |path: &Path| {
         path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or(path.to_owned())
     };
@@ -95,12 +95,12 @@ mod tests {
             found.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
         };
         assert_eq!(free(&[]).as_deref(), Some("one"));
-        // The folder itself, what is to be made in it, and what a link leads to.
+        // The folder itself, a file that will be created in it, and the target of a link.
         assert_eq!(free(&[path("one")]).as_deref(), Some("two"));
         assert_eq!(free(&[path("one/yet/to/be/made")]).as_deref(), Some("two"));
         std::os::unix::fs::symlink(path("two"), path("link")).unwrap();
         assert_eq!(free(&[path("one"), path("link")]).as_deref(), Some("three"));
-        // A name that only begins alike lies elsewhere.
+        // A name with the same prefix is another folder.
         assert_eq!(free(&[path("one-more")]).as_deref(), Some("one"));
         assert_eq!(free(&[root.path().to_owned()]).as_deref(), Some("one"));
         assert_eq!(free(&["one", "two", "three"].map(path)), None);

@@ -12,11 +12,11 @@ use nix::sys::socket::{
 use super::{Placed, TrafficError, Work, sys};
 use crate::{Host, set_congestion_control, set_dscp};
 
-/// Bytes that may wait unsent in a socket: enough to be never idle between two turns of the
-/// thread, and little enough that 64 senders hold no memory to speak of.
+/// Unsent bytes that may wait in a socket: enough to be never idle between two turns of the thread, and so
+/// few that 64 senders use little memory.
 const UNSENT_LIMIT: u32 = 256 * 1024;
 
-/// What a socket is for.
+/// The purpose of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// It sends the group's data.
@@ -57,7 +57,7 @@ fn text(control: &CStr) -> String {
     control.to_string_lossy().into_owned()
 }
 
-/// A listener on `host`. What it accepts inherits its congestion control and its DSCP.
+/// A listener on `host`. Accepted connections inherit its congestion control and its DSCP.
 pub(super) fn listener(
     placed: &Placed,
     host: &Host,

@@ -34,12 +34,12 @@ pub(super) fn set_unsent_limit(socket: &impl AsFd, bytes: u32) -> io::Result<()>
     set_option(socket, libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes)
 }
 
-/// Limits what a socket sends to `bytes` per second.
+/// Limits a socket's rate to `bytes` per second.
 pub(super) fn set_pace(socket: &impl AsFd, bytes: u64) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes)
 }
 
-/// Makes closing a socket end its connection at once: what is unsent is thrown away.
+/// Makes closing a socket end its connection at once: unsent data is discarded.
 pub(super) fn set_abort_on_close(socket: &impl AsFd) -> io::Result<()> {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     Ok(setsockopt(socket, sockopt::Linger, &linger)?)

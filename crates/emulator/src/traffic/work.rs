@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-/// What a group of traffic does.
+/// The work of a group of traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
-    /// Each connection sends as fast as it may, until it is ended.
+    /// Each connection sends at full speed, until it is ended.
     Bulk {
         /// `SO_MAX_PACING_RATE` of each connection, in bytes per second.
         pace: Option<u64>,
@@ -32,39 +32,39 @@ pub enum Work {
         /// Whether the program prints a JSON object, whose members are quantities.
         report: bool,
     },
-    /// Transfers that are timed, alone and beside others.
+    /// Timed transfers, alone and beside others.
     Probes(Probes),
 }
 
-/// A client and a server that take one action after another, at random times (Nice §5.1).
+/// A client and a server that perform one action after another, at random times (Nice §5.1).
 ///
-/// They go through all actions in a random order for each round: what the network does over
-/// time meets all of them alike, and each has as many transfers as there are rounds.
+/// They perform all actions in a random order in each round. So changes of the network over time affect all
+/// of them alike, and each has as many transfers as there are rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probes {
     /// The size of a primary transfer in bytes.
     pub bytes: u64,
-    /// How long nothing is sent at least between two actions: what waits in the network has left.
+    /// The minimum time without traffic between two actions, in which queues in the network drain.
     pub rest: Duration,
-    /// Mean of the exponential pause that comes on top of it.
+    /// Mean of the exponential pause that is added to it.
     pub think: Duration,
-    /// How often each action is taken.
+    /// How often each action is performed.
     pub rounds: u32,
     /// The actions.
     pub actions: Vec<Action>,
 }
 
-/// What one connection sends while others do.
+/// A transfer by one connection, beside others.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Action {
-    /// Its name; expressions call it by this.
+    /// Its name in expressions.
     pub name: String,
-    /// The congestion control of the transfer whose time is taken.
+    /// The congestion control of the timed transfer.
     pub primary: String,
-    /// That of the transfers beside it, which go on for as long as it does; none without it.
+    /// That of the transfers beside it, which last as long as it does; without it there are none.
     pub secondary: Option<String>,
-    /// How many transfers there are beside it; one if left open.
+    /// How many transfers there are beside it; by default one.
     pub count: Option<u32>,
 }
 
@@ -74,7 +74,7 @@ impl Action {
         if self.secondary.is_some() { self.count.unwrap_or(1) } else { 0 }
     }
 
-    /// The controls that it takes, the primary transfer's first.
+    /// Its congestion controls, the primary transfer's first.
     pub fn controls(&self) -> impl Iterator<Item = &str> {
         [Some(&self.primary), self.secondary.as_ref()].into_iter().flatten().map(String::as_str)
     }

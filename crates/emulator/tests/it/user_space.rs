@@ -11,7 +11,7 @@ use lull_emulator::{Emulator, Host, Topology, set_congestion_control};
 use lull_testing::{bound, needs, root};
 use lull_transport::{Background, Carrier, Options, TcpInfo, mean_rtt_micros};
 
-/// What a transfer writes to.
+/// The socket that a transfer writes to.
 trait Socket: Write + Send {
     fn tcp(&self) -> &TcpStream;
 }
@@ -28,7 +28,7 @@ impl Socket for Background<TcpStream> {
     }
 }
 
-/// Transfers that go on until they are dropped, and what they have brought.
+/// Transfers that continue until they are dropped, and their received bytes.
 #[derive(Default)]
 struct Transfers {
     end: Arc<AtomicBool>,
@@ -36,7 +36,7 @@ struct Transfers {
 }
 
 impl Transfers {
-    /// Begins one; the returned count is of bytes at the receiver.
+    /// Starts one; the returned counter is of bytes at the receiver.
     fn begin(
         &mut self,
         from: &Host,
@@ -94,7 +94,7 @@ fn background(address: SocketAddr) -> Box<dyn Socket> {
     Box::new(Options::new().carrier(Carrier::UserSpace).connect(address).unwrap())
 }
 
-/// Mbit/s of a foreground transfer of ten seconds beside `flows` that were there before it.
+/// Mbit/s of a foreground transfer of ten seconds beside `flows` that started before it.
 fn goodput_beside(flows: usize) -> (f64, f64) {
     let topology = Topology { left: 2, right: 2, ..Topology::default() };
     let emulator = Emulator::start(&topology).unwrap();
@@ -116,8 +116,7 @@ fn goodput_beside(flows: usize) -> (f64, f64) {
 #[test]
 fn foreground_keeps_95_percent_beside_user_space_flows() {
     needs!(root());
-    // In real time a machine that is busy with something else takes from either figure: two of
-    // three runs must show it.
+    // In real time, other activity of the machine reduces either figure: two of three runs must show it.
     let (mut kept, mut missed) = (0, Vec::new());
     while kept < bound(1, 2) {
         let (alone, _) = goodput_beside(0);
@@ -133,8 +132,8 @@ fn foreground_keeps_95_percent_beside_user_space_flows() {
     }
 }
 
-/// Looks at a connection so often that hardly two acknowledgements fall between two looks gives
-/// each round-trip time exactly; a quarter of a round between two looks gives what the carrier sees.
+/// Sampling a connection so often that rarely two acknowledgements fall between two samples gives each
+/// round-trip time exactly. A quarter of a round between two samples gives the carrier's view.
 #[test]
 fn rtts_are_recovered_from_the_average_of_the_kernel() {
     needs!(root());

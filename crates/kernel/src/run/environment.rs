@@ -1,24 +1,24 @@
-//! What of the environment is meant for one process, by its number.
+//! Environment variables meant for one process, by its number.
 //!
-//! systemd hands sockets to the process that it starts, and says which one that is, so that those
-//! that this one starts do not take them for theirs. Here the program is to take them.
+//! systemd passes sockets to a process with its id, so that its children do not take them for their own. Here
+//! the program has to take them.
 
 use std::ffi::OsString;
 
-/// sd_listen_fds(3) takes the sockets that lie from descriptor 3 on if this is its own number.
+/// sd_listen_fds(3) takes the sockets from descriptor 3 on if this is its own id.
 const LISTENS: &str = "LISTEN_PID";
 
-/// The same by what only the kernel gives out. Where it is missing the number is enough.
+/// The same by an identifier that only the kernel gives out. Without it the number is enough.
 const LISTENS_UNIQUELY: &str = "LISTEN_PIDFDID";
 
-/// Beside that, sd_watchdog_enabled(3), and whoever asks if systemd itself has started it
+/// Beside that, sd_watchdog_enabled(3), and programs that check whether systemd itself has started them
 /// (systemd.exec(5)).
 const NUMBERS: [&str; 3] = [LISTENS, "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
 
-/// A variable with its value; None stands for the number of the program.
+/// A variable with its value; None stands for the program's id.
 pub(super) type Variable = (OsString, Option<OsString>);
 
-/// The environment of a program that takes the place of process `own`, which has these variables.
+/// The environment of a program that replaces process `own`, which has these variables.
 pub(super) fn in_place_of(own: u32, variables: Vec<(OsString, OsString)>) -> Vec<Variable> {
     let own = own.to_string();
     let is_own = |name: &OsString, value: &OsString| {

@@ -1,4 +1,4 @@
-//! Where a program runs: in a cgroup of this process, or in one that a server has made for it.
+//! The place of a program: in a cgroup of this process, or in one that a server has made for it.
 
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
@@ -20,12 +20,12 @@ use crate::watch::Watch;
 pub(super) enum Ground<'run, 'obj> {
     /// The program enters it.
     Own(&'run Background<'obj>),
-    /// This process is in it, and so is what it starts.
+    /// This process is in it, and so are its children.
     Served(&'run Served),
 }
 
 impl<'run, 'obj> Ground<'run, 'obj> {
-    /// The cgroup, as `/proc/PID/cgroup` calls it.
+    /// The cgroup, by its name in `/proc/PID/cgroup`.
     pub(super) fn called(&self) -> &'run Path {
         match self {
             Ground::Own(background) => background.cgroup.called(),
@@ -41,7 +41,7 @@ impl<'run, 'obj> Ground<'run, 'obj> {
         }
     }
 
-    /// Watches for what others send. A server does so for its own.
+    /// Watches for data that others send. A server does so for its own.
     pub(super) fn elsewhere<'storage>(
         &self,
         storage: &'storage mut [MaybeUninit<OpenObject>; 2],
@@ -68,7 +68,7 @@ impl<'run, 'obj> Ground<'run, 'obj> {
         }
     }
 
-    /// What a server has seen in the foreground, one line each.
+    /// The foreground connections that a server has seen, one line each.
     pub(super) fn served_foreground(&self, program: i32) -> Vec<String> {
         match self {
             Ground::Own(_) => Vec::new(),
@@ -98,7 +98,7 @@ impl<'run, 'obj> Ground<'run, 'obj> {
         }
     }
 
-    /// Why the program had to leave the cgroup of this process, if it had.
+    /// Why the program had to leave the cgroup of this process, if it had to.
     pub(super) fn left_cgroup(&self) -> Option<String> {
         match self {
             Ground::Own(background) => {
@@ -109,7 +109,7 @@ impl<'run, 'obj> Ground<'run, 'obj> {
         }
     }
 
-    /// What the kernel does not do of what was asked for, one line each.
+    /// Requested features that the kernel lacks, one line each.
     pub(super) fn shortfalls(&self) -> Vec<String> {
         match self {
             Ground::Own(background) => background.shortfalls(),

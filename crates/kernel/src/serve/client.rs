@@ -1,4 +1,4 @@
-//! The side of the user.
+//! The user's side.
 
 use std::cell::RefCell;
 use std::env;
@@ -16,7 +16,7 @@ use crate::hooks::{Counters, Dscp};
 use crate::receive::Direction;
 use crate::snapshot::Snapshot;
 
-/// The background that a server has moved this process into. It lasts at least as long as this.
+/// The background that a server has moved this process into. It exists at least as long as this value.
 pub(crate) struct Served {
     stream: RefCell<BufReader<UnixStream>>,
     socket: PathBuf,
@@ -29,7 +29,7 @@ impl Served {
     /// Asks the server for a background.
     ///
     /// # Errors
-    /// `missing`, the rights that would make one without a server, if there is none;
+    /// `missing`, the rights that a background without a server needs, if there is no server;
     /// [`Error::NotInGroup`], [`Error::Refused`].
     pub(crate) fn ask(choice: &Choice, missing: Error) -> Result<Self> {
         let socket =
@@ -62,7 +62,7 @@ impl Served {
         };
         let stream = RefCell::new(BufReader::new(stream));
         let mut request = format!("background {VERSION} {dscp}");
-        // A server of an older version knows Nice only, and no third word.
+        // A server of an older version only has Nice, and accepts no third word.
         if choice.congestion != CONGESTIONS[0].0 {
             request += &format!(" {}", choice.congestion);
         }
@@ -77,12 +77,12 @@ impl Served {
         Ok(Served { stream, socket, cgroup, knows_yielding, slows_received })
     }
 
-    /// The cgroup, as `/proc/PID/cgroup` calls it.
+    /// The cgroup, by its name in `/proc/PID/cgroup`.
     pub(crate) fn called(&self) -> &Path {
         &self.cgroup
     }
 
-    /// The processes in it but this one.
+    /// Its processes except this one.
     pub(crate) fn processes(&self) -> Vec<i32> {
         let own = std::process::id() as i32;
         let mut processes = Hierarchy::open()
@@ -92,7 +92,7 @@ impl Served {
         processes
     }
 
-    /// What is in the foreground, as far as the server has seen it, but for the move of `program` itself.
+    /// The foreground connections that the server has seen, without the move of `program` itself.
     pub(crate) fn foreground(&self, program: i32) -> Vec<String> {
         let mut lines = Vec::new();
         let mut line = exchange(&self.stream, &format!("foreground {program}"));
@@ -105,12 +105,12 @@ impl Served {
         lines
     }
 
-    /// Whether what is received yields.
+    /// Whether received traffic yields.
     pub(crate) fn slows_received(&self) -> bool {
         self.slows_received
     }
 
-    /// What the hooks have counted, and whether they know of yielding.
+    /// The counters of the hooks, and whether they measure yielding.
     pub(crate) fn counters(&self) -> Result<(Counters, bool)> {
         let lost = |why: &str| Error::Refused { socket: self.socket.clone(), why: why.to_owned() };
         let line = exchange(&self.stream, "counters").map_err(|error| lost(&error.to_string()))?;
@@ -120,12 +120,12 @@ impl Served {
     }
 }
 
-/// Where a server listens: at the path in the environment variable LULL_SOCKET, or by default.
+/// The socket of a server: the path in the environment variable LULL_SOCKET, or the default.
 fn socket() -> PathBuf {
     env::var_os("LULL_SOCKET").map_or_else(|| PathBuf::from(SOCKET), PathBuf::from)
 }
 
-/// The socket of a server that this user may ask, if there is one.
+/// The socket of a server that this user may use, if there is one.
 pub(crate) fn reachable_server() -> Option<PathBuf> {
     let socket = socket();
     UnixStream::connect(&socket).is_ok().then_some(socket)

@@ -1,4 +1,4 @@
-//! A process that stands still while it is moved.
+//! A process that is stopped while it is moved.
 
 use std::fs;
 use std::io;
@@ -11,15 +11,15 @@ use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
 
-/// A stopped process. If it is killed, its number is not given to another one before this is
-/// dropped: the tracer has to wait for it first (ptrace(2)).
+/// A stopped process. If it is killed, its id is not reused before this is dropped: the tracer has to wait
+/// for it first (ptrace(2)).
 pub(super) struct Stopped(Pid);
 
 impl Stopped {
-    /// Stops a process of a user, and makes sure that the number is still that of `process`.
+    /// Stops a process of a user, and verifies that the id still belongs to `process`.
     ///
-    /// A process with the rights of another user, as after it has run a program with the set-user-ID bit, is
-    /// refused.
+    /// A process with the rights of another user, for example after it has run a set-user-ID program, is
+    /// rejected.
     pub(super) fn stop(pid: i32, uid: u32, process: BorrowedFd<'_>) -> Result<Self> {
         let refused = |source: io::Error| Error::CannotMove { pid, source };
         let number = Pid::from_raw(pid);
@@ -53,7 +53,7 @@ fn has_ended(process: BorrowedFd<'_>) -> bool {
     !matches!(poll(&mut descriptors, PollTimeout::ZERO), Ok(0))
 }
 
-/// Whether all user IDs of a process are that one, out of its `status`.
+/// Whether all user IDs of a process are that one, by its `status`.
 fn is_of_user(status: &str, uid: u32) -> bool {
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
     let mut ids = ids.split_whitespace().peekable();

@@ -17,8 +17,8 @@ use nix::sys::socket::{
 
 use crate::connection::{enter, run};
 
-/// What a child process does, which [`connector`] is: a cgroup to enter, an address, and how many
-/// connections to open at once.
+/// The work of a child process, [`connector`]: a cgroup to enter, an address, and how many connections to
+/// open at once.
 const CONNECTOR: &str = "LULL_TEST_CONNECTOR";
 
 /// A cgroup of a test, removed when it is dropped.
@@ -42,8 +42,7 @@ impl TestCgroup {
         admit(File::open(&self.0).unwrap().as_fd(), admission).unwrap();
     }
 
-    /// How the connections of a child process in this cgroup went, in the order in which they were
-    /// opened.
+    /// The results of connections of a child process in this cgroup, in the order in which they were opened.
     fn connect(&self, to: SocketAddr, count: usize) -> Vec<Attempt> {
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "admission::connector", "--nocapture"])
@@ -61,9 +60,9 @@ impl TestCgroup {
 /// An attempt to connect.
 #[derive(Debug)]
 struct Attempt {
-    /// Milliseconds from its own begin.
+    /// Milliseconds from its own beginning.
     took: u64,
-    /// Milliseconds from the begin of the first one.
+    /// Milliseconds from the beginning of the first one.
     at: u64,
     /// `connected`, or an error.
     outcome: String,
@@ -140,7 +139,7 @@ fn outcome(socket: &OwnedFd) -> String {
     }
 }
 
-/// When all of them were connected, from the begin of the first one, in milliseconds.
+/// When all of them were connected, from the beginning of the first one, in milliseconds.
 fn connected_at(attempts: &[Attempt]) -> Vec<u64> {
     assert!(attempts.iter().all(|attempt| attempt.outcome == "connected"), "{attempts:?}");
     attempts.iter().map(|attempt| attempt.at).collect()
@@ -160,26 +159,26 @@ fn connections_that_start_together_are_spread_out() {
     // None comes before its time, which the kernel counts in ticks of up to ten milliseconds.
     assert!(times[4] >= 60, "{times:?}");
     assert!(times[31] >= 350, "{times:?}");
-    // The longest wait is approached, and not passed.
+    // The longest wait is approached, and not exceeded.
     let times = connected_at(&cgroup.connect(address, 100));
     assert!(times[99] >= 500, "{times:?}");
     assert!(times[99] <= lull_testing::bound(20_000, 650), "{times:?}");
 }
 
-/// Packets that have come out of a device.
+/// Packets received from a device.
 fn received(device: &str) -> u64 {
     let counts = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
     let line = counts.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'));
     line.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Those that are held give up no earlier than one that is not, and send no more SYNs.
+/// Delayed connections give up no earlier than others, and send no more SYNs.
 #[test]
 fn held_connection_does_not_give_up_early() {
     needs!(bpf(), command("ip"));
     enter();
     run("ip link add va type veth peer name vb");
-    // Then nothing but our packets is on the link.
+    // Then only packets of this test are on the link.
     let _ = fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
     run("ip link set va up");
     run("ip link set vb up");
@@ -194,7 +193,7 @@ fn held_connection_does_not_give_up_early() {
     let together = cgroup.connect(address, 4);
     for attempt in [&alone].into_iter().chain(&together) {
         assert!(attempt.outcome.contains("ETIMEDOUT"), "{attempt:?}");
-        // Timers are late by chance; without more retries it would be a tenth of the time.
+        // Timers are randomly late; without more retries it would be a tenth of the time.
         assert!(2 * attempt.took >= alone.took, "{attempt:?} {alone:?}");
     }
     assert!(syns >= 2, "{syns}");

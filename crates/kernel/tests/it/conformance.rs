@@ -1,5 +1,5 @@
 //! One algorithm, two compilations: `bpf/nice.h` and `lull_cc::Nice`, `bpf/background.h` and
-//! `lull_cc::Filler` give the same windows.
+//! `lull_cc::Filler` compute the same windows.
 
 use lull_cc::filler::{PROTOCOLS, Protocol};
 use lull_cc::nice::fixed;
@@ -40,7 +40,7 @@ fn other(kind: u64, now: u64, delivered: u32) -> [u64; 11] {
     [kind, now, delivered.into(), 0, 0, 0, 0, 0, 0, 0, 0]
 }
 
-/// The count of delivered packets, as [`event_words`] writes it.
+/// The count of delivered packets, as written by [`event_words`].
 fn delivered(event: &Event) -> u32 {
     match *event {
         Event::Ack(ack) => ack.delivered,
@@ -90,7 +90,7 @@ fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
     let refined = NiceParameters::refined();
     let headroom = Refinements { headroom: true, ..Refinements::NONE };
     let gentle = Refinements { gentle: true, ..Refinements::NONE };
-    // Each refinement alone, and all but one.
+    // Each refinement alone, and all except one.
     let bits = Refinements::ALL.bits();
     let one_by_one = (0..bits.count_ones())
         .flat_map(|one| [1 << one, bits & !(1 << one)])
@@ -163,7 +163,7 @@ fn the_kernel_s_background_gives_the_same_windows_bit_for_bit() {
     }
 }
 
-/// The defaults of `background.bpf.c`, which the kernel runs with unless told.
+/// The defaults of `background.bpf.c`, which the kernel uses by default.
 #[test]
 fn the_kernel_s_background_is_tcp_background() {
     let source = include_str!("../../../../bpf/background.bpf.c");

@@ -1,4 +1,4 @@
-//! Connections for tests of a congestion control, and where they run.
+//! Connections for tests of a congestion control, and their network.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
 };
 
-/// A congestion control that is loaded, and unloaded whatever becomes of the test.
+/// A loaded congestion control, unloaded however the test ends.
 pub(crate) struct Loaded(pub(crate) String);
 
 impl Loaded {
@@ -28,14 +28,14 @@ impl Loaded {
         lull_kernel::load(&self.0, Parameters::lull(table, false)).expect("it loads");
     }
 
-    /// What `lull kernel status` would show.
+    /// The data of `lull kernel status`.
     pub(crate) fn status(&self) -> Status {
         let mut all = self.statuses();
         all.retain(|status| status.is_loaded);
         all.pop().expect("it is loaded")
     }
 
-    /// Sockets of what was unloaded.
+    /// Sockets on unloaded controls.
     pub(crate) fn unloaded_sockets(&self) -> usize {
         let all = self.statuses();
         all.iter().filter(|status| !status.is_loaded).map(|status| status.sockets.len()).sum()
@@ -116,7 +116,7 @@ pub(crate) fn run(command: &str) {
     assert!(status.is_ok_and(|status| status.success()), "{command}");
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! What other connections of this host send is in the table of paths.
+//! The traffic of other connections of this host is in the table of paths.
 
 use std::net::{Ipv6Addr, UdpSocket};
 use std::thread;
@@ -55,13 +55,13 @@ fn datagrams_and_ipv6_are_foreground_too() {
     let mut six = Connection::open(FOREGROUND, Ipv6Addr::LOCALHOST.into());
     six.carry(5_000);
     assert_eq!(seen(&lull, "::/48").bytes, 5_000);
-    // Others may mark their packets lower effort, and are no foreground either.
+    // Other programs may mark their packets lower effort, and are no foreground either.
     setsockopt(&socket, sockopt::Ipv4Tos, &(1 << 2)).unwrap();
     socket.send_to(&[0; 700], socket.local_addr().unwrap()).unwrap();
     assert_eq!(seen(&lull, "127.0.0.0/24").bytes, 700);
 }
 
-/// A connection that sends a little now and then can be told from one that is busy.
+/// A connection that sends a little now and then can be distinguished from a busy one.
 #[test]
 fn chatty_connection_has_few_recent_bytes() {
     needs!(bpf(), command("ip"));

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// `bpf/host_<name>.c`, compiled into a folder of its own: another run of the tests in the same tree
-/// makes the same program.
+/// `bpf/host_<name>.c`, compiled into a separate folder: another run of the tests in the same tree builds the
+/// same program.
 pub(crate) struct Mirror {
     program: PathBuf,
     _folder: TempDir,
@@ -30,7 +30,7 @@ pub(crate) fn compile(name: &str) -> Mirror {
 }
 
 impl Mirror {
-    /// What it writes for words that it reads.
+    /// Its output words for input words.
     pub(crate) fn run(&self, words: &[u64]) -> Vec<u64> {
         let mut child = Command::new(&self.program)
             .stdin(Stdio::piped())

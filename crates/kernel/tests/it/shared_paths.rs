@@ -71,11 +71,11 @@ fn connection_runs_nice_while_the_table_is_full() {
     second.carry(200_000);
     let status = lull.status();
     assert_eq!((status.alone(), status.sockets.len()), (1, 2));
-    // Its state of Nice is in another map, which is pinned nowhere.
+    // Its state of Nice is in another map, which is not pinned.
     assert_eq!(lull.unloaded_sockets(), 0);
     assert_eq!(lull.members(), [("127.0.0.0/24".to_owned(), 1)]);
     drop(first);
-    // The entry that nobody uses makes room.
+    // The unused entry is replaced.
     eventually("it joins a path", || {
         second.carry(1_000);
         lull.status().alone() == 0
@@ -90,14 +90,14 @@ fn unused_path_is_forgotten_after_its_time() {
     let lull = Loaded::lull(PathTable { kept_seconds: 1, ..PathTable::default() });
     let mut used = Connection::open(&lull.0, loopback([0, 1]));
     drop(Connection::open(&lull.0, loopback([1, 1])));
-    // Its connection is open, and silent: it joins again when it goes on.
+    // Its connection is open, and silent: it joins again when it continues.
     let mut silent = Connection::open(&lull.0, loopback([2, 1]));
     assert_eq!(lull.members().len(), 3);
     let known = |name: &str| lull.members().iter().any(|(path, _)| path == name);
     let mut last = 3;
     eventually("unused paths are forgotten", || {
         used.carry(1_000);
-        // A new path is when the table is looked through.
+        // A new path causes a scan of the table.
         drop(Connection::open(&lull.0, loopback([last, 1])));
         last += 1;
         !known("127.0.1.0/24") && !known("127.0.2.0/24")
@@ -148,7 +148,7 @@ fn killed_leader_leaves_and_another_connection_leads() {
     }
 }
 
-/// Reads until the sender has gone, however that happens.
+/// Reads until the sender has ended, in any way.
 fn read_all(mut server: TcpStream) {
     let _ = io::copy(&mut server, &mut io::sink());
 }
@@ -183,7 +183,7 @@ fn connections_survive_unload_and_reload() {
     let mut new = Connection::open(&lull.0, loopback([0, 1]));
     new.carry(20_000);
     old.carry(20_000);
-    // Each version has a table of its own.
+    // Each version has its own table.
     assert_eq!(lull.members(), [("127.0.0.0/24".to_owned(), 1)]);
     drop((old, new));
     eventually("it leaves", || lull.members() == [("127.0.0.0/24".to_owned(), 0)]);

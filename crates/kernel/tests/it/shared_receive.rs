@@ -11,7 +11,7 @@ use crate::shared_state::SharedAlgorithm;
 /// The algorithm for [`crate::shared_state`].
 pub(crate) struct Receive;
 
-/// Packets, and those of them that come without time stamps: one in so many.
+/// Packets, and one in this many of them without time stamps.
 const WITHOUT_TIME_STAMPS: u32 = 3;
 
 /// An acknowledgement as an arrival.

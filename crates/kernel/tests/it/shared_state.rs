@@ -1,5 +1,5 @@
-//! One algorithm, two compilations, of controllers whose connections share the state of a path: C and
-//! Rust are given the same joins, leaves, acknowledgements and losses, and have equal states after each.
+//! One algorithm, two compilations, of controllers whose connections share the state of a path: C and Rust
+//! get the same joins, leaves, acknowledgements and losses, and have equal states after each.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use crate::shared_receive::Receive;
 const EVENTS: usize = 100_000;
 /// A connection begins to lead before it sends.
 const BEGINS: &str = "leads begin with a send";
-/// What has to happen in every history, and how often at the least. A path that wanders seldom lets the
-/// background return.
+/// The events that must occur in every history, with their minimum counts. A path that wanders seldom lets
+/// the background return.
 const KINDS: [(&str, usize); 6] = [
     ("joins", 21),
     ("leaves", 21),
@@ -35,17 +35,17 @@ pub(crate) trait SharedAlgorithm {
     const ANSWER: usize;
     /// A connection begins to lead when it sends.
     const BEGINS_BY_SENDING: bool = true;
-    /// What is shared.
+    /// The shared state.
     type Path;
-    /// What a connection has of its own.
+    /// The state of a connection.
     type Member;
 
-    /// What the mirror is given at the start.
+    /// The initial input of the mirror.
     fn parameters(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// A path that nobody has used.
+    /// An unused path.
     fn path(&self) -> Self::Path;
     fn join(&self, path: &mut Self::Path, now: Timestamp) -> Self::Member;
     fn leave(&self, path: &mut Self::Path, member: Self::Member, now: Timestamp);
@@ -62,7 +62,7 @@ pub(crate) trait SharedAlgorithm {
         delivered: u32,
         in_flight: u32,
     );
-    /// What the mirror answers. `ack` is that of the event, or all zero.
+    /// The expected answer of the mirror. `ack` is that of the event, or all zero.
     fn answer(&self, path: &Self::Path, member: &Self::Member, ack: &Ack) -> Vec<u64>;
 }
 
@@ -71,7 +71,7 @@ struct Host<A: SharedAlgorithm> {
     algorithm: A,
     paths: Vec<A::Path>,
     connections: Vec<Option<(usize, A::Member)>>,
-    /// How often each kind of event changed anything, so that a test can tell that it did.
+    /// How often each kind of event had an effect, so that a test can check that it did.
     counts: BTreeMap<&'static str, usize>,
     yielded: [bool; PATHS],
 }
@@ -247,7 +247,7 @@ fn compare<A: SharedAlgorithm>(mirror: &Mirror, algorithm: A, events: &[SharedEv
     for (kind, least) in KINDS {
         let is_one = events.iter().all(|event| event.connection == 0);
         if kind == BEGINS && (is_one || !A::BEGINS_BY_SENDING) {
-            // One that is alone leads from its first acknowledgement, and a receiver sends nothing.
+            // A single one leads from its first acknowledgement, and a receiver sends nothing.
             continue;
         }
         let count = host.counts.get(kind).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! How sure a mean is, and how sure a slope.
+//! Confidence intervals of means and slopes.
 
 /// Student's t for 95 % on both sides, by degrees of freedom from 1 on.
 const STUDENT: [f64; 30] = [
@@ -9,8 +9,7 @@ const STUDENT: [f64; 30] = [
 /// The same for more than these.
 const NORMAL: f64 = 1.960;
 
-/// Half the width of the 95 % confidence interval of the mean of independent values; none of fewer
-/// than two.
+/// Half the width of the 95 % confidence interval of the mean of independent values; none for fewer than two.
 pub(crate) fn half_width(values: &[f64]) -> Option<f64> {
     let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)?;
     let count = values.len() as f64;
@@ -20,8 +19,8 @@ pub(crate) fn half_width(values: &[f64]) -> Option<f64> {
     Some(student * (squares / freedom as f64 / count).sqrt())
 }
 
-/// The slope of values over places, `(place, value)`, by least squares, and half the width of its
-/// 95 % confidence interval; none of fewer than three points, or of one place only.
+/// The slope of values over places, `(place, value)`, by least squares, and half the width of its 95 %
+/// confidence interval. None for fewer than three points, or for one place only.
 pub(crate) fn slope(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let freedom = points.len().checked_sub(2).filter(|freedom| *freedom > 0)?;
     let count = points.len() as f64;

@@ -1,4 +1,4 @@
-//! Verdicts: what the cells of a plan show, held against what the plan demands.
+//! Verdicts: the results of a plan's cells, compared with the demands of the plan.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) use interval::half_width;
 pub use table::{Column, Table, TableRow, number};
 use verdict::verdict;
 
-/// What a plan's cells show.
+/// The results of a plan's cells.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Results {
     /// The plan's name.
@@ -26,12 +26,12 @@ pub struct Results {
     pub title: String,
     /// A row for each combination of the sweep's values; repetitions are averaged.
     pub rows: Vec<Row>,
-    /// What the plan's checks say.
+    /// The verdicts of the plan's checks.
     pub verdicts: Vec<Verdict>,
-    /// Metrics and checks that have a value in no cell, and why.
+    /// Metrics and checks without a value in any cell, and why.
     pub without_value: Vec<String>,
-    /// Cells in which the emulator delivered one packet in a hundred more than a millisecond
-    /// late, and how late: the machine had other things to do. What such a cell shows is in doubt.
+    /// Cells in which the emulator delivered one packet in a hundred more than a millisecond late, and how
+    /// late: the machine was busy. Their results are in doubt.
     pub disturbed: Vec<(String, f64)>,
 }
 
@@ -42,7 +42,7 @@ pub struct Row {
     pub values: Map<String, Value>,
     /// How many repetitions there are.
     pub repetitions: usize,
-    /// The metrics' means over them, in the plan's order; none where a cell has no such value.
+    /// The means of the metrics over them, in the plan's order; none if a cell has no such value.
     pub metrics: Vec<Option<f64>>,
     /// Half the width of each mean's 95 % confidence interval; none without repetitions.
     pub intervals: Vec<Option<f64>>,
@@ -50,63 +50,62 @@ pub struct Row {
     pub missed: Vec<usize>,
 }
 
-/// What a check says.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     /// The check's name.
     pub name: String,
-    /// Where its demand comes from.
+    /// The source of its demand.
     pub source: Option<String>,
-    /// Whether it is met; none if there is nothing to judge, or if no cell misses it and some have
-    /// no value.
+    /// Whether it is met. None if there is nothing to judge, or if no cell misses it and some have no value.
     pub is_met: Option<bool>,
-    /// In a few words, and by how much it is missed.
+    /// A short reason, with the amount by which it is missed.
     pub why: String,
-    /// Why the results differ from what is demanded, as the plan explains it.
+    /// Why the results differ from the demand, as the plan explains it.
     pub explanation: Option<String>,
-    /// Where the values judged lie; none if there is nothing to judge.
+    /// The range of the judged values; none if there is nothing to judge.
     pub range: Option<Range>,
-    /// Values judged.
+    /// Judged values.
     pub judged: usize,
-    /// Those of them that are as demanded.
+    /// Those of them that meet the demand.
     pub met: usize,
-    /// The part of them that must be.
+    /// The part of them that must meet it.
     pub share: f64,
-    /// The cells furthest from what is demanded, worst first, ten at most; all of them met it if
-    /// the margin of the first is not negative.
+    /// The cells furthest from the demand, worst first, ten at most. All of them met it if the margin of the
+    /// first is not negative.
     pub worst: Vec<Judged>,
-    /// Cells beyond the bound that none may pass.
+    /// Cells beyond the bound for every cell.
     pub beyond: Vec<Judged>,
-    /// Cells that it speaks of and that have no such value.
+    /// Cells that it applies to and that have no such value.
     pub lacking: usize,
 }
 
 impl Verdict {
-    /// Whether what it speaks of is not as demanded, or cannot be told to be.
+    /// Whether the demand is missed, or cannot be shown to be met.
     pub fn fails(&self) -> bool {
         !self.is_met.unwrap_or(self.lacking == 0)
     }
 }
 
-/// A value held against its bound.
+/// A value, compared with its bound.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
     /// The cell.
     pub key: String,
     /// Its value.
     pub value: f64,
-    /// Half the width of its 95 % confidence interval, where it is judged by an end of that: of slopes by
-    /// the one that is kinder to the demand, of means that are to be sure by the harsher one.
+    /// Half the width of its 95 % confidence interval, if an end of that is judged: the more lenient one for
+    /// slopes, the stricter one for means that must be sure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub half_width: Option<f64>,
-    /// What is demanded.
+    /// The demand.
     pub bound: f64,
-    /// How far the value, or that end of its interval, is on the right side; negative where it is not.
+    /// How far the value, or that end of its interval, is on the right side; negative on the wrong side.
     pub margin: f64,
 }
 
 impl Judged {
-    /// The value for people, with its interval.
+    /// The value for readers, with its interval.
     pub(crate) fn told(&self) -> String {
         let value = number(self.value, 4);
         self.half_width
@@ -114,7 +113,7 @@ impl Judged {
     }
 }
 
-/// Where values lie.
+/// The range of values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
     /// The smallest.
@@ -135,19 +134,19 @@ impl Range {
     }
 }
 
-/// A cell with all that expressions may name.
+/// A cell with all quantities that expressions may name.
 struct Quantified<'a> {
     cell: &'a CellRecord,
     quantities: Value,
 }
 
-/// Holds the cells of a plan against its checks.
+/// Judges the cells of a plan by its checks.
 pub fn judge(plan: &Plan, cells: &[CellRecord]) -> Results {
     judge_beside(plan, cells, &[])
 }
 
-/// As [`judge`], where references may also lead to `others`, which are not judged themselves: a part
-/// of a plan's cells may be held against cells outside of it.
+/// Like [`judge`], with references to `others`, which are not judged themselves. So a part of a plan's cells
+/// can be compared with cells outside of it.
 pub fn judge_beside(plan: &Plan, cells: &[CellRecord], others: &[CellRecord]) -> Results {
     let mut without_value = Vec::new();
     let disturbed = disturbed(cells);
@@ -197,19 +196,18 @@ impl Row {
     }
 }
 
-/// Whether a cell is among those that an expression selects.
+/// Whether an expression selects a cell.
 fn is_selected(only: Option<&Expression>, quantities: &Value) -> Result<bool, ExpressionError> {
     only.map_or(Ok(true), |only| only.holds(quantities))
 }
 
-/// Each cell's quantities with the plan's metrics among them.
+/// Each cell's quantities, including the plan's metrics.
 pub(crate) fn quantities(plan: &Plan, cells: &[CellRecord]) -> Vec<Value> {
     let cells = quantify(plan, cells.iter(), &mut Vec::new());
     cells.into_iter().map(|cell| cell.quantities).collect()
 }
 
-/// The cells that another one may look at, by the names of the plan's references: which, if it is
-/// there.
+/// The cells that another one may refer to, by the names of the plan's references, if they are there.
 fn references(plan: &Plan, cells: &[Quantified<'_>]) -> Vec<Vec<Option<usize>>> {
     let axes = |cell: &CellRecord, other: &BTreeMap<String, Value>| -> Vec<Option<Value>> {
         let value =
@@ -268,7 +266,7 @@ fn quantify<'a>(
         if let (false, Some(why)) = (found, why) {
             without_value.push(format!("metric {}: {why}", metric.name));
         }
-        // Metrics that follow may look at this one in other cells as well.
+        // Later metrics may refer to this one in other cells as well.
         let values: Vec<Value> =
             quantified.iter().map(|cell| cell.quantities["metric"][&metric.name].clone()).collect();
         for (cell, others) in quantified.iter_mut().zip(&references) {

@@ -1,12 +1,12 @@
-//! Results as a table for people.
+//! Results as a table for readers.
 
 use serde::Serialize;
 
 use super::Results;
 use crate::plan::{Plan, shown};
 
-/// The rows of a plan's results as text. What tells nothing is left out: an axis of one value, a
-/// metric that is hidden or that no cell has.
+/// The rows of a plan's results as text. Columns without information are left out: an axis of one value, a
+/// hidden metric or one that no cell has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Table {
     /// The axes.
@@ -17,14 +17,14 @@ pub struct Table {
     pub rows: Vec<TableRow>,
 }
 
-/// What stands above a column.
+/// The head of a column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Column {
-    /// What expressions call it.
+    /// Its name in expressions.
     pub name: String,
-    /// What it is called for people.
+    /// Its title for readers.
     pub title: String,
-    /// Its unit; empty where it has none.
+    /// Its unit; empty if it has none.
     pub unit: String,
 }
 
@@ -33,8 +33,8 @@ pub struct Column {
 pub struct TableRow {
     /// The axes' values.
     pub values: Vec<String>,
-    /// The metrics' means, with their 95 % intervals where there are repetitions; none where a cell
-    /// has no such value.
+    /// The metrics' means, with their 95 % intervals if there are repetitions; none if a cell has no such
+    /// value.
     pub metrics: Vec<Option<String>>,
     /// How many repetitions there are.
     pub repetitions: usize,
@@ -43,7 +43,7 @@ pub struct TableRow {
 }
 
 impl Results {
-    /// The rows as text; `plan` is the one that was judged.
+    /// The rows as text; `plan` is the judged plan.
     pub fn table(&self, plan: &Plan) -> Table {
         let is_told = |axis: &&crate::plan::Axis| {
             let first = self.rows.first().map(|row| &row.values[&axis.name]);
@@ -96,8 +96,8 @@ fn with_interval(value: f64, half: Option<f64>) -> String {
     half.map_or_else(|| mean.clone(), |half| format!("{mean} ± {}", number(half, 2)))
 }
 
-/// A number for people: `digits` behind the point, fewer from 10 on, and a power of ten for what
-/// that would leave nothing of.
+/// A number for readers: `digits` after the point, fewer from 10 on, and a power of ten if no digit would be
+/// left.
 pub fn number(number: f64, digits: usize) -> String {
     match number.abs() {
         0.0 => "0".to_owned(),

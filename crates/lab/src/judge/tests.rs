@@ -15,7 +15,7 @@ fn plan(more: &str) -> Plan {
     Plan::parse("made-up.toml", &text, false).unwrap()
 }
 
-/// The record of a cell with `flows`, whose group received so many Mbit/s.
+/// The record of a cell with `flows`, whose group received this many Mbit/s.
 fn cell(flows: u32, repetition: u32, goodput_mbit: f64) -> CellRecord {
     let group = GroupRecord { goodput_mbit, ..GroupRecord::default() };
     let phase = PhaseRecord {
@@ -170,7 +170,7 @@ fn slope_check_uses_its_confidence_interval() {
     assert_eq!((verdict.is_met, verdict.judged), (Some(false), 1));
     assert!(verdict.why.contains("(over flows)"), "{verdict:?}");
     assert_eq!(check(&format!("{slope}at_least = 1"), &upward).is_met, Some(true));
-    // What may be chance is no trend.
+    // A difference that may be chance is not a trend.
     let verdict = check(&format!("{slope}at_most = 0"), &[1.0, 3.0, 1.5, 3.0, 1.6]);
     assert_eq!(verdict.is_met, Some(true), "{verdict:?}");
     assert_eq!(check(&format!("{slope}at_most = 0"), &[1.0, 2.0]).is_met, None);
@@ -179,7 +179,7 @@ fn slope_check_uses_its_confidence_interval() {
 #[test]
 fn slope_is_shown_and_its_lenient_bound_judged() {
     let slope = "of = 'slope'\nover = 'flows'\nat_most = 0";
-    // One Mbit/s each time that the flows double, as far as one can tell.
+    // One Mbit/s each time that the flows double, within the uncertainty.
     let verdict = check(slope, &[1.0, 2.0, 2.6, 3.0, 3.3]);
     let worst = &verdict.worst[0];
     let half = worst.half_width.unwrap();
@@ -187,11 +187,11 @@ fn slope_is_shown_and_its_lenient_bound_judged() {
     assert!((worst.margin - (half - worst.value)).abs() < 1e-9, "{worst:?}");
     assert!(verdict.why.starts_with("0.9948 ± 0.0247 misses 0 by 0.9701"), "{}", verdict.why);
     assert_eq!(verdict.range.unwrap().low, worst.value);
-    // A rising slope that is not certain is shown as it is, and met.
+    // A rising slope that is not certain is shown unchanged, and met.
     let verdict = check(slope, &[1.0, 3.0, 1.5, 3.0, 1.6]);
     assert!(verdict.worst[0].value > 0.0 && verdict.worst[0].margin > 0.0, "{verdict:?}");
     assert_eq!(verdict.is_met, Some(true));
-    // Whatever is no slope has no interval to be judged by.
+    // A value that is not a slope has no interval to judge.
     assert_eq!(check("at_most = 0", &[1.0, 2.0]).worst[0].half_width, None);
 }
 
@@ -218,13 +218,13 @@ fn each_combination_must_be_certain() {
         judge(&plan(text), cells).verdicts.remove(0)
     };
     let clear = [cell(1, 1, 90.0), cell(1, 2, 91.0), cell(1, 3, 92.0)];
-    // By its mean ahead by one, which chance can have done.
+    // Its mean is higher by one, which may be chance.
     let close = [cell(2, 1, 3.0), cell(2, 2, -2.0), cell(2, 3, 2.0)];
     assert_eq!(verdict(&clear).is_met, Some(true));
     let both = verdict(&[clear.clone(), close].concat());
     assert_eq!((both.is_met, both.met, both.judged), (Some(false), 1, 2));
     assert_eq!((both.worst[0].key.as_str(), both.worst[0].value), ("flows=2", 1.0));
-    // One that was measured once is not known to be.
+    // A single measurement is not enough to be sure.
     let partial = verdict(&[&clear[..], &[cell(2, 1, 9.0)]].concat());
     assert_eq!((partial.is_met, partial.judged), (None, 1));
     assert!(partial.why.ends_with("1 without an interval, such as flows=2"), "{}", partial.why);

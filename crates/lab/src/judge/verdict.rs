@@ -9,18 +9,17 @@ use crate::plan::{Check, Expression, ExpressionError, Of};
 use crate::record::combination;
 use crate::statistics::{mean, median};
 
-/// What a cell contributes to a check.
+/// The contribution of a cell to a check.
 struct Part {
     value: f64,
     per: f64,
     bound: f64,
     limit: Option<f64>,
-    /// Its value of the axis that a slope is over.
+    /// Its value of the axis of a slope.
     place: Option<f64>,
 }
 
-/// The means over the repetitions of each combination; `parts` are the values and what they are
-/// divided by.
+/// The means over the repetitions of each combination; `parts` are the values and their divisors.
 fn averaged(
     all: &[Judged],
     parts: &[(f64, f64)],
@@ -39,14 +38,14 @@ fn averaged(
     averaged.collect()
 }
 
-/// What a slope over an axis is of: a cell's key without its repetition and its value of the axis.
+/// The group of cells of a slope over an axis: a cell's key without its repetition and its value of the axis.
 fn over(axis: &str, key: &str) -> String {
     let of_axis = |word: &&str| word.split_once('=').is_some_and(|(name, _)| name == axis);
     let others = combination(key).split(' ').filter(|word| !of_axis(word) && !word.is_empty());
     ["over", axis].into_iter().chain(others).collect::<Vec<_>>().join(" ")
 }
 
-/// How much the value rises each time that an axis doubles; `places` are the cells' values of it.
+/// The rise of the value when an axis doubles; `places` are the cells' values of the axis.
 fn slopes(
     all: &[Judged],
     axis: &str,
@@ -67,8 +66,8 @@ fn slopes(
     slopes.collect()
 }
 
-/// The mean of each combination, held against the bound by the harsher end of its interval; and the
-/// combinations that have none, as they have one value only.
+/// The mean of each combination, compared with the bound at the stricter end of its interval. Also the
+/// combinations without an interval, as they have one value only.
 fn sure(all: &[Judged], judged: impl Fn(&str, f64, f64) -> Judged) -> (Vec<Judged>, Vec<String>) {
     let mut combinations: BTreeMap<&str, [Vec<f64>; 2]> = BTreeMap::new();
     for one in all {
@@ -100,12 +99,12 @@ enum NoValue {
     Quotient { value: f64, per: f64 },
 }
 
-/// What a check demands of a value.
+/// The demand of a check on a value.
 struct Demand<'a> {
     bound: &'a Expression,
-    /// The bound that no cell may pass.
+    /// The bound for every cell.
     limit: Option<&'a Expression>,
-    /// Whether a value must be `bound` at least, or at most.
+    /// Whether `bound` is a minimum, or a maximum.
     is_least: bool,
 }
 
@@ -125,7 +124,7 @@ impl<'a> Demand<'a> {
         Judged { key: key.to_owned(), value, half_width: None, bound, margin }
     }
 
-    /// What a cell contributes to the check: nothing if the check is not about it.
+    /// The contribution of a cell to the check: nothing if the check does not apply to it.
     fn parts(
         &self,
         check: &Check,
@@ -154,16 +153,16 @@ impl<'a> Demand<'a> {
     }
 }
 
-/// What the cells contribute to a check.
+/// The contributions of all cells to a check.
 #[derive(Default)]
 struct Contributions<'a> {
     judgements: Vec<Judged>,
-    /// For each judgement the value, and what it is divided by.
+    /// For each judgement the value, and its divisor.
     parts: Vec<(f64, f64)>,
-    /// For each judgement the value of the axis that a slope is over.
+    /// For each judgement the value of the axis of a slope.
     places: Vec<f64>,
     beyond: Vec<Judged>,
-    /// Cells without a value, and why the last one has none.
+    /// Cells without a value, and the reason for the last one.
     lacking: Vec<&'a str>,
     why_not: Option<NoValue>,
 }
@@ -194,8 +193,7 @@ impl<'a> Contributions<'a> {
         all
     }
 
-    /// The judgements of cells put together as the check has it, worst first, and the combinations
-    /// that have no interval.
+    /// The judgements of the combined cells, worst first, and the combinations without an interval.
     fn combined(&self, check: &Check, demand: &Demand<'_>) -> (Vec<Judged>, Vec<String>) {
         let judged = |key: &str, value, bound| demand.judged(key, value, bound);
         let mut unsure = Vec::new();
@@ -218,7 +216,7 @@ impl<'a> Contributions<'a> {
         (judgements, unsure)
     }
 
-    /// One judgement of all cells; none of no cells.
+    /// One judgement of all cells; none without cells.
     fn summarised(
         &self,
         name: &str,
@@ -234,7 +232,7 @@ impl<'a> Contributions<'a> {
     }
 }
 
-/// The check's verdict, and the keys of the cells that miss what is demanded.
+/// The check's verdict, and the keys of the cells that miss the demand.
 pub(super) fn verdict(
     check: &Check,
     cells: &[Quantified<'_>],
@@ -250,10 +248,10 @@ pub(super) fn verdict(
     let misses: BTreeSet<String> =
         judgements.iter().filter(|one| one.margin < 0.0).map(|one| one.key.clone()).collect();
     let met = judgements.len() - misses.len();
-    // Rounded so that 0.8 of 5 cells are 4, whatever 0.8 is in binary.
+    // Rounded so that 0.8 of 5 cells are 4, despite the binary representation of 0.8.
     let needed = (check.share * judgements.len() as f64 - 1e-9).ceil() as usize;
     let is_missed = met < needed || !beyond.is_empty();
-    // What was not observed might be what is demanded, or the worst of all.
+    // The missing values might meet the demand, or be the worst of all.
     let is_partial = !lacking.is_empty() || !unsure.is_empty();
     let is_open = judgements.is_empty() || (!is_missed && is_partial);
     let is_met = (!is_open).then_some(!is_missed);
@@ -282,7 +280,7 @@ pub(super) fn verdict(
     (verdict, misses)
 }
 
-/// The verdict in a few words.
+/// The verdict as a short text.
 fn explain(
     judgements: &[Judged],
     beyond: &[Judged],

@@ -19,30 +19,30 @@ pub(crate) struct ObservedPhase {
     pub(crate) settling: String,
     /// The emulator's window while it was measured.
     pub(crate) measured: String,
-    /// When it began.
+    /// When it began and when the measurement began and ended.
     pub(crate) begin: Instant,
-    /// When measuring began and ended, with what all groups had done by then.
+    /// When the measurement began and ended, with the counts of all groups at those times.
     pub(crate) before: (Instant, Vec<Tally>),
     pub(crate) after: (Instant, Vec<Tally>),
-    /// Processor time while it was measured.
+    /// Processor time during the measurement.
     pub(crate) cpu: CpuRecord,
     /// How often it was measured before that.
     pub(crate) again: u32,
-    /// The groups that were there, by number.
+    /// The active groups, by number.
     pub(crate) active: Vec<usize>,
 }
 
-/// All that was seen of a cell.
+/// All observations of a cell.
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) begin: Instant,
     pub(crate) groups: Vec<Group>,
-    /// The addresses that each group's data go between.
+    /// The addresses of each group's data, source and destination.
     pub(crate) hosts: Vec<(IpAddr, IpAddr)>,
     pub(crate) phases: Vec<ObservedPhase>,
-    /// What the emulator has seen; none of a plain wire.
+    /// The emulator's record; none for a plain wire.
     pub(crate) record: Option<Record>,
-    /// The interval of the series to keep, if any.
+    /// The interval of the recorded time series, if any.
     pub(crate) keep_series: Option<Duration>,
 }
 
@@ -52,7 +52,7 @@ impl Observed {
         record.windows.iter().find(|window| window.name == name)
     }
 
-    /// What a phase is without what the emulator saw.
+    /// A phase's record without the emulator's part.
     pub(super) fn bare_phase(&self, phase: &ObservedPhase) -> PhaseRecord {
         let since = |at: Instant| at.saturating_duration_since(self.begin).as_secs_f64();
         PhaseRecord {
@@ -73,7 +73,7 @@ impl Observed {
         }
     }
 
-    /// What a group's sockets saw in a phase.
+    /// The sockets' part of a group's record of a phase.
     pub(super) fn bare_group(&self, number: usize, phase: &ObservedPhase) -> GroupRecord {
         let group = &self.groups[number];
         let mut record = GroupRecord {
@@ -85,7 +85,7 @@ impl Observed {
         let before = (phase.before.0, &phase.before.1[number]);
         let after = (phase.after.0, &phase.after.1[number]);
         tally::fill(&mut record, group, before, after);
-        // Who had ended before the phase began has it in the phase that it ended in.
+        // A group that ended before the phase began has it in the phase in which it ended.
         let completed = after.1.completed.filter(|(end, _)| *end >= phase.begin);
         record.completion_s = completed.map(|(_, time)| rounded(time.as_secs_f64()));
         record.report = completed.and_then(|_| after.1.report.clone());

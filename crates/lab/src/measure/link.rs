@@ -1,4 +1,4 @@
-//! What the emulator saw of a cell.
+//! The emulator's measurements of a cell.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use lull_emulator::{
     Counts, DirectionStatistics, FlowKey, FlowStatistics, Record, Sample, Series, Spread, Window,
 };
 
-/// Packets as the plans' formulas count them: full-sized ones.
+/// Packets in the plans' formulas: full-sized ones.
 const PACKET: f64 = 1500.0;
 
 /// Sums over some flows of one direction.
@@ -45,7 +45,7 @@ impl Sum {
     }
 }
 
-/// What was seen, with what is known about it.
+/// The emulator's record, with the known properties of its flows.
 pub(super) struct View<'a> {
     observed: &'a Observed,
     record: &'a Record,
@@ -53,7 +53,7 @@ pub(super) struct View<'a> {
     pub(super) link: LinkRecord,
 }
 
-/// The samples of both directions in a stretch of time.
+/// The samples of both directions in a range of time.
 struct Stretch<'a> {
     series: &'a Series,
     forward: &'a [Sample],
@@ -150,7 +150,7 @@ impl<'a> View<'a> {
         forward.iter().zip(&reverse).map(|(a, b)| a + b).collect()
     }
 
-    /// When the group had its share.
+    /// When the group reached its share.
     fn fill_times(&self, record: &mut GroupRecord, bytes: &[u64], interval_s: f64) {
         let bytes_per_second = |megabits: f64| megabits * 1e6 / 8.0;
         let link = bytes_per_second(self.link.rate_mbit);
@@ -169,7 +169,7 @@ impl<'a> View<'a> {
                 self.owners.is_of(number, ends)
             }))
         };
-        // Data go one way and acknowledgements the other; which way, the hosts decide.
+        // Data and acknowledgements have opposite directions, which the hosts decide.
         let forward = sum(&window.forward, true);
         let reverse = sum(&window.reverse, true);
         let (data, acknowledgements) = if forward.packets >= reverse.packets {
@@ -187,7 +187,7 @@ impl<'a> View<'a> {
             rounded(self.link.rtt_ms + delay + acknowledgements.mean_delay_ms().unwrap_or(0.0))
         });
         if let Some(Work::Command { .. }) = self.observed.groups[number].kind.work() {
-            // What a program reads of it is not seen; what passed the link can be read.
+            // The bytes that a program reads are not seen; those that passed the link are.
             record.goodput_mbit = megabits(data.goodput_bytes);
         }
         record

@@ -1,4 +1,4 @@
-//! Who the flows on the link belong to.
+//! The group of each flow on the link.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,12 +15,12 @@ pub(crate) fn ends_of(flow: &FlowKey) -> Ends {
     )
 }
 
-/// The owners of all flows. Flows of this program's sockets are known; what else appears between the
-/// hosts of a group of programs belongs to the group that was there when it first did, also when
-/// its last packets come after that.
+/// The owners of all flows. Flows of this program's sockets are known. Other flows between the hosts of a
+/// group of programs belong to the group that was active when they first appeared. This includes last packets
+/// that come later.
 #[derive(Clone, Debug)]
 pub(crate) struct Owners {
-    /// The addresses that each group's data go between.
+    /// The addresses of each group's data, source and destination.
     hosts: Vec<(IpAddr, IpAddr)>,
     is_program: Vec<bool>,
     of: BTreeMap<Ends, usize>,
@@ -36,8 +36,8 @@ impl Owners {
         }
     }
 
-    /// Takes note of the flows of a window, in the order of time. `active` are the groups that
-    /// were there, by number, and `tallies` those of all groups at its end or later.
+    /// Records the flows of a window, in the order of time. `active` are the active groups, by number, and
+    /// `tallies` those of all groups at its end or later.
     pub(crate) fn learn(&mut self, window: &Window, tallies: &[Tally], active: &[usize]) {
         for (group, tally) in tallies.iter().enumerate() {
             for ends in &tally.flows {
@@ -49,7 +49,7 @@ impl Owners {
             let group = active.iter().copied().find(|group| {
                 self.is_program[*group] && self.hosts[*group] == (ends.0.ip(), ends.1.ip())
             });
-            // Acknowledgements of a known flow are no flow of their own.
+            // Acknowledgements of a known flow are not a separate flow.
             let is_known = self.of.contains_key(&ends) || self.of.contains_key(&(ends.1, ends.0));
             if let (Some(group), false) = (group, is_known) {
                 self.of.insert(ends, group);
@@ -57,7 +57,7 @@ impl Owners {
         }
     }
 
-    /// Whether the data that flow between these ends are the group's.
+    /// Whether data between these ends belong to the group.
     pub(crate) fn is_of(&self, group: usize, ends: Ends) -> bool {
         self.of.get(&ends) == Some(&group)
     }

@@ -1,13 +1,13 @@
-//! What time series tell: when a group had its share.
+//! Results from time series: when a group reached its share.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lull_emulator::{FlowKey, Sample};
 
-/// A level counts as reached when it held on average over this time: ten round trips of the longest
-/// path, so that a burst of a flow that steps back from it at once is none, and short against the
-/// times that are given.
+/// A level counts as reached if it held on average over this time. It is ten round trips of the longest path,
+/// so that a short burst of a flow that then reduces its rate does not count. It is short compared with the
+/// reported times.
 const HELD: Duration = Duration::from_secs(2);
 
 /// Bytes of some flows, sample by sample.
@@ -26,14 +26,14 @@ pub(crate) fn bytes_of(
         .collect()
 }
 
-/// The samples whose intervals lie within the given times, in seconds since the emulator's start.
+/// The samples with intervals within the given times, in seconds since the emulator's start.
 pub(crate) fn within(samples: &[Sample], interval_s: f64, from_s: f64, to_s: f64) -> &[Sample] {
     let begin = samples.partition_point(|sample| sample.time_s - interval_s < from_s - 1e-9);
     let end = samples.partition_point(|sample| sample.time_s <= to_s + 1e-9);
     &samples[begin..end.max(begin)]
 }
 
-/// Seconds until `level` bytes per second had been held on average for two seconds.
+/// Seconds until `level` bytes per second had held on average for two seconds.
 pub(crate) fn time_to(bytes: &[u64], interval_s: f64, level: f64) -> Option<f64> {
     let held = ((HELD.as_secs_f64() / interval_s).round() as usize).max(1);
     let wanted = level * interval_s * held as f64;
@@ -43,8 +43,8 @@ pub(crate) fn time_to(bytes: &[u64], interval_s: f64, level: f64) -> Option<f64>
         .map(|first| (first + held) as f64 * interval_s)
 }
 
-/// Averages a series of so many Mbit/s or milliseconds over intervals that are `factor` times as
-/// long. An incomplete interval at the end is left out.
+/// Averages a series in Mbit/s or milliseconds over intervals that are `factor` times as long. An incomplete
+/// interval at the end is left out.
 pub(crate) fn coarser(values: &[f64], factor: usize) -> Vec<f64> {
     let round = |value: f64| (value * 1e3).round() / 1e3;
     values
@@ -53,7 +53,7 @@ pub(crate) fn coarser(values: &[f64], factor: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Mean queueing delays in milliseconds; where nothing left, that of the sample before.
+/// Mean queueing delays in milliseconds; if no packet left, that of the sample before.
 pub(crate) fn queueing(samples: &[Sample]) -> Vec<f64> {
     let mut last = 0.0;
     samples
@@ -65,7 +65,7 @@ pub(crate) fn queueing(samples: &[Sample]) -> Vec<f64> {
         .collect()
 }
 
-/// Mbit/s of each group over a stretch of samples.
+/// Mbit/s of each group over a range of samples.
 pub(crate) fn rates(
     bytes: &BTreeMap<String, Vec<u64>>,
     interval_s: f64,

@@ -1,4 +1,4 @@
-//! What the sockets of a group tell.
+//! Results from the sockets of a group.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use crate::plan::Group;
 use crate::record::{ActionRecord, GroupRecord, Latency, Transfers, megabits, rounded};
 use lull_emulator::traffic::{Probes, Tally, Transfer, Work};
 
-/// Fills in what a group did between two tallies.
+/// Fills in the results of a group between two tallies.
 pub(super) fn fill(
     record: &mut GroupRecord,
     group: &Group,
@@ -31,8 +31,8 @@ pub(super) fn fill(
     }
 }
 
-/// Bytes that each connection of a group received. Connections without any are among
-/// them; those of an earlier activity are not.
+/// Bytes that each connection of a group received. Connections that received none are included; those of an
+/// earlier activity are not.
 fn flows(before: &Tally, after: &Tally, count: u32) -> Vec<u64> {
     let mut flows: Vec<u64> = after
         .by_flow
@@ -67,8 +67,8 @@ fn transfers(probes: &Probes, after: &Tally, from: Instant) -> Transfers {
     }
 }
 
-/// Latencies of the requests that were made and answered between `from` and `to`; none without
-/// any.
+/// Latencies of the requests that were made and answered between `from` and `to`; none if there are no such
+/// requests.
 fn latency(before: &Tally, after: &Tally, from: Instant, to: Instant) -> Option<Latency> {
     let latencies = after
         .answered
@@ -94,7 +94,7 @@ mod tests {
         before.by_flow.insert(flow(1), 100);
         before.by_flow.insert(flow(2), 50);
         let mut after = before.clone();
-        // The first has ended before, the second goes on, the third is new, a fourth is silent.
+        // The first has ended before, the second continues, the third is new, a fourth is silent.
         after.by_flow.insert(flow(2), 80);
         after.by_flow.insert(flow(3), 10);
         let mut flows = flows(&before, &after, 3);

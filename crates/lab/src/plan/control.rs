@@ -1,4 +1,4 @@
-//! Congestion controls of this project, with parameters of their own.
+//! Congestion controls of this project, with their own parameters.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -9,13 +9,13 @@ use serde::Deserialize;
 
 use super::invalid::Invalid;
 
-/// Which algorithm of this project a control is.
+/// The algorithm of a control, if it is of this project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Algorithm {
     /// TCP Nice.
     Nice,
-    /// Vegas, which Nice is built on.
+    /// Vegas, the basis of Nice.
     Vegas,
     /// Reno's window.
     Reno,
@@ -31,11 +31,11 @@ pub enum Algorithm {
     TcpLp,
     /// The controller whose connections share the window of their path.
     Lull,
-    /// A protocol of the filler paper, by the paper's name: TCP-Background, LowPri1 and so on.
+    /// A protocol of the filler paper, by the name in the paper: TCP-Background, LowPri1 and so on.
     Filler(&'static Protocol),
 }
 
-/// The names of those that are no protocol of the filler paper.
+/// The names of those that are not protocols of the filler paper.
 const NAMES: [(&str, Algorithm); 9] = [
     ("nice", Algorithm::Nice),
     ("vegas", Algorithm::Vegas),
@@ -70,39 +70,40 @@ impl TryFrom<String> for Algorithm {
     }
 }
 
-/// A congestion control of this project with its own parameters. Unset ones are as
-/// [`NiceParameters::refined`] has it, with the refinements of [`Refinements::RECORDED`]; of Vegas as [`NiceParameters::vegas`] with 1 and 3.
+/// A congestion control of this project with its own parameters. The defaults are those of
+/// [`NiceParameters::refined`], with the refinements of [`Refinements::RECORDED`]; for Vegas, those of
+/// [`NiceParameters::vegas`] with 1 and 3.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Control {
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// What runs it: the kernel, or a thread of the sender.
+    /// Where it runs: in the kernel, or in a thread of the sender.
     #[serde(default)]
     pub carrier: Carrier,
-    /// t: queueing delay, as a part of the largest, that counts as interference.
+    /// t: queueing delay that counts as interference, as a part of the largest.
     pub threshold: Option<f64>,
-    /// f: part of a round's packets that must see it for the window to be halved.
+    /// f: the part of a round's packets with such a delay that halves the window.
     pub fraction: Option<f64>,
     /// The smallest window in packets, such as `1/48`.
     pub min_window: Option<String>,
-    /// The window a connection begins with, in packets; simulated only.
+    /// The initial window, in packets; simulated only.
     pub initial_window: Option<u32>,
     /// α of Vegas, in packets.
     pub alpha: Option<u32>,
     /// β of Vegas, in packets.
     pub beta: Option<u32>,
-    /// What the window does in rounds without congestion: `vegas` or `reno`.
+    /// How the window grows in rounds without congestion: `vegas` or `reno`.
     pub base: Option<BaseName>,
-    /// Whether the interference trigger is there.
+    /// Whether the interference trigger is on.
     pub detector: Option<bool>,
-    /// What the interference trigger does to the window: `half`, or for an ablation `packet`.
+    /// The reaction to the interference trigger: `half`, or for an ablation `packet`.
     pub decrease: Option<DecreaseName>,
-    /// The refinements, by name; [`Refinements::RECORDED`] where this is left open.
+    /// The refinements, by name; by default [`Refinements::RECORDED`].
     pub refinements: Option<Vec<RefinementName>>,
 }
 
-/// What runs a controller.
+/// Where a controller runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
@@ -123,7 +124,7 @@ pub enum BaseName {
     Reno,
 }
 
-/// What the interference trigger does, by name.
+/// The reaction to the interference trigger, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DecreaseName {
@@ -154,7 +155,7 @@ pub enum RefinementName {
 }
 
 impl Algorithm {
-    /// Whether it is one controller with Nice.
+    /// Whether it has the parameters of Nice.
     fn is_nice_s(self) -> bool {
         matches!(self, Algorithm::Nice | Algorithm::Vegas)
     }
@@ -165,7 +166,7 @@ impl Algorithm {
 }
 
 impl Control {
-    /// A control that leaves everything open.
+    /// A control with all defaults.
     pub fn plain(algorithm: Algorithm) -> Self {
         Control {
             algorithm,
@@ -183,10 +184,10 @@ impl Control {
         }
     }
 
-    /// What a group names: a control of the plan, or an algorithm as it is.
+    /// The control of a group's name: one of the plan, or an algorithm with its defaults.
     ///
     /// # Errors
-    /// What there is, in one line, if it is neither.
+    /// The available names, in one line, if it is neither.
     pub fn named(name: &str, controls: &BTreeMap<String, Control>) -> Result<Self, Invalid> {
         match controls.get(name) {
             Some(control) => Ok(control.clone()),
@@ -205,7 +206,7 @@ impl Control {
         match (self.initial_window, self.min_window.as_deref()) {
             (Some(window), _) => Err(Invalid::value("initial_window", window, SIMULATED)),
             (_, Some("2")) => Err(Invalid::value("min_window", 2, SIMULATED)),
-            // Figure 5 begins there; the kernel's ends above it.
+            // Figure 5 begins there; the kernel's lowest value is above it.
             _ if self.threshold == Some(0.0) => {
                 Err(Invalid::value("threshold", 0, format!("{SIMULATED}; it is above 0 here")))
             }
@@ -213,7 +214,7 @@ impl Control {
         }
     }
 
-    /// A key of Nice's that is there, if one is.
+    /// A parameter of Nice that is set, if any.
     fn nice_key(&self) -> Option<&'static str> {
         [
             ("threshold", self.threshold.is_some()),
@@ -230,15 +231,16 @@ impl Control {
         .find_map(|(key, is)| is.then_some(key))
     }
 
-    /// All that makes it this control, with every constant that the plan leaves open.
+    /// All parameters of this control, including the defaults of those that the plan leaves open.
     pub(super) fn decisive(&self) -> String {
         let Control { algorithm, carrier, initial_window, .. } = self;
-        // A refinement that is off makes no other cell than before there was one of its name.
+        // The hash of a cell must not change when a refinement is added that is off in it.
         let mut parameters = format!("{:?}", self.parameters())
             .replace(", noise: false", "")
             .replace(", progress: false", "");
         if *algorithm != Algorithm::Nice {
-            // Nobody else has Nice's refinements, so a new one makes no other cell of theirs.
+            // Other controls do not have Nice's refinements, so a new one does not change the hash of their
+            // cells.
             parameters = parameters.replace(", full: false", "");
         }
         format!("{algorithm:?} {carrier:?} {initial_window:?} {parameters}")
@@ -247,7 +249,7 @@ impl Control {
     /// The controller's constants, of Nice and Vegas.
     ///
     /// # Errors
-    /// The first key whose value is outside its range, or that this algorithm does not have.
+    /// The first key with a value outside its range, or that this algorithm does not have.
     pub fn parameters(&self) -> Result<NiceParameters, Invalid> {
         let default = match self.algorithm {
             Algorithm::Nice => {
@@ -281,7 +283,7 @@ impl Control {
         Ok(parameters)
     }
 
-    /// Keys that the algorithm does not have, and the window that it begins with.
+    /// Keys that the algorithm does not have, and the initial window.
     fn check_keys(&self) -> Result<(), Invalid> {
         if let (false, Some(key)) = (self.algorithm.is_nice_s(), self.nice_key()) {
             return Err(Invalid::Foreign { key, owner: "the algorithms 'nice' and 'vegas'" });
@@ -300,7 +302,7 @@ impl Control {
     fn min_window(&self) -> Result<Option<Window>, Invalid> {
         match self.min_window.as_deref() {
             None => Ok(None),
-            // No window for the kernel's command line, where it ends at 1; an ablation.
+            // The kernel's command line has no such window, as it ends at 1; for an ablation.
             Some("2") => Ok(Some(Window::TWO)),
             Some(text) => match text.parse::<lull_kernel::MinWindow>() {
                 Ok(window) => Ok(Some(window.window())),
@@ -318,7 +320,7 @@ impl Control {
 fn fraction(key: &'static str, value: Option<f64>, default: u32) -> Result<u32, Invalid> {
     match value {
         None => Ok(default),
-        // It may not round to 0 where it is above.
+        // A value above 0 must not be rounded to 0.
         Some(value) if value > 0.0 && value <= 1.0 => {
             Ok(((value * 65_536.0).round() as u32).max(1))
         }

@@ -1,15 +1,15 @@
-//! What can be wrong with a plan, told in one line with the way out.
+//! Errors in a plan, each in one line with a remedy.
 
 use std::path::PathBuf;
 
-/// Why a plan cannot be run.
+/// Why a plan cannot run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// There is no plan of that name.
     #[error("there is no plan '{wanted}': there are {known}")]
     Unknown {
-        /// The name or the pattern that was asked for.
+        /// The requested name or pattern.
         wanted: String,
         /// The names of all plans.
         known: String,
@@ -22,17 +22,17 @@ pub enum PlanError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The file says something that makes no sense.
+    /// The contents of the file are invalid.
     #[error("{file}{}: {text}", .line.map(|line| format!(":{line}")).unwrap_or_default())]
     File {
         /// The file's name.
         file: String,
-        /// The line, counted from 1, where it is known.
+        /// The line, counted from 1, if known.
         line: Option<usize>,
-        /// The key, what is wrong with its value, and what may be written instead.
+        /// The key, what is wrong with its value, and the allowed values.
         text: String,
     },
-    /// A selection names no axis, or no value of it.
+    /// A selection has an unknown axis or value.
     #[error("{0}")]
     Selection(String),
 }

@@ -14,22 +14,22 @@ use super::{Axis, Plan, PlanError, hash};
 pub struct Cell {
     /// Its name within the plan: `foreground=cubic rtt=50ms repetition=1`. Stable.
     pub key: String,
-    /// SHA-256 of all that decides what it does, apart from the programs that run it.
+    /// SHA-256 of everything that decides its behaviour, apart from the programs that run it.
     pub hash: String,
-    /// The axes' values and those of the choices, by name.
+    /// The values of the axes and of the choices, by name.
     pub values: Map<String, Value>,
     /// Counted from 1.
     pub repetition: u32,
-    /// Feeds everything random in it.
+    /// The seed of its random numbers.
     pub seed: u64,
-    /// What it does.
+    /// Its content.
     pub scenario: Scenario,
-    /// The same as it is written, for the process that runs it.
+    /// The same in its text form, for the process that runs it.
     pub written: Value,
 }
 
-/// A part of a plan's cells: of the axes named, only these values, and where that is asked for, only
-/// what takes no kernel.
+/// A part of a plan's cells: only these values of the named axes, and on request, only cells that need no
+/// kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     wanted: BTreeMap<String, Vec<String>>,
@@ -37,8 +37,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// From arguments `AXIS=VALUE`; more values of one axis may follow behind commas, or as
-    /// arguments of their own.
+    /// From arguments `AXIS=VALUE`. More values of one axis may follow after commas, or as separate
+    /// arguments.
     ///
     /// # Errors
     /// [`PlanError::Selection`] if one has no `=`.
@@ -56,13 +56,13 @@ impl Selection {
         Ok(Selection { wanted, simulated: false })
     }
 
-    /// The same, of cells that take no kernel.
+    /// The same, limited to cells that need no kernel.
     #[must_use]
     pub fn simulated(self) -> Self {
         Selection { simulated: true, ..self }
     }
 
-    /// Whether it takes every cell.
+    /// Whether it selects every cell.
     pub(crate) fn is_all(&self) -> bool {
         self.wanted.is_empty() && !self.simulated
     }
@@ -94,12 +94,12 @@ impl Selection {
     }
 }
 
-/// A value as keys and tables show it.
+/// A value as in keys and tables.
 pub(crate) fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Whether every key of `pattern` is a name whose value is the pattern's, or among its list.
+/// Whether every key of `pattern` is a name with the pattern's value, or with one in its list.
 fn matches(pattern: &BTreeMap<String, Value>, values: &Map<String, Value>) -> bool {
     pattern.iter().filter(|(name, _)| *name != "value").all(|(name, wanted)| {
         let Some(value) = values.get(name) else { return false };
@@ -112,12 +112,12 @@ impl Plan {
     /// Repetition number n has the seed `seed` + n − 1.
     ///
     /// # Errors
-    /// [`PlanError::Selection`], or [`PlanError::File`] for a cell that cannot be.
+    /// [`PlanError::Selection`], or [`PlanError::File`] for an invalid cell.
     pub fn cells(&self, selection: &Selection, seed: u64) -> Result<Vec<Cell>, PlanError> {
         selection.check(&self.axes)?;
         let combinations = self.combinations(selection);
         let mut cells = Vec::new();
-        // Repetitions come last, so that a run that is cut short has each cell once.
+        // Repetitions come last, so that an interrupted run has each cell once.
         for repetition in 1..=self.repetitions {
             for values in &combinations {
                 let cell = self.cell(values.clone(), repetition, seed)?;
@@ -193,13 +193,13 @@ impl Plan {
             .and_then(|()| scenario.prune(&Value::Object(values.clone())))
             .map_err(|fault| self.error(&as_strs(&fault.path), fault.to_string()))?;
         let seed = seed.wrapping_add(u64::from(repetition) - 1);
-        // The choices' values are in what is written, or are only held against results.
+        // The values of the choices are in the text of the scenario, or are only compared with results.
         let mut decides = json!({ "scenario": written, "values": axes, "seed": seed });
         let controls = scenario.decisive_controls();
         if !self.file.controls.is_null() || !controls.is_empty() {
             decides["scenario"]["controls"] = json!(controls);
         }
-        // That is when it runs, and beside what.
+        // The processors only decide when a cell runs, and beside which others.
         if let Some(topology) = decides["scenario"]["topology"].as_object_mut() {
             topology.remove("processors");
         }
@@ -243,8 +243,8 @@ fn as_strs(path: &[String]) -> Vec<&str> {
     path.iter().map(String::as_str).collect()
 }
 
-/// Replaces `$name` and `${name}` in all texts of `value`. A text that is nothing else takes the type of the
-/// name's value. `$` before a capital letter is left alone: that is a variable of the shell's.
+/// Replaces `$name` and `${name}` in all texts of `value`. If the text contains nothing else, it takes the
+/// type of the name's value. `$` before a capital letter is unchanged: it is a shell variable.
 fn substitute(
     value: &mut Value,
     values: &Map<String, Value>,
@@ -284,7 +284,7 @@ fn fill(text: &str, values: &Map<String, Value>) -> Result<Option<Value>, Invali
         filled.push_str(&rest[..at]);
         let behind = &rest[at + 1..];
         let is_other = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-        // ${name}text, or $name and then anything that no name contains.
+        // ${name}text, or $name followed by a character that no name contains.
         let braced = behind.strip_prefix('{').and_then(|inside| inside.split_once('}'));
         let (name, after) = match braced {
             Some((name, after)) if !name.contains(is_other) => (name, after),

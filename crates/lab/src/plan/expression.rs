@@ -1,10 +1,10 @@
 //! Expressions over an experiment's quantities: `goodput.foreground.beside / link.rate_mbit`.
 //!
-//! The language is that of Jinja's expressions: numbers, strings, `+ - * / ** %`, comparisons,
-//! `and`, `or`, `not`, `in`, attributes, `a if condition else b`, tables such as
-//! `{ 'reno': 820, 'sack': 1007 }[protocol]`, and the functions `min`, `max`,
-//! `abs`, the `median` of a list, `sharing_of` lists of goodputs,
-//! `differences` of two lists, and `theorem1`. A division never truncates, and a quantity that is not there is an error instead of a zero.
+//! The language is that of Jinja's expressions. It has numbers, strings, `+ - * / ** %`, comparisons, `and`,
+//! `or`, `not`, `in`, attributes and `a if condition else b`. It has tables such as
+//! `{ 'reno': 820, 'sack': 1007 }[protocol]`. Its functions are `min`, `max`, `abs`, the `median` of a list,
+//! `sharing_of` lists of goodputs, `differences` of two lists, and `theorem1`. A division never truncates. A
+//! missing quantity is an error instead of a zero.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ use minijinja::value::{Kwargs, Rest, Serde, ValueKind};
 use minijinja::{Environment, UndefinedBehavior, Value};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// An expression that has been checked for its grammar.
+/// An expression with a valid syntax.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Expression(String);
@@ -50,11 +50,11 @@ fn environment() -> &'static Environment<'static> {
     })
 }
 
-/// What Nice §3 says of a network: `path` and `buffer` in packets, `reno` and `nice` flows, and the
-/// `threshold`. It has the `bound` of equation 1 and the fluid model's interference `per_period`,
-/// which that bounds, and `per_second` with this project's bound, `second_bound`.
+/// The results of Nice §3 for a network: `path` and `buffer` in packets, `reno` and `nice` flows, and the
+/// `threshold`. It has the `bound` of equation 1 and the fluid model's interference `per_period`, which that
+/// bounds, and `per_second` with this project's bound, `second_bound`.
 fn theorem1(named: Kwargs) -> Result<Value, minijinja::Error> {
-    // Interference is a ratio, the same for every round-trip time.
+    // Interference is a ratio that does not depend on the round-trip time.
     let parameters = FluidParameters {
         buffer: named.get("buffer")?,
         reno_flows: named.get("reno")?,
@@ -77,8 +77,8 @@ fn theorem1(named: Kwargs) -> Result<Value, minijinja::Error> {
     }))))
 }
 
-/// By how much one list has more than another, pair by pair: of the elements that have the same in their
-/// attribute `by`, the attribute `of`, all that one list has there together.
+/// The excess of one list over another, pair by pair: for elements with equal attribute `by`, the difference
+/// of the sums of attribute `of`.
 fn differences(
     more: Vec<Value>,
     less: Vec<Value>,
@@ -118,7 +118,7 @@ impl Expression {
     /// Reads an expression.
     ///
     /// # Errors
-    /// What the grammar does not allow.
+    /// Syntax errors.
     pub fn new(text: impl Into<String>) -> Result<Self, ExpressionError> {
         let expression = Expression(text.into());
         environment()
@@ -128,12 +128,12 @@ impl Expression {
         Ok(expression)
     }
 
-    /// As it was written.
+    /// Its text.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// What it looks at, with dots, and the functions that it calls.
+    /// The quantities that it uses, with dots, and the functions that it calls.
     pub(super) fn names(&self) -> Vec<String> {
         let names = environment()
             .compile_expression(&self.0)
@@ -159,7 +159,7 @@ impl Expression {
     /// Its value as a number.
     ///
     /// # Errors
-    /// If a quantity is not there, or the value is no finite number.
+    /// If a quantity is missing, or the value is not a finite number.
     pub fn number(&self, quantities: &serde_json::Value) -> Result<f64, ExpressionError> {
         let value = self.value(quantities)?;
         let number = f64::try_from(value.clone()).ok().filter(|number| number.is_finite());
@@ -169,10 +169,10 @@ impl Expression {
         })
     }
 
-    /// Its values as numbers: those of a list, which is not empty, or the one that it is.
+    /// Its values as numbers: those of a non-empty list, or a single one.
     ///
     /// # Errors
-    /// If a quantity is not there, or a value is no finite number.
+    /// If a quantity is missing, or a value is not a finite number.
     pub fn numbers(&self, quantities: &serde_json::Value) -> Result<Vec<f64>, ExpressionError> {
         let value = self.value(quantities)?;
         if value.kind() != ValueKind::Seq {
@@ -190,7 +190,7 @@ impl Expression {
     /// Whether it is true.
     ///
     /// # Errors
-    /// If a quantity is not there.
+    /// If a quantity is missing.
     pub fn holds(&self, quantities: &serde_json::Value) -> Result<bool, ExpressionError> {
         Ok(self.value(quantities)?.is_true())
     }

@@ -1,4 +1,4 @@
-//! A plan as its file spells it.
+//! A plan in the form of its file.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,16 @@ use serde_json::Value;
 use super::expression::Expression;
 use super::invalid::Invalid;
 
-/// The place of the paper, and what to hold against it.
+/// The source in the paper, and its value for comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
-    /// The paper and its section, figure or table; of a plan of this project, the place that it extends.
+    /// The paper and its section, figure or table. For a plan of this project, the part of a paper that it
+    /// extends.
     pub source: String,
-    /// What stands there.
+    /// The paper's statement.
     pub statement: String,
-    /// The value to hold against, in words.
+    /// The value for comparison, in words.
     pub value: Option<String>,
 }
 
@@ -24,16 +25,16 @@ pub struct Paper {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Axis {
-    /// Its name: `$name` stands for its value.
+    /// Its name: `$name` is replaced by its value.
     pub name: String,
     /// Its values: numbers, texts or booleans.
     pub values: Vec<Value>,
-    /// What it is called in plots and tables.
+    /// Its title in plots and tables.
     pub title: Option<String>,
 }
 
 impl Axis {
-    /// What it is called for people.
+    /// Its title for readers.
     pub fn title(&self) -> &str {
         self.title.as_deref().unwrap_or(&self.name)
     }
@@ -43,11 +44,11 @@ impl Axis {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
-    /// Its name: later metrics, checks and plots call it `metric.NAME`.
+    /// Its name. Later metrics, checks and plots refer to it as `metric.NAME`.
     pub name: String,
-    /// What it is called for people.
+    /// Its title for readers.
     pub title: Option<String>,
-    /// Its unit, for people.
+    /// Its unit, for readers.
     #[serde(default)]
     pub unit: String,
     /// Its value.
@@ -55,16 +56,16 @@ pub struct Metric {
     /// The cells that have it.
     #[serde(rename = "where")]
     pub only: Option<Expression>,
-    /// Whether it is only for expressions, and not shown.
+    /// Whether it is used in expressions only, and not shown.
     #[serde(default)]
     pub hidden: bool,
 }
 
-/// How the cells of a check are put together.
+/// How a check combines cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Of {
-    /// Each cell by itself.
+    /// Each cell on its own.
     #[default]
     Each,
     /// Each combination of the sweep's values: the mean over its repetitions.
@@ -73,50 +74,49 @@ pub enum Of {
     Mean,
     /// The median over all cells.
     Median,
-    /// Each combination of the sweep's values: the mean over its repetitions, or of all numbers in their
-    /// lists where the value is a list; judged is the end of its 95 % confidence interval that is harsher
-    /// to the demand: what is met is met beyond doubt.
+    /// Each combination of the sweep's values: the mean over its repetitions, or over all numbers in their
+    /// lists if the value is a list. The check uses the stricter end of its 95 % confidence interval, so that
+    /// a pass is beyond doubt.
     Sure,
-    /// For each combination of the other axes' values, how much the value rises each time that the
-    /// axis `over` doubles (least squares over all repetitions); judged is the end of its 95 %
-    /// confidence interval that is kinder to the demand: what is missed is missed beyond doubt.
+    /// For each combination of the other axes' values, the rise of the value when the axis `over` doubles
+    /// (least squares over all repetitions). The check uses the more lenient end of its 95 % confidence
+    /// interval, so that a failure is beyond doubt.
     Slope,
 }
 
-/// What the results must show.
+/// A condition on the results.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// What it is called for people.
+    /// Its title for readers.
     pub name: String,
     /// The quantity.
     pub value: Expression,
-    /// What the quantity is divided by. Where cells are put together, so is this, by itself: a
+    /// The divisor of the quantity. If cells are combined, values and divisors are combined separately: a
     /// quotient of means is not the mean of quotients.
     pub per: Option<Expression>,
-    /// The cells that it holds for.
+    /// The cells that it applies to.
     #[serde(rename = "where")]
     pub only: Option<Expression>,
-    /// The least that it may be.
+    /// The lowest allowed value.
     pub at_least: Option<Expression>,
-    /// The most that it may be.
+    /// The highest allowed value.
     pub at_most: Option<Expression>,
-    /// The part of the cells in which it must be so.
+    /// The part of the cells that must meet it.
     #[serde(default = "all")]
     pub share: f64,
-    /// With `at_least`: no cell may be below this, whatever the share.
+    /// With `at_least`: no cell may be below this, regardless of the share.
     pub never_below: Option<Expression>,
-    /// With `at_most`: no cell may be above this, whatever the share.
+    /// With `at_most`: no cell may be above this, regardless of the share.
     pub never_above: Option<Expression>,
-    /// Whether it speaks of each cell, of each combination's mean, of the mean or median of all, or
-    /// of a slope.
+    /// Whether it applies to each cell, each combination's mean, the mean or median of all, or a slope.
     #[serde(default)]
     pub of: Of,
-    /// Of a slope: the axis, whose values are numbers above zero.
+    /// For a slope: the axis, whose values are numbers above zero.
     pub over: Option<String>,
-    /// Where the demand comes from.
+    /// The source of the demand.
     pub source: Option<String>,
-    /// Where results differ: why, for the report.
+    /// If results differ from it: the reason, for the report.
     pub why: Option<String>,
 }
 
@@ -125,7 +125,7 @@ fn all() -> f64 {
 }
 
 impl Check {
-    /// What cannot be, in one line.
+    /// The first error, in one line.
     pub(super) fn check(&self, axes: &[Axis]) -> Result<(), Invalid> {
         if self.at_least.is_some() == self.at_most.is_some() {
             return Err(Invalid::Rule("needs either at_least or at_most"));
@@ -157,41 +157,41 @@ impl Check {
 pub enum PlotKind {
     /// A line over `x` for each value of `series`.
     Lines,
-    /// A group of bars for each value of `x`, a bar for each value of `series`.
+    /// A group of bars for each value of `x`, with a bar for each value of `series`.
     Bars,
-    /// A point for each combination, where `x` and `y` have it; those of a value of `series` are
-    /// joined in the plan's order.
+    /// A point for each combination, at its `x` and `y`. Those of one value of `series` are joined in the
+    /// plan's order.
     Points,
 }
 
-/// Where the values of an axis stand from left to right.
+/// The positions of an axis's values from left to right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spacing {
-    /// At even distances, whatever they are.
+    /// At even distances, regardless of their values.
     #[default]
     Even,
-    /// Where they are as numbers.
+    /// At their values.
     Linear,
-    /// Where their logarithms are.
+    /// At their logarithms.
     Log,
 }
 
-/// What is drawn upwards, by a name of its own.
+/// A quantity on the upward axis, with its own name.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its value.
     pub y: Expression,
-    /// Where its range begins; without it, the range is that of the cells.
+    /// The lower end of its range. Without it, the range is that of the cells.
     pub low: Option<Expression>,
-    /// Where its range ends.
+    /// The upper end of its range.
     pub high: Option<Expression>,
 }
 
-/// A plot, or one for each value of `panels`.
+/// A plot, or one plot for each value of `panels`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plot {
@@ -201,41 +201,41 @@ pub struct Plot {
     pub title: String,
     /// How it is drawn.
     pub kind: PlotKind,
-    /// The axis of the sweep from left to right; of points, an expression.
+    /// The axis of the sweep from left to right; for points, an expression.
     pub x: String,
-    /// Of points: what stands below that axis, with the unit.
+    /// For points: the title of that axis, with the unit.
     pub x_title: Option<String>,
-    /// What is drawn upwards.
+    /// The quantity on the upward axis.
     pub y: Option<Expression>,
     /// In place of `y` and `series`: several quantities of a cell, each a line or a bar.
     #[serde(default)]
     pub entries: Vec<Entry>,
-    /// What stands beside that axis, with the unit.
+    /// The title of that axis, with the unit.
     pub y_title: String,
-    /// The axis of the sweep that tells lines or bars apart.
+    /// The axis of the sweep that distinguishes lines or bars.
     pub series: Option<String>,
-    /// Of points: the cells whose points stand alone.
+    /// For points: the cells whose points are not joined.
     pub alone: Option<Expression>,
-    /// What these are.
+    /// Their title.
     pub alone_title: Option<String>,
-    /// An axis of the sweep; each of its values gets a panel of its own.
+    /// An axis of the sweep; each of its values gets its own panel.
     pub panels: Option<String>,
-    /// The cells that are drawn. Cells that differ in nothing drawn are averaged, with a range.
+    /// The cells that are drawn. Cells that are alike in everything drawn are averaged, with a range.
     #[serde(rename = "where")]
     pub only: Option<Expression>,
-    /// A value to draw as a level line: what the paper has, or what is demanded.
+    /// A value to draw as a level line: the paper's value, or the demand.
     pub level: Option<f64>,
-    /// What the level is.
+    /// The title of the level.
     pub level_title: Option<String>,
-    /// Whether the upward axis is logarithmic. What is not above zero has no place on it: of means
-    /// that are not, an arrow shows where their intervals end.
+    /// Whether the upward axis is logarithmic. Values that are not above zero are left out: for such means,
+    /// an arrow shows the end of their interval.
     #[serde(default)]
     pub log: bool,
-    /// Of lines: where the values of `x` stand.
+    /// For lines: the positions of the values of `x`.
     #[serde(default)]
     pub spacing: Spacing,
-    /// Of lines: whether series that the plan has at one value of `x` only do not depend on it, and
-    /// are drawn as level lines.
+    /// For lines: whether series with only one value of `x` in the plan are independent of it, and are drawn
+    /// as level lines.
     #[serde(default)]
     pub levels: bool,
 }
@@ -247,7 +247,7 @@ impl Plot {
         [x, self.series.as_ref(), self.panels.as_ref()].into_iter().flatten()
     }
 
-    /// What cannot be, in one line.
+    /// The first error, in one line.
     pub(super) fn check(&self, axes: &[Axis]) -> Result<(), Invalid> {
         if self.kind != PlotKind::Lines && (self.spacing != Spacing::Even || self.levels) {
             return Err(Invalid::Rule("draws no lines: leave out 'spacing' and 'levels'"));
@@ -290,10 +290,10 @@ impl Plot {
     }
 }
 
-/// A value that depends on others: the first entry whose keys all match gives it.
+/// A value that depends on others: that of the first entry whose keys all match.
 pub(super) type Choice = Vec<BTreeMap<String, Value>>;
 
-/// What `--quick` changes.
+/// The changes under `--quick`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Quick {
@@ -306,7 +306,7 @@ pub(super) struct Quick {
     pub(super) repetitions: Option<u32>,
 }
 
-/// A whole file. What may contain `$axis` stays as it is.
+/// A whole file. Parts that may contain `$axis` are not evaluated.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PlanFile {
@@ -315,7 +315,7 @@ pub(super) struct PlanFile {
     #[serde(default)]
     pub(super) about: String,
     pub(super) paper: Paper,
-    /// Where results differ from the paper: why, for the report.
+    /// If results differ from the paper's: the reason, for the report.
     pub(super) why: Option<String>,
     #[serde(default)]
     pub(super) axes: Vec<Axis>,
@@ -323,7 +323,7 @@ pub(super) struct PlanFile {
     pub(super) choices: BTreeMap<String, Choice>,
     #[serde(default)]
     pub(super) exclude: Vec<BTreeMap<String, Value>>,
-    /// Other cells that expressions may look at: names, and the values in which they differ.
+    /// Other cells that expressions may refer to: names, and the values in which they differ.
     #[serde(default)]
     pub(super) references: BTreeMap<String, BTreeMap<String, Value>>,
     #[serde(default = "once")]
@@ -349,7 +349,7 @@ fn once() -> u32 {
     1
 }
 
-/// A file that shows the cells of another plan in its own way.
+/// A file that shows the cells of another plan with other metrics and plots.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ViewFile {
@@ -359,9 +359,9 @@ pub(super) struct ViewFile {
     about: String,
     paper: Paper,
     why: Option<String>,
-    /// The plan whose cells they are.
+    /// The plan that the cells belong to.
     pub(super) cells_of: String,
-    /// Without any, those of that plan.
+    /// If there are none, those of that plan.
     #[serde(default)]
     metrics: Vec<Metric>,
     #[serde(default)]
@@ -371,7 +371,7 @@ pub(super) struct ViewFile {
 }
 
 impl ViewFile {
-    /// The whole plan, given the one whose cells they are.
+    /// The whole plan, given the plan that the cells belong to.
     pub(super) fn of(self, other: PlanFile) -> PlanFile {
         let ViewFile { id, title, about, paper, why, cells_of: _, metrics, checks, plots } = self;
         let metrics = if metrics.is_empty() { other.metrics } else { metrics };

@@ -20,15 +20,15 @@ use lull_emulator::traffic::{Action, Probes, Work};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "GroupText")]
 pub struct Group {
-    /// Its name; expressions call it by this.
+    /// Its name in expressions.
     pub name: String,
-    /// What it is called for people.
+    /// Its title for readers.
     pub title: Option<String>,
     /// The sender's congestion control: one of the plan's controls, or one of the kernel's.
     pub control: String,
-    /// The phases in which it is there.
+    /// The phases in which it is active.
     pub phases: Vec<String>,
-    /// How many connections, clients or programs; of flows, pairs of hosts that take turns.
+    /// How many connections, clients or programs; for flows, pairs of hosts that take turns.
     pub count: u32,
     /// The host that sends the data.
     pub from: String,
@@ -36,35 +36,35 @@ pub struct Group {
     pub to: String,
     /// Differentiated-services codepoint of the data.
     pub dscp: u8,
-    /// It begins within this time, spread evenly at random.
+    /// It starts within this time, spread evenly at random.
     pub spread: Duration,
     /// The cells that have it: an expression over the sweep's values.
     pub when: Option<Expression>,
-    /// How its connections speak TCP, where they are simulated.
+    /// The TCP options of its connections, if they are simulated.
     pub tcp: TcpOptions,
-    /// What it does.
+    /// Its kind of traffic.
     pub kind: Kind,
 }
 
-/// What a group of traffic does.
+/// The kind of traffic of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// Traffic of the kernel's sockets and programs. Bulk transfers and requests can be simulated as well.
     Work(Work),
     /// Connections that send messages at an interval; simulated only.
     Messages {
-        /// The rate at which a connection sends at most, in bytes per second.
+        /// The highest rate at which a connection sends, in bytes per second.
         pace: Option<u64>,
         /// The size of a message in bytes.
         bytes: u64,
         /// From the beginning of one message to that of the next.
         every: Duration,
     },
-    /// Clients that ask for documents as a log says; simulated only.
+    /// Clients that request documents as in a log; simulated only.
     Documents(Documents),
     /// Datagrams; simulated only.
     Datagrams(Datagrams),
-    /// Connections that come by chance, and end with what they have to send; simulated only.
+    /// Connections that start at random, and end after sending their data; simulated only.
     Flows(Flows),
 }
 
@@ -76,7 +76,7 @@ impl Kind {
         actions.iter().flat_map(Action::controls)
     }
 
-    /// What a group of this kind does on the kernel's sockets; none if it is only simulated.
+    /// The work of a group of this kind on the kernel's sockets; none if it is only simulated.
     pub fn work(&self) -> Option<&Work> {
         match self {
             Kind::Work(work) => Some(work),
@@ -87,7 +87,7 @@ impl Kind {
     }
 }
 
-/// A group as it is written: all keys of all kinds.
+/// A group in the text of a plan: all keys of all kinds.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GroupText {
@@ -161,7 +161,7 @@ enum Connections {
 }
 
 impl GroupText {
-    /// A key that is there and does nothing for its kind, if there is one.
+    /// A key that is set and has no effect for its kind, if any.
     fn stranger(&self) -> Option<&'static str> {
         use KindName::{Bulk, Command, Datagrams, Documents, Flows, Probes, Requests};
         let own: [(&'static str, bool, &[KindName]); 32] = [

@@ -1,22 +1,22 @@
-//! What is wrong with a part of a plan.
+//! Errors in a part of a plan.
 
 use lull_sim::traffic::SizesError;
 
 use super::expression::ExpressionError;
 
-/// Why a part of a plan is invalid, in one line. Where that is, a [`PlanError`](super::PlanError) says.
+/// Why a part of a plan is invalid, in one line. The position is in [`PlanError`](super::PlanError).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
     /// A key is missing.
     #[error("its kind needs the key '{0}'")]
     Missing(&'static str),
-    /// A key has no meaning here.
+    /// A key is not allowed here.
     #[error("'{key}' belongs to {owner}")]
     Foreign {
         /// The key.
         key: &'static str,
-        /// What it is a key of.
+        /// The owner of the key.
         owner: &'static str,
     },
     /// The value of a key is not allowed.
@@ -26,42 +26,42 @@ pub enum Invalid {
         key: &'static str,
         /// Its value.
         value: String,
-        /// What it may be.
+        /// The allowed values.
         allowed: String,
     },
-    /// A name stands for nothing.
+    /// A name is not defined.
     #[error("there is no {what} '{name}': there are {known}")]
     Unknown {
-        /// What was looked for.
+        /// The kind of name.
         what: &'static str,
         /// The name.
         name: String,
-        /// The names that there are.
+        /// The defined names.
         known: String,
     },
-    /// A name is used for something else than what it stands for.
+    /// A name is used for a wrong purpose.
     #[error("'{name}' {why}")]
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// Keys do not go together, or a rule about several of them is broken.
+    /// Keys that exclude each other, or a broken rule about several keys.
     #[error("{0}")]
     Rule(&'static str),
     /// An expression has no value.
     #[error(transparent)]
     Expression(#[from] ExpressionError),
-    /// A distribution of sizes cannot be used.
+    /// A distribution of sizes is invalid.
     #[error("sizes: {0}")]
     Sizes(SizesError),
-    /// A part of the part is wrong.
+    /// An element of the part is invalid.
     #[error("{part}: {why}")]
     Within {
-        /// The part.
+        /// The element.
         part: String,
-        /// What is wrong with it.
+        /// The reason.
         why: Box<Invalid>,
     },
 }
@@ -76,12 +76,12 @@ impl Invalid {
         Invalid::Value { key, value: value.to_string(), allowed: allowed.into() }
     }
 
-    /// The same, of a part of what is described.
+    /// The same, for an element of the part.
     pub(super) fn within(self, part: impl Into<String>) -> Self {
         Invalid::Within { part: part.into(), why: Box::new(self) }
     }
 
-    /// The key, where one is at fault.
+    /// The key, if one is wrong.
     pub(super) fn key(&self) -> Option<&'static str> {
         match self {
             Invalid::Missing(key) | Invalid::Foreign { key, .. } | Invalid::Value { key, .. } => {

@@ -1,17 +1,17 @@
-//! Where plans are found.
+//! Finding plans.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{Plan, PlanError};
 
-/// The plans of the tree that this program was built from: names and texts, by name.
+/// The plans of the source tree of this program: names and texts, by name.
 const BUILT_IN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/plans.rs"));
 
 /// A set of plans.
 #[derive(Clone, Debug)]
 pub struct Library {
-    /// Names and where their texts are.
+    /// Names and places of their texts.
     plans: Vec<(String, Place)>,
 }
 
@@ -22,8 +22,7 @@ enum Place {
 }
 
 impl Library {
-    /// The plans in `folder`; if none is given, those in `./plans`, and without that folder those
-    /// that the program was built with.
+    /// The plans in `folder`. Without it, those in `./plans`, and without that folder the built-in plans.
     ///
     /// # Errors
     /// [`PlanError::Folder`] if a folder cannot be read.
@@ -36,7 +35,7 @@ impl Library {
         }
     }
 
-    /// The plans that the program was built with.
+    /// The built-in plans.
     pub fn built_in() -> Self {
         let plans = BUILT_IN.iter().map(|(name, text)| (name.to_string(), Place::BuiltIn(text)));
         Library { plans: plans.collect() }
@@ -61,10 +60,10 @@ impl Library {
         self.plans.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The plans whose names match one of the patterns, in which `*` stands for anything.
+    /// The plans whose names match one of the patterns, in which `*` matches any text.
     ///
     /// # Errors
-    /// [`PlanError::Unknown`] for a pattern that matches none, and those of [`Plan::parse`].
+    /// [`PlanError::Unknown`] for a pattern without a match, and those of [`Plan::parse`].
     pub fn find(&self, patterns: &[String], quick: bool) -> Result<Vec<Plan>, PlanError> {
         let matches = |name: &str, pattern: &str| is_match(name, pattern);
         if let Some(wanted) =
@@ -100,7 +99,7 @@ impl Place {
     }
 }
 
-/// Whether a name matches a pattern in which `*` stands for anything.
+/// Whether a name matches a pattern in which `*` matches any text.
 fn is_match(name: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => name == pattern,

@@ -1,14 +1,14 @@
-//! Where in a file a key stands.
+//! The position of a key in a file.
 
 use toml::de::{DeTable, DeValue};
 
-/// What is wrong in a plan, and where.
+/// An error in a plan, and its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Fault {
-    /// The way to the key that is wrong. Elements of lists are named by their number, from 0.
+    /// The path of the wrong key. Elements of lists are named by their number, from 0.
     pub(super) path: Vec<String>,
-    /// One line: the key, what is wrong with its value, and what may be written instead.
+    /// One line: the key, what is wrong with its value, and the allowed values.
     text: String,
 }
 
@@ -23,8 +23,8 @@ pub(super) fn line_at(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// The line of the value that `path` leads to, or of the nearest one around it. Elements of lists
-/// are named by their number, from 0.
+/// The line of the value at `path`, or of the nearest one around it. Elements of lists are named by their
+/// number, from 0.
 pub(super) fn line_of(text: &str, path: &[&str]) -> Option<usize> {
     let table = DeTable::parse(text).ok()?;
     let mut offset = None;

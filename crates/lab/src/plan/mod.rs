@@ -1,10 +1,10 @@
 //! Plans: experiments as data.
 //!
-//! A plan is a TOML file. It names a network, congestion controls, groups of traffic and phases,
-//! and the axes of a sweep; `$axis` anywhere in the first four stands for the axis's value. Each
-//! combination of values, once for each repetition, is a cell: a run of its own. Metrics, checks
-//! and plots are expressions over what the cells measured. Another plan may show the same cells in its
-//! own way (`cells_of`), as papers draw several figures from the same runs.
+//! A plan is a TOML file. It names a network, congestion controls, groups of traffic and phases, and the axes
+//! of a sweep. In the first four, `$axis` is replaced by the axis's value. Each combination of values, once
+//! for each repetition, is a cell: a separate run. Metrics, checks and plots are expressions over the
+//! measurements of the cells. Another plan may show the same cells with other metrics and plots (`cells_of`),
+//! as papers draw several figures from the same runs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -55,34 +55,34 @@ pub use spelled::{Spelled, Time};
 /// An experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The name it is run by.
+    /// Its name on the command line.
     pub id: String,
-    /// The plan whose cells, and so whose record, it shows: itself, if it names no other.
+    /// The plan whose cells and record it shows: itself, if it names no other.
     pub cells_of: String,
-    /// What it is, in a line.
+    /// Its title, in one line.
     pub title: String,
-    /// More about it.
+    /// Its description.
     pub about: String,
-    /// What to hold the results against.
+    /// The source to compare the results with.
     pub paper: Paper,
-    /// Why the results differ from the paper's, where they do.
+    /// Why the results differ from the paper's, if they do.
     pub why: Option<String>,
     /// The axes of its sweep; with `--quick` those of the subset.
     pub axes: Vec<Axis>,
-    /// Other cells that expressions may look at, by the values in which they differ from their own.
+    /// Other cells that expressions may refer to, by the values in which they differ from their own.
     pub references: BTreeMap<String, BTreeMap<String, Value>>,
     /// How often each combination is run.
     pub repetitions: u32,
     /// The interval of the time series kept in records, if any are kept.
     pub series: Option<std::time::Duration>,
-    /// What the table of results shows.
+    /// The columns of the table of results.
     pub metrics: Vec<Metric>,
-    /// What the results must show.
+    /// The conditions on the results.
     pub checks: Vec<Check>,
-    /// What is drawn.
+    /// The plots.
     pub plots: Vec<Plot>,
-    /// SHA-256 of its text and of whether it is the quick subset; if it shows another plan's cells,
-    /// of that one's text, because this is what a record of them is known by.
+    /// SHA-256 of its text and of whether it is the quick subset. For a plan that shows another plan's cells,
+    /// that of the other plan's text, because their record is identified by it.
     pub hash: String,
     /// Whether it is the quick subset.
     pub quick: bool,
@@ -91,7 +91,7 @@ pub struct Plan {
     text: String,
 }
 
-/// Whether expressions can call something by this name.
+/// Whether expressions can use this as a name.
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_lowercase())
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
@@ -103,7 +103,7 @@ fn is_id(text: &str) -> bool {
     !text.is_empty() && text.chars().all(fits)
 }
 
-/// What a file says, or the line that it does not say it in.
+/// The contents of a file, or the line of the first error.
 fn spelled<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, PlanError> {
     toml::from_str(text).map_err(|error| PlanError::File {
         file: name.to_owned(),
@@ -118,8 +118,8 @@ fn hash(bytes: &[u8]) -> String {
 }
 
 impl Plan {
-    /// Reads a plan from its text; `name` is what error messages call the file. With `quick`, the
-    /// subset that the plan gives for it. It has to have cells of its own.
+    /// Reads a plan from its text; `name` is the file's name in error messages. With `quick`, reads the
+    /// plan's subset. The plan must have its own cells.
     ///
     /// # Errors
     /// [`PlanError::File`]: one line with the file, the line and the key.
@@ -127,8 +127,8 @@ impl Plan {
         Self::parse_beside(name, text, quick, |_| None)
     }
 
-    /// The same of a plan that may show the cells of another one: `other` gives that one's name and
-    /// text by its id.
+    /// The same for a plan that may show the cells of another one: `other` gives that one's name and text by
+    /// its id.
     fn parse_beside(
         name: &str,
         text: &str,
@@ -294,7 +294,7 @@ impl Plan {
         self.validate_names()
     }
 
-    /// Whatever looks at a quantity names one that can be there.
+    /// Checks that all names of quantities exist.
     fn validate_names(&self) -> Result<(), PlanError> {
         let names = names::Names::of(self);
         let look = |list: &str, at: usize, name: &str, all: &[Option<&Expression>]| {
@@ -325,7 +325,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether none of its cells takes a kernel.
+    /// Whether none of its cells needs a kernel.
     ///
     /// # Errors
     /// Those of [`Plan::cells`].
@@ -334,7 +334,7 @@ impl Plan {
         Ok(cells.iter().all(|cell| cell.scenario.is_simulated()))
     }
 
-    /// The header of a record for a run that begins now, on this machine.
+    /// The header of a record for a run that begins now on this machine.
     pub fn header(&self, program: &Program, seed: u64) -> Header {
         let Origin { command, seed, commit, version, kernel, cores, started_unix_s } =
             Origin::new(program, seed);
@@ -351,7 +351,7 @@ impl Plan {
         }
     }
 
-    /// What the plan is, for `lull lab list --json` and the headers of records.
+    /// A description of the plan, for `lull lab list --json` and the headers of records.
     pub fn summary(&self) -> Value {
         let Plan { id, cells_of, title, paper, quick, .. } = self;
         let mut summary = json!({ "id": id, "title": title, "paper": paper, "quick": quick });
@@ -362,7 +362,7 @@ impl Plan {
     }
 }
 
-/// Names that the results of a cell have already.
+/// Names that the results of a cell already have.
 const RESERVED: &[&str] = &[
     "link",
     "metric",

@@ -1,5 +1,5 @@
-//! Whether the quantities of an expression can be there at all: a group that is misspelt would have no
-//! value in any cell, and whatever looks at it would quietly say nothing.
+//! Checks that the quantities of an expression can exist. A misspelt group would have no value in any cell,
+//! and expressions that use it would silently have no effect.
 
 use serde_json::Value;
 
@@ -8,16 +8,16 @@ use super::invalid::Invalid;
 use super::{Plan, RESERVED};
 use crate::record::QUANTITIES_BY_GROUP;
 
-/// What expressions can call besides quantities.
+/// Names in expressions that are not quantities.
 const FUNCTIONS: [&str; 7] =
     ["min", "max", "abs", "median", "sharing_of", "differences", "theorem1"];
 /// Quantities of the link or of time: `NAME.PHASE`.
 const BY_PHASE: [&str; 6] =
     ["utilisation", "queueing", "overflows", "seconds", "timing_error", "arrival_error"];
-/// What stands beside phases in `cpu`.
+/// The names in `cpu` that are not phases.
 const OF_THE_CELL: [&str; 2] = ["cell_s", "emulator_s"];
 
-/// The names that a plan gives to things.
+/// The names that a plan defines.
 pub(super) struct Names<'a> {
     plan: &'a Plan,
     groups: Vec<&'a str>,
@@ -29,7 +29,7 @@ impl<'a> Names<'a> {
         Names { plan, groups: names(&plan.file.groups), phases: names(&plan.file.phases) }
     }
 
-    /// What it names that is not there, in one line.
+    /// Its first unknown name, in one line.
     pub(super) fn check(&self, expression: &Expression) -> Result<(), Invalid> {
         for name in expression.names() {
             let path: Vec<&str> = name.split('.').collect();
@@ -71,7 +71,7 @@ fn names(tables: &Value) -> Vec<&str> {
     tables.filter_map(|table| table.get("name")?.as_str()).collect()
 }
 
-/// Whether a path begins with one of these; one that ends before, as with `goodput[group]`, may.
+/// Whether a path begins with one of these, or may: one that ends earlier, such as `goodput[group]`, may.
 fn one_of<'b>(
     what: &'static str,
     path: &[&str],
@@ -79,7 +79,7 @@ fn one_of<'b>(
 ) -> Result<(), Invalid> {
     let Some(wanted) = path.first() else { return Ok(()) };
     let known: Vec<&str> = names.collect();
-    // What follows from an axis is there in some cells.
+    // A quantity that follows from an axis exists in some cells.
     if known.iter().any(|name| name == wanted || name.contains('$')) {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! What lies between the hosts of an experiment.
+//! The network between the hosts of an experiment.
 
 use std::time::Duration;
 
@@ -11,19 +11,20 @@ use super::simulated::Simulated;
 use super::spelled::{Spelled, Time};
 use lull_emulator::{Buffer, Discipline, Link, LinkRate, Topology};
 
-/// What lies between the hosts.
+/// The network between the hosts.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "NetworkText")]
 pub enum Network {
     /// An emulated bottleneck.
     Emulated(Box<Emulated>),
-    /// A simulated bottleneck: no kernel, no clock, no packet that exists.
+    /// A simulated bottleneck: no kernel, no clock, no real packets.
     Simulated(Box<Simulated>),
     /// A wire between two hosts, as fast as the machine is. Such a cell runs alone.
     Wire,
-    /// Nothing: programs that need no host, such as simulations of their own.
+    /// Nothing: programs that need no host, such as their own simulations.
     None {
-        /// Processors that the programs of a cell take; by default what cells may take of one.
+        /// The number of processors that the programs of a cell use. By default, the share of one that cells
+        /// may use.
         processors: Option<f64>,
     },
 }
@@ -35,22 +36,22 @@ pub struct Emulated {
     pub rate: Spelled<Rate>,
     /// Propagation delay there and back.
     pub rtt: Spelled<Time>,
-    /// What may wait at the bottleneck, in each direction.
+    /// The buffer at the bottleneck, in each direction.
     pub buffer: Spelled<Buffer>,
-    /// What is done with what waits: `droptail`, `priority`, `priority-single`, `red`, `red-ecn`,
-    /// `codel`, `fq-codel`.
+    /// The queue discipline: `droptail`, `priority`, `priority-single`, `red`, `red-ecn`, `codel`,
+    /// `fq-codel`.
     pub queue: Spelled<Discipline>,
-    /// Rate from right to left, where it differs.
+    /// Rate from right to left, if it differs.
     pub reverse_rate: Option<Spelled<Rate>>,
-    /// What may wait from right to left, where it differs.
+    /// The buffer from right to left, if it differs.
     pub reverse_buffer: Option<Spelled<Buffer>>,
-    /// The hosts' default congestion control: that of programs.
+    /// The hosts' default congestion control, which programs use.
     pub control: Option<String>,
     /// Hosts on the left, which send.
     pub left: usize,
     /// Hosts on the right.
     pub right: usize,
-    /// Processors that the programs of a cell take, beside what carries their packets.
+    /// Processors that the programs of a cell use, beside those for their packets.
     pub processors: f64,
 }
 
@@ -107,7 +108,7 @@ impl TryFrom<NetworkText> for Network {
 }
 
 impl Network {
-    /// Where a host of this name is: at which router, counted from 0 at the left.
+    /// The router of a host of this name, counted from 0 at the left.
     pub(super) fn router(&self, host: &str) -> Option<usize> {
         let (left, right) = match self {
             Network::Simulated(simulated) => return simulated.router(host),
@@ -120,7 +121,7 @@ impl Network {
 }
 
 impl Emulated {
-    /// As the emulator takes it; `seed` feeds the queues' randomness.
+    /// In the form of the emulator; `seed` is for the random numbers of the queues.
     pub fn topology(&self, series: Duration, seed: u64) -> Topology {
         let link = Link {
             rate: LinkRate::Fixed(self.rate.value),

@@ -1,4 +1,4 @@
-//! A network as a plan spells it.
+//! A network in the text of a plan.
 
 use lull_cc::Rate;
 use lull_emulator::{Buffer, Discipline};
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::spelled::{Size, Spelled, Time};
 
-/// A network as it is written.
+/// The keys of a network.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NetworkText {
@@ -31,7 +31,7 @@ pub(super) struct NetworkText {
 }
 
 impl NetworkText {
-    /// A key of the simulator's that is there, if one is.
+    /// A key of the simulator that is set, if any.
     pub(super) fn simulated_key(&self) -> Option<&'static str> {
         [
             ("bottlenecks", self.bottlenecks.is_some()),
@@ -46,7 +46,7 @@ impl NetworkText {
         .find_map(|(key, is)| is.then_some(key))
     }
 
-    /// A key of what runs on emulated hosts that is there, if one is.
+    /// A key of programs on emulated hosts that is set, if any.
     pub(super) fn key_of_programs(&self) -> Option<&'static str> {
         [("control", self.control.is_some()), ("processors", self.processors.is_some())]
             .into_iter()
@@ -64,7 +64,7 @@ pub(super) enum NetworkKind {
     None,
 }
 
-/// The number of a host that is called `word` and a number.
+/// The number of a host whose name is `word` and a number.
 pub(super) fn numbered(host: &str, word: &str) -> Option<usize> {
     host.strip_prefix(word)?.parse().ok()
 }

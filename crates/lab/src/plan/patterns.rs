@@ -1,18 +1,18 @@
-//! Patterns over the axes of the sweep, in choices, exclusions and references. One that names what no
-//! axis has matches no cell, and would quietly say nothing.
+//! Patterns over the axes of the sweep, in choices, exclusions and references. One with an unknown name
+//! matches no cell, and would silently have no effect.
 
 use serde_json::Value;
 
 use super::expand::shown;
 use super::{Plan, PlanError};
 
-/// Looks through all of a plan.
+/// Checks all patterns of a plan.
 ///
 /// # Errors
-/// [`PlanError::File`] with the line of the axis or value that is not there.
+/// [`PlanError::File`] with the line of the missing axis or value.
 pub(super) fn check(plan: &Plan) -> Result<(), PlanError> {
     let file = &plan.file;
-    // With --quick, the subset's stand in the place of the plan's own by now, or behind them.
+    // With --quick, the subset's patterns have replaced the plan's own, or follow them.
     let is_own = |name: &String| !plan.quick || !file.quick.choices.contains_key(name);
     let own = file.choices.iter().filter(|(name, _)| is_own(name));
     let own = own.map(|choice| (&["choices"][..], choice));
@@ -39,7 +39,7 @@ pub(super) fn check(plan: &Plan) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Whether each axis that a pattern at `place` names is there, and has the values that it names.
+/// Whether each axis in a pattern at `place` exists, and has the values in it.
 fn of<'a>(
     plan: &Plan,
     place: &[&str],
@@ -49,7 +49,7 @@ fn of<'a>(
         let place = [place, &[axis]].concat();
         let error = |text: String| {
             let text = format!("{}: {text}", place.join("."));
-            // A name between quotes may have several lines.
+            // A quoted name may have several lines.
             plan.error(&place, text.replace(['\n', '\r'], " "))
         };
         let Some(known) = values(plan, axis) else {
@@ -76,7 +76,7 @@ fn of<'a>(
     Ok(())
 }
 
-/// All values of an axis, those of the subset among them; none if there is no such axis.
+/// All values of an axis, including those of the subset; none if there is no such axis.
 fn values<'a>(plan: &'a Plan, axis: &str) -> Option<Vec<&'a Value>> {
     let own = plan.file.axes.iter().find(|own| own.name == axis)?;
     let quick = plan.file.quick.axes.get(axis).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Probes: transfers whose time is taken, alone and beside others.
+//! Probes: timed transfers, alone and beside others.
 
 use lull_emulator::traffic::Probes;
 

@@ -1,4 +1,4 @@
-//! What one cell of an experiment does: a network, traffic, and phases in order.
+//! The content of one cell of an experiment: a network, traffic, and phases in order.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,29 +13,28 @@ use lull_emulator::traffic::Work;
 
 use super::{Algorithm, Capacity, Carrier, Control, Group, Kind, Network};
 
-/// A cell with all of the sweep's values filled in.
+/// A cell with all values of the sweep.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// The network.
     pub topology: Network,
-    /// Congestion controls of this project, by the names that groups use. What is not here is the
-    /// kernel's own.
+    /// Congestion controls of this project, by the names that groups use. Other names are the kernel's own.
     #[serde(default)]
     pub controls: BTreeMap<String, Control>,
     /// The traffic.
     pub groups: Vec<Group>,
-    /// What happens, in order.
+    /// The phases, in order.
     pub phases: Vec<Phase>,
 }
 
-/// Why what is written is no scenario.
+/// Why a text is not a valid scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// Its form is wrong.
+    /// Its form is invalid.
     #[error(transparent)]
     Form(#[from] serde_json::Error),
-    /// Its parts do not go together.
+    /// Its parts do not match.
     #[error("{0}")]
     Parts(String),
 }
@@ -46,21 +45,21 @@ impl From<Fault> for ScenarioError {
     }
 }
 
-/// A stretch of time in which the same groups are there.
+/// A time in which the same groups are active.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// Its name; expressions call it by this.
+    /// Its name in expressions.
     pub name: String,
-    /// What it is called for people.
+    /// Its title for readers.
     pub title: Option<String>,
-    /// How long nothing is measured.
+    /// How long it settles before the measurement.
     pub settle: Spelled<Time>,
-    /// How long is measured, after that.
+    /// How long the measurement takes, after that.
     pub measure: Spelled<Time>,
     /// The cells that have this phase: an expression over the sweep's values.
     pub when: Option<Expression>,
-    /// Groups of programs or probes; once all of them have done their work, measuring ends.
+    /// Groups of programs or probes. When all of them have done their work, the measurement ends.
     #[serde(default)]
     pub until: Vec<String>,
 }
@@ -73,8 +72,7 @@ impl Phase {
 }
 
 impl Scenario {
-    /// Reads a scenario in which the values have been filled in, and leaves out what a cell with
-    /// these values does not have.
+    /// Reads a scenario with its values, and leaves out parts that a cell with these values does not have.
     pub(crate) fn of(
         written: &serde_json::Value,
         values: &serde_json::Map<String, serde_json::Value>,
@@ -90,9 +88,9 @@ impl Scenario {
         self.phases.iter().map(Phase::duration).sum()
     }
 
-    /// What the controls that are used come down to, by name: what is left open in a plan is of
-    /// another cell once we mean something else by it, and an unused control is part of none. So is
-    /// Nice where a group has it by its name alone.
+    /// All parameters of the used controls, by name. If the meaning of a default changes, its cells are
+    /// different ones; an unused control has no influence. This includes Nice if a group uses it by its name
+    /// alone.
     pub(super) fn decisive_controls(&self) -> BTreeMap<String, String> {
         let of_group = |group: &'_ Group| -> Vec<String> {
             let others = group.kind.controls().map(str::to_owned);
@@ -132,7 +130,7 @@ impl Scenario {
             let wrong =
                 |error| fault(&["groups", &at.to_string(), "when"], format!("groups: {error}"));
             if holds.map_err(wrong)? && !group.phases.is_empty() {
-                // Not before: a cell may leave out what its network cannot carry.
+                // Not earlier: a cell may leave out parts that its network cannot carry.
                 self.check_carrier(&group).map_err(|(key, why)| {
                     let text = format!("groups: '{}': {why}", group.name);
                     fault(&["groups", &at.to_string(), key], text)
@@ -164,7 +162,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Checks all parts. Nothing has been left out yet, so that places are those of the file.
+    /// Checks all parts. Nothing has been left out yet, so that positions are those of the file.
     pub(super) fn validate(&self) -> Result<(), Fault> {
         self.validate_network()?;
         let mut names: Vec<&str> = Vec::new();
@@ -243,7 +241,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Checks a group in a plan with these phases. The error has the key.
+    /// Checks a group in a plan with these phases. The error contains the key.
     fn validate_group(
         &self,
         group: &Group,
@@ -307,12 +305,12 @@ impl Scenario {
             .map_err(|error| fault(&["controls", name], format!("controls.{name}: {error}")))
     }
 
-    /// Whether it takes no kernel.
+    /// Whether it needs no kernel.
     pub fn is_simulated(&self) -> bool {
         matches!(self.topology, Network::Simulated(_) | Network::None { .. })
     }
 
-    /// What the network, simulated or not, cannot carry: the key, and why.
+    /// Traffic that the network, simulated or not, cannot carry: the key, and why.
     fn check_carrier(&self, group: &Group) -> Result<(), (&'static str, Invalid)> {
         const SIMULATOR: &str = "kind = 'simulator'";
         if let Network::None { .. } = self.topology {

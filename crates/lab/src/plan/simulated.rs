@@ -11,28 +11,27 @@ use super::network_text::{NetworkText, numbered};
 use super::spelled::{Size, Spelled, Time};
 use lull_emulator::{Buffer, Discipline};
 
-/// A bottleneck between two routers, or several in a row, which is called a parking lot. Every
-/// connection has a host of its own on either side.
+/// A bottleneck between two routers, or several in a row, which is called a parking lot. Every connection has
+/// its own host on either side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulated {
     /// How many bottlenecks there are from the leftmost router to the rightmost one, all alike.
     pub bottlenecks: usize,
     /// Rate of a bottleneck, in both directions.
     pub capacity: Capacity,
-    /// Rate from right to left, where it differs.
+    /// Rate from right to left, if it differs.
     pub reverse_rate: Option<Rate>,
-    /// Propagation delay of a bottleneck there and back: twice what ns-2 calls a link's delay.
-    /// That of the access links comes on top.
+    /// Propagation delay of a bottleneck there and back: twice ns-2's link delay. That of the access links is
+    /// added.
     pub rtt: Spelled<Time>,
-    /// What may wait at the bottleneck, in each direction. Multiples of the bandwidth-delay product
-    /// count whole packets.
+    /// The buffer at the bottleneck, in each direction. Multiples of the bandwidth-delay product count whole
+    /// packets.
     pub buffer: Spelled<Buffer>,
-    /// What may wait from right to left, where it differs.
+    /// The buffer from right to left, if it differs.
     pub reverse_buffer: Option<Spelled<Buffer>>,
-    /// What is done with what waits.
+    /// The queue discipline.
     pub queue: Spelled<Discipline>,
-    /// Names that hosts may have on the left, `left1` and so on. Connections of one name do not
-    /// share a host.
+    /// The number of host names on the left, `left1` and so on. Connections of one name do not share a host.
     pub left: usize,
     /// The same on the right.
     pub right: usize,
@@ -40,31 +39,31 @@ pub struct Simulated {
     pub access_rate: Option<Rate>,
     /// Propagation delay of each of them.
     pub access_delay: Duration,
-    /// Length of a full packet on the link, headers included.
+    /// Length of a full packet on the link, including headers, in bytes.
     pub packet: u16,
-    /// What headers add to every packet; also the length of an acknowledgement.
+    /// Length of the headers of every packet, in bytes; also the length of an acknowledgement.
     pub header: u16,
 }
 
 /// More in a row than any experiment needs.
 const MOST_BOTTLENECKS: usize = 100;
 
-/// How fast the bottleneck is.
+/// The rate of the bottleneck.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Capacity {
-    /// So fast.
+    /// A fixed rate.
     Rate(Spelled<Rate>),
-    /// By what a group asks for (Nice §4.2): (1 + spare) times its mean demand.
+    /// A rate from a group's demand (Nice §4.2): (1 + spare) times its mean.
     Demand {
         /// A group of documents.
         group: String,
-        /// S: what is spare, as a part of the demand.
+        /// S: the spare capacity, as a part of the demand.
         spare: f64,
     },
 }
 
 impl Simulated {
-    /// From what is written; what is left open is as an emulated link has it.
+    /// From the text of a plan; the defaults are those of an emulated link.
     pub(super) fn new(text: NetworkText) -> Result<Self, Invalid> {
         let capacity = match (text.rate, text.demand_of, text.spare) {
             (Some(rate), None, None) => Capacity::Rate(rate),
@@ -105,8 +104,8 @@ impl Simulated {
         })
     }
 
-    /// The router at which a host is, counted from 0 at the left: `left1` is at the first one,
-    /// `right1` at the last, `router2` at the second.
+    /// The router of a host, counted from 0 at the left: `left1` is at the first one, `right1` at the last,
+    /// `router2` at the second.
     pub fn router(&self, host: &str) -> Option<usize> {
         let last = self.bottlenecks;
         let sides = [("left", self.left, 0), ("right", self.right, last)];
@@ -130,12 +129,12 @@ impl Simulated {
         rate.bytes_per_second() as f64 * self.round_trip().as_secs_f64() / f64::from(self.packet)
     }
 
-    /// What may wait at a bottleneck.
+    /// The buffer of a bottleneck.
     pub fn limit(&self, rate: Rate) -> Limit {
         self.limit_of(&self.buffer, rate)
     }
 
-    /// What may wait from right to left.
+    /// The buffer from right to left.
     pub fn reverse_limit(&self, rate: Rate) -> Limit {
         self.limit_of(self.reverse_buffer.as_ref().unwrap_or(&self.buffer), rate)
     }
@@ -149,7 +148,7 @@ impl Simulated {
         }
     }
 
-    /// What cannot be, in one line.
+    /// The first error, in one line.
     pub(super) fn validate(&self) -> Result<(), Invalid> {
         match &self.capacity {
             Capacity::Rate(rate) if rate.value.bits_per_second() < 1000 => {
@@ -201,27 +200,27 @@ impl Simulated {
     }
 }
 
-/// How a group's connections speak TCP in the simulator. What is left open is as Linux has it.
+/// The TCP options of a group's connections in the simulator. The defaults are those of Linux.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TcpOptions {
-    /// How losses are detected and repaired.
+    /// Loss detection and recovery.
     pub recovery: Option<Recovery>,
-    /// Whether receivers hold acknowledgements back (RFC 5681 §4.2).
+    /// Whether receivers delay acknowledgements (RFC 5681 §4.2).
     pub delayed_acks: Option<bool>,
-    /// Whether both ends speak ECN.
+    /// Whether both ends support ECN.
     pub ecn: Option<bool>,
     /// The advertised window.
     pub receive_window: Option<Spelled<Buffer>>,
-    /// Propagation delay of its hosts' access links, where it differs from the others'.
+    /// Propagation delay of its hosts' access links, if it differs from the others'.
     pub access_delay: Option<Spelled<Time>>,
     /// The retransmission timeout before the first round-trip time is known.
     pub first_timeout: Option<Spelled<Time>>,
-    /// The least retransmission timeout after that.
+    /// The minimum retransmission timeout after that.
     pub least_timeout: Option<Spelled<Time>>,
 }
 
 impl TcpOptions {
-    /// A key that is there, if one is.
+    /// A key that is set, if any.
     pub(super) fn key(&self) -> Option<&'static str> {
         let TcpOptions {
             recovery,
@@ -245,7 +244,7 @@ impl TcpOptions {
         .find_map(|(key, is)| is.then_some(key))
     }
 
-    /// The parameters over a network of this rate.
+    /// The parameters on a network of this rate.
     pub fn parameters(&self, network: &Simulated, rate: Rate, pace: Option<Rate>) -> Parameters {
         let segment_bytes = network.packet - network.header;
         let window = |buffer: &Spelled<Buffer>| match buffer.value {

@@ -1,4 +1,4 @@
-//! Traffic that only the simulator makes: documents by a log, datagrams, and flows by chance.
+//! Traffic that only the simulator makes: documents from a log, datagrams, and random flows.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use serde::Deserialize;
 use super::invalid::Invalid;
 use super::spelled::{Size, Spelled, Time};
 
-/// A stretch of a web server's log, played at a speed.
+/// A section of a web server's log, replayed at a speed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Section {
     /// The log's file in the folder of data, in the Common Log Format, plain or compressed by gzip.
     pub log: String,
-    /// Where it begins, counted from the log's first line.
+    /// Its beginning, counted from the log's first line.
     pub begin: Duration,
-    /// How long it is, on the log's clock.
+    /// Its length, on the log's clock.
     pub length: Duration,
-    /// How much faster than on the log's clock it is played.
+    /// The speed of the replay, relative to the log's clock.
     pub speed: f64,
-    /// How much larger than in the log documents are.
+    /// The factor of document sizes, relative to the log.
     pub scale: f64,
 }
 
-/// Clients that ask for documents as a log says.
+/// Clients that request documents as in a log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Documents {
-    /// What they ask for.
+    /// The requests.
     pub section: Section,
     /// Whether a client's pauses are kept, or its requests' times.
     pub arrivals: Arrivals,
@@ -35,14 +35,14 @@ pub struct Documents {
     pub persistent: bool,
 }
 
-/// When a client asks.
+/// When a client sends its requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
-    /// At the times of the log, whatever became of the documents before.
+    /// At the times of the log, regardless of earlier documents.
     #[default]
     Logged,
-    /// As long after the end of its last document as the log has between the two requests.
+    /// After the end of its last document, with the pause that the log has between the two requests.
     Think,
 }
 
@@ -51,39 +51,38 @@ pub enum Arrivals {
 pub enum Datagrams {
     /// By a rule.
     Pattern(Pattern),
-    /// As a file in the folder of data has them: a line for each, seconds and bytes on the link.
+    /// From a file in the folder of data: a line for each, with seconds and bytes on the link.
     Recorded {
         /// The file.
         file: String,
     },
-    /// Each document of a log as a burst at this rate: traffic that was recorded once, and does not
-    /// adapt (filler §4.1).
+    /// Each document of a log as a burst at this rate: recorded traffic that does not adapt (filler §4.1).
     Log {
         /// The documents.
         section: Section,
-        /// The rate of a burst; bursts that meet follow one another.
+        /// The rate of a burst; bursts that would overlap follow one another.
         rate: Rate,
         /// The length of a full datagram on the link.
         bytes: u16,
     },
 }
 
-/// Connections whose beginnings are a Poisson process, and whose sizes are drawn from a
-/// distribution. None waits for another one.
+/// Connections that start as a Poisson process, with sizes drawn from a distribution. They do not wait for
+/// each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flows {
-    /// How large they are.
+    /// Their sizes.
     pub sizes: Sizes,
-    /// How many there are.
+    /// Their number.
     pub intensity: Intensity,
 }
 
 /// A distribution of sizes: rows of bytes, and the probability of a size up to that.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sizes {
-    /// Of a file in the folder of data, a row in each line.
+    /// From a file in the folder of data, a row in each line.
     File(String),
-    /// As the plan has it.
+    /// From the plan.
     Table(FlowSizes),
 }
 
@@ -92,12 +91,12 @@ pub enum Sizes {
 pub enum Intensity {
     /// As many as fill this part of a bottleneck on average, with full packets.
     Load(f64),
-    /// So many each second on average.
+    /// This many each second on average.
     PerSecond(f64),
 }
 
 impl Flows {
-    /// From what is written.
+    /// From the text of a plan.
     pub(super) fn new(
         sizes: &serde_json::Value,
         load: Option<f64>,
@@ -109,7 +108,7 @@ impl Flows {
                 Err(Invalid::value(key, value, format!("it must be above 0, and {most} at most")))
             }
         };
-        // More than ten times what the link carries is a slip.
+        // More than ten times the link's rate is probably a mistake.
         let intensity = match (load, per_second) {
             (Some(load), None) => Intensity::Load(within("load", load, 10.0)?),
             (None, Some(rate)) => Intensity::PerSecond(within("per_second", rate, 1e6)?),
@@ -261,7 +260,7 @@ impl SourceText {
         Ok(Datagrams::Pattern(pattern))
     }
 
-    /// A key that another pattern has would do nothing.
+    /// Keys of another pattern are rejected, as they would have no effect.
     fn refuse_strangers(&self, pattern: PatternName) -> Result<(), Invalid> {
         use PatternName::{Bursts, Constant, Log, Pareto, Poisson, Recorded};
         let own: [(&'static str, bool, &[PatternName]); 13] = [

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use lull_cc::Bytes;
 use lull_emulator::{Buffer, ParseError, parse_duration};
 
-/// A quantity together with how it was written, so that records show it as the plan does.
+/// A quantity with its original spelling, so that records show it as in the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spelled<T> {
     /// The quantity.
@@ -19,7 +19,7 @@ pub struct Spelled<T> {
 }
 
 impl<T> Spelled<T> {
-    /// As it was written.
+    /// Its original text.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -52,7 +52,7 @@ impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Spelled<T> {
     }
 }
 
-/// A length of time, spelled `300us`, `50ms` or `2.5s`.
+/// A duration, spelled `300us`, `50ms` or `2.5s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time(pub Duration);
 

@@ -3,7 +3,7 @@ use std::path::Path;
 use super::*;
 use lull_emulator::traffic::Work;
 
-/// A plan of one cell that can be run.
+/// A plan of one cell that can run.
 const SMALL: &str = r#"
 id = "small"
 title = "A small plan"
@@ -168,7 +168,7 @@ fn cell_hash_depends_on_its_work_alone() {
     for (from, to) in [("2s", "3s"), ("cubic", "reno"), ("10mbit", "11mbit")] {
         assert_ne!(hash(SMALL), hash(&SMALL.replace(from, to)), "{to}");
     }
-    // Of the controls, what those used come down to.
+    // For controls, all parameters of those used.
     let with = |controls: &str| {
         hash(&format!("{}\n{controls}", SMALL.replace("control = \"cubic\"", "control = \"ours\"")))
     };
@@ -343,7 +343,7 @@ fn invalid_addition_is_rejected_too() {
     }
 }
 
-/// Every section that a plan may have, a key to a line.
+/// All sections of a plan, one key per line.
 const WHOLE: &str = r#"
 id = "whole"
 title = "All sections"
@@ -458,7 +458,7 @@ fn misspelt_key_is_rejected_with_its_line() {
         let (Some((key, value)), false) = (line.split_once(" = "), line.starts_with(' ')) else {
             continue;
         };
-        // The names of choices are free; that nothing else gives $measure is reported at its use.
+        // The names of choices are free. A missing definition of $measure is reported where it is used.
         if key == "measure" && !value.starts_with('"') {
             continue;
         }
@@ -499,7 +499,7 @@ fn invalid_value_is_rejected_with_its_line() {
     }
 }
 
-/// Another look at the cells of the sweep.
+/// Another view of the cells of the sweep.
 const VIEW: &str = r#"id = "view"
 title = "The same cells"
 cells_of = "sweep"
@@ -530,7 +530,7 @@ fn plan_may_show_the_cells_of_another() {
         let record = |plan: &Plan| crate::run::record_path(Path::new("out"), plan);
         assert_eq!(record(&view), record(&sweep));
         assert_eq!((view.checks.len(), view.metrics.len()), (1, sweep.metrics.len()));
-        // So a record that a run of either of them began is one of both.
+        // So a record of a run of either plan belongs to both.
         assert_eq!(view.hash, sweep.hash);
     }
 }

@@ -12,7 +12,7 @@ use super::style::{
 use super::{Figure, PlotError};
 use crate::plan::{Plan, Plot, PlotKind, Spacing};
 
-/// A panel's size in pixels, if nothing needs more.
+/// A panel's size in pixels, if nothing needs more room.
 const PANEL: (i32, i32) = (380, 300);
 /// The width that panels beside each other share.
 const ACROSS: i32 = 3 * PANEL.0;
@@ -23,7 +23,7 @@ const TOP: i32 = 30;
 const RIGHT: i32 = 14;
 /// Room below the panels' frames, for a line of values and the axis's title.
 const BELOW: i32 = 52;
-/// The widest title of a level that stands beside the frame.
+/// The longest title of a level that is written beside the frame, in pixels.
 const WIDEST_LEVEL: i32 = 90;
 /// The least width of a bar.
 const BAR: f64 = 5.0;
@@ -31,14 +31,14 @@ const BAR: f64 = 5.0;
 const LINE: i32 = 15;
 /// The length of an arrow, and half the width of its head.
 const ARROW: (i32, i32) = (14, 4);
-/// What arrows are for.
+/// The explanation of arrows.
 const ARROWS: &str =
     "↓ a mean that is not above zero: the arrow begins where its 95 % interval ends";
-/// What stays free on either side of the first and the last value of an axis of numbers.
+/// The margin before the first and after the last value of an axis of numbers.
 const MARGIN: f64 = 0.04;
 
-/// Where everything goes. Texts have the room they need: titles and legends go on in another
-/// line, panels become wider, and where that is not enough, values stand upright below the axis.
+/// The layout. Texts have the room that they need: titles and legends continue on another line, and panels
+/// become wider. If that is not enough, values are written vertically below the axis.
 struct Layout {
     title: Vec<String>,
     heading: String,
@@ -53,15 +53,15 @@ struct Layout {
     left: i32,
     right: i32,
     below: i32,
-    /// The values of the axis from left to right, and where they stand between the frame's sides.
+    /// The values of the axis from left to right, and their positions between the frame's sides.
     values: Vec<String>,
     places: Vec<f64>,
     is_upright: bool,
-    /// What the figure needs to say besides.
+    /// An additional note of the figure.
     note: Option<&'static str>,
 }
 
-/// Where the values of the axis stand, from left (0) to right (1).
+/// The positions of the axis's values, from left (0) to right (1).
 fn places(plan: &Plan, plot: &Plot, count: usize) -> Vec<f64> {
     let even = || (0..count).map(|number| (number as f64 + 0.5) / count as f64).collect();
     let of = |number: f64| if plot.spacing == Spacing::Log { number.log10() } else { number };
@@ -104,7 +104,7 @@ impl Layout {
         let columns = panels.len().clamp(1, (ACROSS / across) as usize);
         let across = across.max(LEAST / columns as i32);
         let part = (across - beside) / count;
-        // Where numbers stand close together, some of them are left out instead.
+        // If numbers are close together, some of them are left out instead.
         let is_upright = part < value + 4 && plot.spacing == Spacing::Even;
         let below = BELOW + if is_upright { value - LINE + 2 } else { 0 };
         let all = across * columns as i32;
@@ -163,7 +163,7 @@ impl Layout {
         style::legend(area, &self.names, key, &self.legend)
     }
 
-    /// The values below an axis, from left to right; of those that would touch, the first.
+    /// The values below an axis, from left to right; if two would touch, the first.
     fn draw_values(&self, frame: &Frame, area: &Area<'_>) -> Drawn {
         let mut placed: Vec<(i32, &String)> =
             self.places.iter().zip(&self.values).map(|(at, name)| (frame.x(*at), name)).collect();
@@ -209,7 +209,7 @@ fn points(panels: &[Panel]) -> impl Iterator<Item = &Point> {
     series.flat_map(|series| series.points.iter().flatten())
 }
 
-/// Whether a line lacks a mean that has no place on the upward axis.
+/// Whether a line lacks a mean that the upward axis cannot show.
 fn has_arrows(plot: &Plot, scale: &Scale, panels: &[Panel]) -> bool {
     plot.kind == PlotKind::Lines && points(panels).any(|point| !scale.has(point.mean))
 }
@@ -224,8 +224,8 @@ pub(super) struct Scale {
 impl Scale {
     fn of(plot: &Plot, panels: &[Panel]) -> Self {
         let points = points(panels);
-        // Beside a mean that is hardly surer than its interval is wide, decades down to the interval's
-        // other end would be of nothing.
+        // If the interval of a mean is nearly as wide as the mean, decades down to its lower end would be
+        // empty.
         let ends = |point: &Point| match plot.log {
             true => [point.low.max(point.mean / 10.0), point.mean, point.high],
             false => [point.low, point.mean, point.high],
@@ -234,11 +234,11 @@ impl Scale {
         let shown = shown.filter(|value| !plot.log || *value > 0.0);
         let (low, high) = shown
             .fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
-        // A figure in which nothing is above zero has no logarithms to show.
+        // A figure without values above zero has no logarithms to show.
         if low > high { Scale::over(0.0, 1.0, false) } else { Scale::over(low, high, plot.log) }
     }
 
-    /// A scale for values between these.
+    /// A scale for values in this range.
     pub(super) fn over(low: f64, high: f64, is_log: bool) -> Self {
         if is_log && low > 0.0 {
             return Scale { low: low.log10() - 0.1, high: high.log10() + 0.1, is_log: true };
@@ -250,21 +250,21 @@ impl Scale {
         Scale { low: if low < 0.0 { low - room } else { 0.0 }, high: high + room, is_log: false }
     }
 
-    /// Whether a value has a place on it.
+    /// Whether it can show a value.
     fn has(&self, value: f64) -> bool {
         !self.is_log || value > 0.0
     }
 
-    /// Where a value is between bottom (0) and top (1).
+    /// The position of a value between bottom (0) and top (1).
     pub(super) fn place(&self, value: f64) -> f64 {
         let value = if self.is_log { value.max(f64::MIN_POSITIVE).log10() } else { value };
         ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 
-    /// Where lines of the grid go, and what stands beside them.
+    /// The positions of grid lines, and their labels.
     pub(super) fn ticks(&self) -> Vec<(f64, String)> {
         let steps = if self.is_log {
-            // Between the powers of ten only where there are few of them.
+            // Between the powers of ten only if there are few of them.
             let decades = self.high - self.low;
             let factors: &[f64] = if decades < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
             let every = (decades / 8.0).ceil().max(1.0) as i32;
@@ -293,7 +293,7 @@ impl Frame {
         self.bottom - (share * f64::from(self.bottom - self.top)).round() as i32
     }
 
-    /// What is this share of the way from left to right.
+    /// The position at this share of the way from left to right.
     fn x(&self, share: f64) -> i32 {
         self.left + (share * f64::from(self.right - self.left)).round() as i32
     }
@@ -339,8 +339,8 @@ fn draw_panel(
     draw_level(plot, scale, layout, &frame, area)
 }
 
-/// The level line, over the data, and its title: beside the frame, or if it is too long for that,
-/// on white ground above the line.
+/// The level line, over the data, and its title: beside the frame, or if it is too long for that, on white
+/// ground above the line.
 fn draw_level(
     plot: &Plot,
     scale: &Scale,
@@ -362,7 +362,7 @@ fn draw_level(
     write(area, words, (frame.right - 2, y - 2), &text(SMALL, HPos::Right, VPos::Bottom))
 }
 
-/// A range, where there is more than one cell.
+/// A range, if there is more than one cell.
 fn draw_range(point: Point, x: i32, scale: &Scale, frame: &Frame, area: &Area<'_>) -> Drawn {
     if !point.has_range {
         return Ok(());
@@ -407,7 +407,7 @@ fn draw_lines(
     frame: &Frame,
     area: &Area<'_>,
 ) -> Drawn {
-    // Beside each other, so that ranges do not hide each other.
+    // Side by side, so that ranges do not hide each other.
     let gaps = places.windows(2).map(|pair| (pair[1] - pair[0]).abs());
     let part = gaps.fold(1.0, f64::min) * f64::from(frame.right - frame.left);
     let step = (part / (panel.series.len() + 1) as f64).min(5.0);
@@ -417,8 +417,8 @@ fn draw_lines(
         let placed = places.iter().zip(&series.points);
         let placed = placed.filter_map(|(at, point)| Some((frame.x(*at) + shift, (*point)?)));
         let placed: Vec<(i32, Point)> = placed.collect();
-        // What has no place on the axis interrupts the line: whoever joined its neighbours would have
-        // it among them.
+        // A value that the axis cannot show interrupts the line. Joining its neighbours would suggest that it
+        // lies between them.
         for piece in placed.split(|(_, point)| !scale.has(point.mean)) {
             let at = |(x, point): &(i32, Point)| (*x, frame.y(scale.place(point.mean)));
             match piece {
@@ -445,8 +445,8 @@ fn draw_lines(
     Ok(())
 }
 
-/// An arrow downwards from the end of an interval; from just above the frame's foot if that has no place
-/// on the axis, either.
+/// An arrow downwards from the end of an interval; from just above the frame's foot if the axis cannot show
+/// that, either.
 fn draw_arrow((x, y): (i32, i32), number: usize, frame: &Frame, area: &Area<'_>) -> Drawn {
     let style = colour(number).stroke_width(2);
     let (length, half) = ARROW;

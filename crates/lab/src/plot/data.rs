@@ -1,4 +1,4 @@
-//! What a plot shows, gathered from cells.
+//! The contents of a plot, collected from cells.
 
 use std::collections::BTreeSet;
 
@@ -21,14 +21,14 @@ pub(super) struct Panel {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Series {
     pub(super) name: String,
-    /// For each value of the axis from left to right, what the cells have there.
+    /// For each value of the axis from left to right, the results of the cells.
     pub(super) points: Vec<Option<Point>>,
-    /// Whether it does not depend on that axis, and has one of its values only for that reason.
+    /// Whether it does not depend on that axis, and therefore has only one of its values.
     pub(super) is_level: bool,
 }
 
-/// Cells that differ in nothing drawn: their mean, and its 95 % confidence interval if they are
-/// repetitions of one, else their range.
+/// Cells that are alike in everything drawn: their mean, and its 95 % confidence interval if they are
+/// repetitions of one, otherwise their range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) mean: f64,
@@ -44,8 +44,8 @@ impl Point {
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let (low, high) = match half_width(values).filter(|_| are_repetitions) {
-            // What is never below zero has no interval that is, and an axis of decades no place for
-            // one.
+            // A quantity that is never below zero has no interval below zero, and a logarithmic axis cannot
+            // show one.
             Some(half) if low >= 0.0 && mean < half => (low, mean + half),
             Some(half) => (mean - half, mean + half),
             None => (low, high),
@@ -55,7 +55,7 @@ impl Point {
     }
 }
 
-/// The values of an axis for people; one that stands for all cells if there is no such axis.
+/// The values of an axis for readers; one for all cells if there is no such axis.
 pub(super) fn values(plan: &Plan, axis: Option<&String>) -> Vec<String> {
     match axis.and_then(|name| plan.axes.iter().find(|axis| axis.name == *name)) {
         Some(axis) => axis.values.iter().map(shown).collect(),
@@ -63,7 +63,7 @@ pub(super) fn values(plan: &Plan, axis: Option<&String>) -> Vec<String> {
     }
 }
 
-/// The cells that are drawn, with all that expressions may name.
+/// The cells that are drawn, with all quantities that expressions may name.
 fn quantified<'a>(
     plan: &Plan,
     plot: &Plot,
@@ -79,7 +79,7 @@ fn quantified<'a>(
         .collect()
 }
 
-/// What is drawn of a cell: in the middle, and where its range ends.
+/// The drawn values of a cell: its middle, and the ends of its range.
 #[derive(Clone, Copy)]
 struct Drawn<'a> {
     y: &'a Expression,
@@ -105,7 +105,7 @@ impl Drawn<'_> {
     }
 }
 
-/// The values of the axis of series that the plan has at one of several places from left to right only.
+/// The values of the axis of series that the plan has at only one of several positions from left to right.
 fn levels(plan: &Plan, plot: &Plot) -> Vec<String> {
     let Some(series) = plot.series.as_ref().filter(|_| plot.levels) else { return Vec::new() };
     let combinations = plan.combinations(&Selection::default());
@@ -119,13 +119,13 @@ fn levels(plan: &Plan, plot: &Plot) -> Vec<String> {
     values(plan, Some(series)).into_iter().filter(|name| has_several && is_level(name)).collect()
 }
 
-/// The panels of a plot that have anything on them.
+/// The panels of a plot that are not empty.
 pub(super) fn panels(plan: &Plan, plot: &Plot, cells: &[CellRecord]) -> Vec<Panel> {
     let quantified = quantified(plan, plot, cells);
     let has = |cell: &CellRecord, axis: Option<&String>, value: &str| {
         axis.is_none_or(|axis| cell.values.get(axis).is_some_and(|own| shown(own) == value))
     };
-    // Each line or bar: its name, the value of the axis of series that it is of, and what it draws.
+    // Each line or bar: its name, its value of the axis of series, and its expression.
     let of_axis = plot.y.iter().flat_map(|y| {
         let drawn = Drawn { y, low: None, high: None };
         let names = values(plan, plot.series.as_ref());
@@ -160,7 +160,7 @@ pub(super) fn panels(plan: &Plan, plot: &Plot, cells: &[CellRecord]) -> Vec<Pane
             panels.push(Panel { name: panel, series });
         }
     }
-    // Who has nothing in any panel needs no place in the legend; colours stay the same in all.
+    // A series without a point in any panel is left out of the legend; colours stay the same in all.
     let is_empty = |number: usize| {
         panels.iter().all(|panel| panel.series[number].points.iter().all(Option::is_none))
     };
@@ -177,7 +177,7 @@ pub(super) fn panels(plan: &Plan, plot: &Plot, cells: &[CellRecord]) -> Vec<Pane
     panels
 }
 
-/// Points of one colour: those that are joined, in the plan's order, and those that stand alone.
+/// Points of one colour: those that are joined, in the plan's order, and those that are not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Trace {
     pub(super) name: String,
@@ -185,7 +185,7 @@ pub(super) struct Trace {
     pub(super) alone: Vec<(f64, f64)>,
 }
 
-/// A combination of the sweep's values, and where its repetitions have their points.
+/// A combination of the sweep's values, and the points of its repetitions.
 struct Combination<'a> {
     cell: &'a CellRecord,
     is_alone: bool,

@@ -18,7 +18,7 @@ use crate::record::CellRecord;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlotError {
-    /// The file cannot be written, or something has no place on it.
+    /// The file cannot be written, or something does not fit.
     #[error("the plot {what} cannot be drawn: {why}")]
     Drawing {
         /// The file or the plot's name.
@@ -53,13 +53,13 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// What was drawn of a plot.
+    /// The drawing of a plot.
     fn of(plot: &Plot, (width, height): (u32, u32), svg: String) -> Self {
         Figure { name: plot.name.clone(), title: plot.title.clone(), width, height, svg }
     }
 }
 
-/// Draws a plan's plots, in the plan's order. A plot for which no cell has a value is left out.
+/// Draws a plan's plots, in the plan's order. A plot without a value in any cell is left out.
 ///
 /// # Errors
 /// [`PlotError::Drawing`].
@@ -99,13 +99,13 @@ pub fn draw(plan: &Plan, cells: &[CellRecord], out: &Path) -> Result<Vec<PathBuf
 /// A line of [`curves`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// What it is called in the legend.
+    /// Its name in the legend.
     pub name: String,
     /// Its points, in the order in which they are joined.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Draws lines over a quantity, such as what is gained over what it costs, as an SVG document.
+/// Draws lines over a quantity, such as the gain over the cost, as an SVG document.
 ///
 /// # Errors
 /// [`PlotError::Drawing`].

@@ -1,4 +1,4 @@
-//! Points over a quantity instead of an axis: what is gained against what it costs.
+//! Points over a quantity instead of an axis: the gain against the cost.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -11,11 +11,11 @@ use super::style::{
 use super::{Figure, PlotError};
 use crate::plan::{Plan, Plot};
 
-/// Width and height in pixels, without what stands above the frame.
+/// Width and height in pixels, without the part above the frame.
 const SIZE: (i32, i32) = (720, 420);
 /// Room left of the frame, right of it, above and below.
 const ROOM: (i32, i32, i32, i32) = (72, 24, 12, 52);
-/// Half the side of a square that stands alone.
+/// Half the side of a square that is not joined.
 const SQUARE: i32 = 6;
 
 /// The words of a plot.
@@ -25,7 +25,7 @@ struct Words<'a> {
     heading: String,
     x: &'a str,
     y: &'a str,
-    /// What the points are that stand alone; empty if there are none.
+    /// The title of the points that are not joined; empty if there are none.
     alone: &'a str,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn draw(plan: &Plan, plot: &Plot, traces: &[Trace]) -> Result<Figure,
     Ok(Figure::of(plot, size, svg.map_err(PlotError::drawing(&plot.name))?))
 }
 
-/// Draws lines over a quantity that are of no plan.
+/// Draws lines over a quantity that belong to no plan.
 pub(super) fn curves(title: &str, x: &str, y: &str, traces: &[Trace]) -> Result<String, PlotError> {
     let words = Words { title, heading: String::new(), x, y, alone: "" };
     document(&words, false, traces).1.map_err(PlotError::drawing(title))
@@ -135,7 +135,7 @@ fn draw_points(
             area.draw(&Circle::new(point, 4, colour(number).filled()))?;
         }
     }
-    // Above all lines.
+    // Drawn above all lines.
     for (number, trace) in traces.iter().enumerate() {
         for point in &trace.alone {
             square(area, (x(point.0), y(point.1)), colour(number))?;

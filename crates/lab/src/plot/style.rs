@@ -1,4 +1,4 @@
-//! What all plots look like.
+//! The style of all plots.
 
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
@@ -8,11 +8,11 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 /// The area that plots are drawn on.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Whether something could be drawn.
+/// The result of drawing.
 pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// Colours that people tell apart whatever their eyes, after Okabe and Ito ("Color universal
-/// design", 2008), with grey for yellow, which white swallows.
+/// Colours that colour-blind readers can distinguish, after Okabe and Ito ("Color universal design", 2008),
+/// with grey for yellow, which is hard to see on white.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -58,7 +58,7 @@ pub(super) fn colour(number: usize) -> RGBColor {
     RGBColor(lighter(red), lighter(green), lighter(blue))
 }
 
-/// How the n-th line is dashed, in pixels of line and gap: colours are not the only difference.
+/// The dash pattern of the n-th line, in pixels of line and gap: colours are not the only difference.
 pub(super) fn dash(number: usize) -> Option<(u32, u32)> {
     [None, Some((8, 3)), Some((3, 3)), Some((12, 4)), Some((5, 2)), Some((2, 4)), Some((9, 6))]
         [number % 7]
@@ -69,7 +69,7 @@ pub(super) fn text(size: f64, across: HPos, down: VPos) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK).pos(Pos::new(across, down))
 }
 
-/// The width of a text in pixels: the backend has no font to ask.
+/// The estimated width of a text in pixels: the backend has no font metrics.
 pub(super) fn width(text: &str, size: f64) -> i32 {
     (text.chars().count() as f64 * size * 0.56).ceil() as i32
 }
@@ -90,7 +90,7 @@ pub(super) fn line(area: &Area<'_>, points: Vec<(i32, i32)>, number: usize, stro
     }
 }
 
-/// What a legend shows of a series.
+/// The symbol of a series in a legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     /// A piece of its line.
@@ -99,7 +99,7 @@ pub(super) enum Key {
     Bar,
 }
 
-/// Breaks a text into lines of `most` pixels; a word longer than that has a line of its own.
+/// Breaks a text into lines of `most` pixels; a longer word has its own line.
 pub(super) fn wrap(words: &str, size: f64, most: i32) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words.split_whitespace() {
@@ -117,8 +117,8 @@ pub(super) fn wrap(words: &str, size: f64, most: i32) -> Vec<String> {
 /// The distance between rows of a legend.
 pub(super) const ROW: i32 = 18;
 
-/// Where the entries of a legend go: from `first` to the right, and once `right` is reached, in a
-/// row below that begins at `left`.
+/// The positions of a legend's entries: from `first` to the right, and after `right` is reached, in a row
+/// below that begins at `left`.
 pub(super) fn places(
     names: &[String],
     first: (i32, i32),
@@ -138,7 +138,7 @@ pub(super) fn places(
     names.iter().map(place).collect()
 }
 
-/// A legend: a piece of each series and its name, at the places that [`places`] gives.
+/// A legend: a symbol of each series and its name, at the positions from [`places`].
 pub(super) fn legend(area: &Area<'_>, names: &[String], key: Key, places: &[(i32, i32)]) -> Drawn {
     let style = text(SMALL, HPos::Left, VPos::Center);
     for (number, (name, (x, y))) in names.iter().zip(places.iter().copied()).enumerate() {
@@ -168,7 +168,7 @@ pub(super) fn steps(low: f64, high: f64, count: usize) -> Vec<f64> {
     (first..=last).map(|at| at as f64 * step).collect()
 }
 
-/// A number beside an axis: no more digits than it needs.
+/// The label of a number at an axis, without unneeded digits.
 pub(super) fn label(number: f64) -> String {
     let digits = match number.abs() {
         0.0 => 0,

@@ -53,7 +53,7 @@ fn entries_are_bars_with_their_range() {
     };
     assert_eq!(range(0), (2.0, 3.0, 4.0, true));
     assert_eq!(range(1), (1.0, 4.0, 6.0, true));
-    // Nobody measured the other network.
+    // The other network was not measured.
     assert_eq!(panel.series[0].points[1], None);
     let drawn = figures(&plan, &cells).unwrap();
     assert!(drawn[0].svg.contains("goodput") && drawn[0].svg.contains("sent"));
@@ -86,7 +86,7 @@ fn points_are_joined_in_plan_order_and_repetitions_merged() {
     assert!(figures(&plan, &[]).unwrap().is_empty());
 }
 
-/// A plan over loads of 0.1, 1 and 10 with one plot of lines; what has no load is run at 1 only.
+/// A plan over loads of 0.1, 1 and 10 with one plot of lines. Series without a load run at 1 only.
 fn over_loads(plot: &str) -> Plan {
     let text = format!(
         "id = 'p'\ntitle = 'P'\nrepetitions = 2\n[paper]\nsource = 'a'\nstatement = 'b'\n\
@@ -109,7 +109,7 @@ fn loaded(kind: &str, load: f64, goodput_mbit: f64) -> CellRecord {
     CellRecord { values, ..cell("", json!(0), goodput_mbit, 0.0) }
 }
 
-/// Where the circles of a drawing are from left to right.
+/// The positions of a drawing's circles from left to right.
 fn circles(svg: &str) -> Vec<i32> {
     let all = svg.split("<circle cx=\"").skip(1);
     let mut places: Vec<i32> =
@@ -148,7 +148,7 @@ fn single_point_series_is_a_level_line_on_request() {
     assert_eq!(levels("levels = true"), [false, true]);
     let circled = |plot: &str| circles(&figures(&over_loads(plot), &cells).unwrap()[0].svg).len();
     assert_eq!((circled(""), circled("levels = true")), (3, 2));
-    // Whatever is not recorded yet is not run at one place only.
+    // Cells that are not recorded yet do not count as present at one position only.
     let plan = over_loads("levels = true");
     let one = [loaded("swept", 1.0, 1.0)];
     assert!(!data::panels(&plan, &plan.plots[0], &one)[0].series[0].is_level);
@@ -158,8 +158,7 @@ fn single_point_series_is_a_level_line_on_request() {
 fn non_positive_value_on_log_axis_is_an_arrow() {
     let cells = [
         loaded("swept", 0.1, 0.5),
-        // Repetitions are averaged as they are: their mean is 1, and not that of 3 and what is
-        // nearly nothing.
+        // Repetitions are averaged arithmetically: their mean is 1, and not that of 3 and a value near 0.
         loaded("swept", 1.0, 3.0),
         loaded("swept", 1.0, -1.0),
         loaded("swept", 10.0, -0.2),
@@ -172,7 +171,7 @@ fn non_positive_value_on_log_axis_is_an_arrow() {
     let points = &data::panels(&plan, &plan.plots[0], &cells)[0].series[0].points;
     let means: Vec<f64> = points.iter().map(|point| point.unwrap().mean).collect();
     assert_eq!(means, [0.5, 1.0, -0.2]);
-    // Nothing at all is above zero: it is drawn as it is.
+    // If no value is above zero, the axis is linear.
     let below = [loaded("swept", 1.0, -1.0)];
     assert!(figures(&over_loads("log = true"), &below).is_ok());
 }
@@ -215,6 +214,6 @@ fn curves_without_a_plan_are_drawn_with_their_names() {
         assert!(svg.contains(words), "no {words} in {svg}");
     }
     assert_eq!(svg.matches("<circle").count(), 3, "{svg}");
-    // Without anything to draw it is an empty frame.
+    // Without data it is an empty frame.
     assert!(curves("Nothing", "x", "y", &[]).unwrap().contains("Nothing"));
 }

@@ -1,4 +1,4 @@
-//! One cell over time: what each group sent, and how long packets waited.
+//! One cell over time: the rate of each group, and the queueing delay.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ const SIDES: (i32, i32) = (70, 980);
 const RATES: (i32, i32) = (122, 370);
 /// Top and bottom of the panel of delays.
 const DELAYS: (i32, i32) = (420, 548);
-/// Behind every other phase.
+/// The background colour of every other phase.
 const BAND: RGBColor = RGBColor(243, 243, 243);
 
 /// Draws a cell whose record holds time series: rates above, queueing delay below, phases named.
@@ -65,14 +65,14 @@ pub fn timeline(cell: &CellRecord, title: &str, path: &Path) -> Result<(), PlotE
     fs::write(path, svg).map_err(PlotError::drawing(path.display()))
 }
 
-/// What a group is called for people.
+/// A group's title for readers.
 fn group_title(phases: &[(&PhaseRecord, &SeriesRecord)], name: &str) -> String {
     let groups = phases.iter().filter_map(|(phase, _)| phase.groups.get(name));
     let title = groups.filter_map(|group| group.title.clone()).next();
     title.unwrap_or_else(|| name.to_owned())
 }
 
-/// Where times, rates and delays are.
+/// The positions of times, rates and delays.
 struct View {
     begin: f64,
     end: f64,
@@ -90,7 +90,7 @@ impl View {
         panel.1 - ((value / most).clamp(0.0, 1.0) * f64::from(panel.1 - panel.0)).round() as i32
     }
 
-    /// The phase's background, its name, and what was measured in it.
+    /// The phase's background, its name, and its measurements.
     fn band(&self, number: usize, phase: &PhaseRecord, area: &Area<'_>) -> Drawn {
         let (left, right) = (self.x(phase.begin_s), self.x(phase.measured_to_s));
         if number % 2 == 1 {

@@ -23,7 +23,7 @@ pub enum RecordError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A line is no line of a record.
+    /// A line is not valid in a record.
     #[error(
         "{path}:{line}: this is no line of a record ({why}): move the file away, or begin it anew \
          (lull lab run --fresh)"
@@ -33,30 +33,30 @@ pub enum RecordError {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// Somebody else writes it.
+    /// Another process writes it.
     #[error("another run is writing the record {0}: wait for its end, or write elsewhere (--out)")]
     InUse(PathBuf),
 }
 
-/// What a record holds.
+/// The contents of a record.
 #[derive(Clone, Debug, Default)]
 pub struct RecordFile {
-    /// The first header and those of the runs that went on.
+    /// The first header and those of the runs that continued it.
     pub headers: Vec<Header>,
     /// The cells that ran; of those that ran more than once, the last run.
     pub cells: Vec<CellRecord>,
-    /// The cells that failed and did not run since, each with its last failure.
+    /// The cells that failed and have no later run, each with its last failure.
     pub failed: Vec<Failed>,
 }
 
 impl RecordFile {
-    /// Reads a record, or what gzip made of it (`PLAN.jsonl.gz`); one that is not there is empty.
+    /// Reads a record, or its gzip version (`PLAN.jsonl.gz`). A missing one is empty.
     ///
     /// # Errors
-    /// [`RecordError`]. A last line that was cut short is left out: its run was killed.
+    /// [`RecordError`]. An incomplete last line is left out: its run was killed.
     pub fn read(path: &Path) -> Result<Self, RecordError> {
         let system = |path: &Path, source| RecordError::System { path: path.to_owned(), source };
         let text = match fs::read_to_string(path) {
@@ -95,33 +95,32 @@ impl RecordFile {
     }
 }
 
-/// Writes a record. Whoever has one is the only one who writes that file: it is locked until the
-/// recorder is dropped, or its process ends.
+/// Writes a record. It is the only writer of the file, which is locked until the recorder is dropped or its
+/// process ends.
 #[derive(Debug)]
 pub struct Recorder {
     path: PathBuf,
     file: File,
-    /// What had the name before: who opened it then must not get its lock.
+    /// The file that had the name before: processes that opened it at that time must not get its lock.
     replaced: Option<File>,
 }
 
 impl Drop for Recorder {
-    /// Gives the lock up by itself: closing the file does not while a process that another thread starts
-    /// just now has it open, too.
+    /// Unlocks the file explicitly. Closing it is not enough while a process that another thread is starting
+    /// has it open, too.
     fn drop(&mut self) {
         for file in [Some(&self.file), self.replaced.as_ref()].into_iter().flatten() {
-            // What had no lock, or is on a file system without any, has none to give up.
+            // A file without a lock, or on a file system without locks, needs no unlocking.
             let _ = file.unlock();
         }
     }
 }
 
 impl Recorder {
-    /// Goes on with the record at `path`, or begins it. What gzip made of it is unpacked first, and
-    /// is gone then.
+    /// Continues the record at `path`, or creates it. A gzip version is unpacked first, and removed then.
     ///
     /// # Errors
-    /// [`RecordError::InUse`] if another recorder has it, else [`RecordError::System`].
+    /// [`RecordError::InUse`] if another recorder has it, otherwise [`RecordError::System`].
     pub fn open(path: &Path) -> Result<Self, RecordError> {
         let error = |source| RecordError::System { path: path.to_owned(), source };
         if let Some(folder) = path.parent() {
@@ -134,7 +133,7 @@ impl Recorder {
         if recorder.file.metadata().map_err(error)?.len() == 0 {
             let packed = packed(path);
             let error = |source| RecordError::System { path: packed.clone(), source };
-            // It stays beside the new lines, so that the record can be packed again.
+            // It is kept beside the new lines, so that the record can be packed again.
             if let Some(text) = unpack(&packed).map_err(error)? {
                 recorder.replace(&text)?;
             }
@@ -142,8 +141,8 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Ends with the record packed, if it was when it was opened. Whenever the process ends, one of
-    /// both files is all of it.
+    /// Closes the record, packed if it was packed when it was opened. If the process is killed, one of the
+    /// two files is complete.
     ///
     /// # Errors
     /// [`RecordError::System`].
@@ -155,7 +154,7 @@ impl Recorder {
         let beside = packed.with_extension("gz.new");
         let pack = || -> io::Result<()> {
             let text = fs::read(&self.path)?;
-            // Without a name and a time in it, so that the same record is the same file.
+            // Without a name and a time in it, so that equal records give equal files.
             let mut encoder = GzEncoder::new(File::create(&beside)?, Compression::best());
             encoder.write_all(&text)?;
             encoder.finish()?.sync_data()?;
@@ -173,8 +172,7 @@ impl Recorder {
         }
     }
 
-    /// Drops the lines that `keep` does not want. Whenever the process ends, the record is the old
-    /// or the new one.
+    /// Drops the lines that `keep` rejects. If the process is killed, the record is the old or the new one.
     ///
     /// # Errors
     /// [`RecordError::System`].
@@ -188,8 +186,8 @@ impl Recorder {
         self.replace(&kept)
     }
 
-    /// Drops what no plan reads any more: cells and failures of hashes that `is_planned` does not know,
-    /// cells that ran again, and headers that nothing stands under. Returns how many cells it dropped.
+    /// Drops data that no plan reads any more: cells and failures of hashes that `is_planned` rejects, cells
+    /// that ran again, and headers without lines. Returns how many cells it dropped.
     ///
     /// # Errors
     /// [`RecordError::System`].
@@ -200,7 +198,7 @@ impl Recorder {
         let text = String::from_utf8_lossy(&bytes);
         let line = |line| Some((line, serde_json::from_str::<Line>(line).ok()?));
         let lines: Vec<(&str, Line)> = text.split_inclusive('\n').filter_map(line).collect();
-        // What counts of cells that ran more than once is the last run, as it is read.
+        // If a cell ran more than once, the last run counts, as in reading.
         let mut runs: BTreeMap<(&str, u64), usize> = BTreeMap::new();
         let mut results: BTreeMap<&str, usize> = BTreeMap::new();
         for (at, (_, line)) in lines.iter().enumerate() {
@@ -243,7 +241,7 @@ impl Recorder {
         Ok(dropped)
     }
 
-    /// Puts `text` in the place of what the record holds, as a whole or not at all.
+    /// Replaces the contents of the record by `text`, atomically.
     fn replace(&mut self, text: &str) -> Result<(), RecordError> {
         let path = self.path.clone();
         let error = |source| RecordError::System { path: path.clone(), source };
@@ -254,7 +252,7 @@ impl Recorder {
             .write(true)
             .open(&beside)
             .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_data()))
-            // From here on as `open` does, for a file that has no other name yet.
+            // From here on like `open`, for a file that has no other name yet.
             .and_then(|()| OpenOptions::new().append(true).open(&beside))
             .map_err(error)?;
         self.replaced = Some(std::mem::replace(&mut self.file, file));
@@ -277,18 +275,18 @@ impl Recorder {
     }
 }
 
-/// Where a record is: packed, or as it was written.
+/// The path of a record: of its packed version, or of the file as written.
 pub(crate) fn place(path: &Path) -> PathBuf {
     let packed = packed(path);
     if !path.exists() && packed.exists() { packed } else { path.to_owned() }
 }
 
-/// Where gzip puts what it makes of a record.
+/// The path of the gzip version of a record.
 fn packed(path: &Path) -> PathBuf {
     path.with_extension("jsonl.gz")
 }
 
-/// The text in a file of gzip; none if it is not there.
+/// The text in a gzip file; none if it is missing.
 fn unpack(path: &Path) -> io::Result<Option<String>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -299,7 +297,7 @@ fn unpack(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Takes off the last line of a run that was killed while it wrote.
+/// Removes the last line of a run that was killed while it wrote.
 fn cut_half_a_line(path: &Path) -> io::Result<()> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -321,7 +319,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.jsonl");
         let recorder = Recorder::open(&path).unwrap();
-        // As a process has it that was started and has not called exec yet.
+        // As in a process that was started and has not called exec yet.
         let _open = recorder.file.try_clone().unwrap();
         assert!(matches!(Recorder::open(&path), Err(RecordError::InUse(_))));
         drop(recorder);

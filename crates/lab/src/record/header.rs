@@ -1,4 +1,4 @@
-//! Where a record comes from.
+//! The origin of a record.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,12 +6,12 @@ use serde_json::Value;
 /// The first line of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// The command line. The program is `lull`: what its file is called and where it lies says
-    /// something about the machine, and nothing about the run.
+    /// The command line. The program is always `lull`: the name and path of its file depend on the machine,
+    /// not on the run.
     pub command: Vec<String>,
     /// The seed of the first repetition.
     pub seed: u64,
-    /// The plan's id, title, and place of the paper.
+    /// The plan's id, title, and source in the paper.
     pub plan: Value,
     /// SHA-256 of the plan.
     pub plan_hash: String,
@@ -21,7 +21,7 @@ pub struct Header {
     pub version: String,
     /// The kernel's release.
     pub kernel: String,
-    /// Processors.
+    /// The number of processors.
     pub cores: usize,
     /// Seconds since 1970, UTC.
     pub started_unix_s: u64,

@@ -1,7 +1,7 @@
-//! Records: what every run writes down, and all that tables and plots are drawn from.
+//! Records: the results that every run writes. All tables and plots are made from them.
 //!
-//! A record is a file of JSON lines. The first is a header, and each run that goes on with the
-//! file adds another; then comes a line for each cell as it ends.
+//! A record is a file of JSON lines. The first is a header, and each run that continues the file adds
+//! another. Then comes a line for each cell as it ends.
 
 use std::collections::BTreeMap;
 
@@ -28,42 +28,42 @@ use lull_emulator::{Backend, Spread};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "snake_case")]
 pub enum Line {
-    /// Where what follows comes from.
+    /// The origin of the following lines.
     Header(Header),
-    /// A cell that ran.
+    /// A cell with results.
     Cell(Box<CellRecord>),
-    /// A cell that did not.
+    /// A cell without results.
     Failed(Failed),
 }
 
-/// A cell that could not be run to its end.
+/// A cell that failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failed {
     /// Its name within the plan.
     pub key: String,
-    /// What was to be run.
+    /// SHA-256 of the cell, as in [`CellRecord`].
     pub hash: String,
-    /// Why not.
+    /// The reason.
     pub error: String,
 }
 
-/// What a cell measured.
+/// The measurements of a cell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CellRecord {
     /// Its name within the plan.
     pub key: String,
-    /// SHA-256 of all that decides what it does.
+    /// SHA-256 of everything that decides the cell's behaviour.
     pub hash: String,
     /// The values of the sweep.
     pub values: Map<String, Value>,
     /// Counted from 1.
     pub repetition: u32,
-    /// What its randomness was fed with.
+    /// The seed of its random numbers.
     pub seed: u64,
     /// From its start to its end, in seconds. A simulated cell has no such time: see `cost`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub duration_s: f64,
-    /// The bottleneck, where there is one.
+    /// The bottleneck, if there is one.
     pub link: Option<LinkRecord>,
     /// Its phases, in order.
     pub phases: Vec<PhaseRecord>,
@@ -73,20 +73,19 @@ pub struct CellRecord {
     /// Processor time of the emulator alone.
     #[serde(default, skip_serializing_if = "is_default")]
     pub emulator_cpu_s: f64,
-    /// How often it was run again because the emulator was late. The run in which it was least so is
-    /// kept.
+    /// How often it was run again because the emulator was late. The run with the least delay is kept.
     #[serde(default, skip_serializing_if = "is_default")]
     pub again: u32,
-    /// Where it ran among others: the processors' load of one minute when it ended.
+    /// The load average over one minute when it ended, which shows other activity on the machine.
     #[serde(default, skip_serializing_if = "is_default")]
     pub load: f64,
-    /// What was simulated, if it was.
+    /// The simulator's counts, if it was simulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulation: Option<SimulationRecord>,
-    /// What simulating it cost: all of a simulated cell that another run may have otherwise.
+    /// The cost of the simulation: everything in a simulated cell's record that another run may change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostRecord>,
-    /// The commit of the program that measured it, as the header says that it stands under.
+    /// The commit of the program that measured it, if it differs from that of the header above it.
     #[serde(skip)]
     pub commit: Option<String>,
 }
@@ -100,13 +99,13 @@ pub(crate) fn combination(key: &str) -> &str {
 }
 
 impl CellRecord {
-    /// Whether it is a run of the cell called `key` with `seed`. The repetition that it was then does
-    /// not matter: that is counted from the first seed of a run.
+    /// Whether it is a run of the cell called `key` with `seed`. Its repetition number at that time does not
+    /// matter: it is counted from the first seed of a run.
     pub(crate) fn is_run_of(&self, key: &str, seed: u64) -> bool {
         self.seed == seed && combination(&self.key) == combination(key)
     }
 
-    /// The same as the cell called `key` of a run that begins with another seed, where it is another
+    /// The same as the cell called `key` of a run that begins with another seed, in which it is another
     /// repetition.
     pub(crate) fn as_cell(&self, key: &str, repetition: u32) -> CellRecord {
         CellRecord { key: key.to_owned(), repetition, ..self.clone() }
@@ -118,8 +117,8 @@ impl CellRecord {
         late.map(|late| late.p99_ms).fold(0.0, f64::max)
     }
 
-    /// Whether the machine had other things to do, so that what the cell shows is in doubt: the
-    /// emulator delivered one packet in a hundred more than a millisecond late.
+    /// Whether the machine was busy, so that the cell's results are in doubt: the emulator delivered one
+    /// packet in a hundred more than a millisecond late.
     pub fn is_disturbed(&self) -> bool {
         self.late_ms() > LATE_MS
     }
@@ -128,7 +127,7 @@ impl CellRecord {
 /// Counts of a simulated cell, the same on every machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SimulationRecord {
-    /// Events that happened.
+    /// Simulated events.
     pub events: u64,
     /// Data packets and datagrams that reached their destination.
     pub delivered_packets: u64,
@@ -141,12 +140,12 @@ pub struct CostRecord {
     pub wall_s: f64,
     /// Processor time of these, in seconds.
     pub cpu_s: f64,
-    /// What connections, with their links, ways and packets under way, take of memory at the end, in
-    /// bytes for each that is open then.
+    /// Memory of connections with their links, paths and packets in flight at the end, in bytes per open
+    /// connection.
     pub memory_bytes_per_flow: f64,
 }
 
-/// Whether a value says nothing, and need not be written.
+/// Whether a value is the default, and need not be written.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -160,22 +159,22 @@ pub struct LinkRecord {
     pub rtt_ms: f64,
     /// Bandwidth-delay product in packets of 1500 bytes.
     pub bdp: f64,
-    /// What may wait, in packets of 1500 bytes.
+    /// The size of the buffer, in packets of 1500 bytes.
     pub buffer: f64,
     /// The queue discipline.
     pub queue: String,
-    /// How the emulator caught packets, which decides what is known of their arrival; none of a
-    /// simulated link, and of records from before it was written down.
+    /// How the emulator captured packets, which decides what is known of their arrival. None for a simulated
+    /// link, and in records from before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<Backend>,
 }
 
-/// What was measured in a phase, after it had settled.
+/// The measurements of a phase, after it had settled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PhaseRecord {
     /// Its name.
     pub name: String,
-    /// What it is called for people, where that differs.
+    /// Its title in tables and plots, if that differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// When it began, in seconds since the emulator's start.
@@ -190,23 +189,23 @@ pub struct PhaseRecord {
     /// How long packets waited at the bottleneck, from left to right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queueing: Option<Spread>,
-    /// How often the bottlenecks' queues overflowed from left to right, for packets of any flow:
-    /// drops within two round trips of the first, with a full queue, are one overflow. Simulated only.
+    /// How often the bottlenecks' queues overflowed from left to right, for packets of any flow. Drops within
+    /// two round trips of the first, with a full queue, are one overflow. Simulated only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overflows: Option<u64>,
     /// How much later than due the emulator delivered packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timing_error: Option<Spread>,
-    /// By how much later than they came packets met the queue.
+    /// How much later than their arrival packets entered the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrival_error: Option<Spread>,
-    /// Processor time while it was measured.
+    /// Processor time during the measurement.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cpu: CpuRecord,
-    /// How often it had been measured before, while a hypervisor took the processors.
+    /// How often it had been measured before, while a hypervisor took processor time.
     #[serde(default, skip_serializing_if = "is_default")]
     pub again: u32,
-    /// The groups that were there.
+    /// The groups that were active.
     pub groups: BTreeMap<String, GroupRecord>,
     /// Time series, if the plan keeps them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -216,33 +215,32 @@ pub struct PhaseRecord {
 /// Processor time, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuRecord {
-    /// Of the cell's process, in user and kernel mode. What the kernel does in interrupts while
-    /// the process runs is in it on kernels that do not count interrupts separately.
+    /// Of the cell's process, in user and kernel mode. It includes interrupts during the process, on kernels
+    /// that do not count interrupts separately.
     pub process_s: f64,
-    /// What all processors did that is counted for no task: interrupts while nothing ran, and
-    /// where the kernel counts them separately, all of them. Only of cells that run alone.
+    /// Processor time that is counted for no task: interrupts while nothing ran, or all interrupts where the
+    /// kernel counts them separately. Only of cells that run alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupts_s: Option<f64>,
     /// Of all other tasks of the machine. Only of cells that run alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others_s: Option<f64>,
-    /// What a hypervisor took from the processors that the cell may use (`steal` of proc(5)): its
-    /// machine had others to serve.
+    /// Time that a hypervisor took from the processors of the cell (`steal` of proc(5)), for other machines.
     #[serde(default, skip_serializing_if = "is_default")]
     pub stolen_s: f64,
-    /// The part of the time, 0 to 1, in which the processors that the cell may use were not idle,
-    /// whoever had them. A packet that comes while they are not has to wait, at the hosts as well, of
-    /// which the emulator knows nothing.
+    /// The part of the time, 0 to 1, in which the cell's processors were not idle, for any task. A packet
+    /// that arrives at such a time has to wait. It may wait at the hosts as well, which the emulator cannot
+    /// see.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<f64>,
 }
 
-/// Bytes of a time of so many seconds in Mbit/s.
+/// Bytes over this many seconds, in Mbit/s.
 pub(crate) fn megabits(bytes: u64, seconds: f64) -> f64 {
     rounded(bytes as f64 * 8.0 / 1e6 / seconds)
 }
 
-/// Time series of a whole phase, its settling included.
+/// Time series of a whole phase, including its settling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SeriesRecord {
     /// The interval in seconds; the first one begins with the phase.
@@ -253,7 +251,7 @@ pub struct SeriesRecord {
     pub queueing_ms: Vec<f64>,
 }
 
-/// Of how many connections a record holds each goodput: those of a crowd would be most of it.
+/// The most connections whose goodputs a record lists one by one: those of a crowd would fill most of it.
 pub const MOST_FLOWS: usize = 16;
 
 /// Jain's index (Jain, Chiu, Hawe 1984); none if nothing was received.
@@ -263,83 +261,82 @@ fn fairness(flows: &[u64]) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (flows.len() as f64 * squares))
 }
 
-/// What a group did in a phase.
+/// The measurements of a group in a phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupRecord {
-    /// What it is called for people, where that differs.
+    /// Its title in tables and plots, if that differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// The congestion control it was set to.
+    /// Its configured congestion control.
     pub control: String,
     /// Connections, clients or programs.
     pub count: u32,
     /// Payload that its receivers read, in Mbit/s.
     pub goodput_mbit: f64,
-    /// What passed the link, headers included, in Mbit/s.
+    /// Data that passed the link, headers included, in Mbit/s.
     pub sent_mbit: f64,
     /// Packets that passed the link.
     pub packets: u64,
-    /// Packets that the queue threw away.
+    /// Packets that the queue dropped.
     pub dropped: u64,
     /// Propagation delay and mean queueing delay of its packets and their acknowledgements, in
     /// milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ms: Option<f64>,
-    /// Mean of the smoothed round-trip times that its senders' kernels had (`TCP_INFO`).
+    /// Mean of its senders' smoothed round-trip times in the kernel (`TCP_INFO`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub srtt_ms: Option<f64>,
-    /// Mean of the congestion windows that its senders' kernels had, in packets.
+    /// Mean of its senders' congestion windows in the kernel, in packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<f64>,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmitted: u64,
     /// Jain's index of its connections' goodputs, 1/n to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness: Option<f64>,
-    /// Each connection's goodput in Mbit/s, ascending; of more than [`MOST_FLOWS`] none, as its
-    /// fairness says enough of a crowd.
+    /// Each connection's goodput in Mbit/s, ascending. None for more than [`MOST_FLOWS`], where the fairness
+    /// is enough.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows_mbit: Vec<f64>,
-    /// How long its requests took.
+    /// The response times of its requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// Seconds from the phase's beginning until it had had 80 % of the link for two seconds.
+    /// Seconds from the beginning of the phase until it had had 80 % of the link for two seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_to_80_s: Option<f64>,
-    /// Seconds from the phase's beginning until it had 90 % of what it had while it was measured.
+    /// Seconds from the beginning of the phase until it had 90 % of its goodput during the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_to_90_s: Option<f64>,
     /// Its transfers, if it is one of probes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfers: Option<Transfers>,
-    /// Seconds from the beginning of its programs to the end of the last one, in the phase in which
-    /// that was.
+    /// Seconds from the start of its programs to the end of the last one, in the phase in which that ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_s: Option<f64>,
-    /// What its program reported, in the phase in which it ended.
+    /// The report of its program, in the phase in which it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<serde_json::Value>,
-    /// Bytes of payload that arrived; simulated only, as all that follows.
+    /// Bytes of payload that arrived. This and all following fields are simulated only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transferred_bytes: Option<u64>,
     /// How long its packets waited at the bottleneck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Spread>,
-    /// How long its datagrams were under way.
+    /// The one-way delay of its datagrams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Spread>,
     /// Retransmission timeouts of its senders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<u64>,
-    /// How often they took congestion for seen: recoveries begun, timeouts, and reductions for marks.
+    /// Its reactions to congestion: recoveries begun, timeouts, and reductions for marks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cuts: Option<u64>,
-    /// What the section of a log that it plays asks for.
+    /// The demand of the log section that it replays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub demand: Option<DemandRecord>,
 }
 
-/// What a section of a log asks for, as it is played.
+/// The demand of a log section, as it is replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DemandRecord {
     /// Documents.
@@ -350,24 +347,24 @@ pub struct DemandRecord {
     pub bytes: u64,
     /// Their mean rate in Mbit/s (Nice §4.2: all bytes over the duration).
     pub mbit: f64,
-    /// Clients that are there, on average: from the first request of a visit to its last one, where
-    /// a visit ends if nothing is asked for in five minutes of the log's clock.
+    /// The mean number of active clients. A client is active from the first request of a visit to its last
+    /// one. A visit ends after five minutes of the log's clock without a request.
     pub active_clients: f64,
 }
 
-/// How long requests took, from the first packet of a fresh connection, or from the request over
-/// a standing one, to the last byte received.
+/// Response times: from the first packet of a new connection, or from the request on an existing one, to the
+/// last byte received.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Requests made and answered while it was measured.
+    /// Requests made and answered during the measurement.
     pub count: u64,
-    /// Requests made while it was measured and not answered: then, or where they are simulated, by
+    /// Requests made during the measurement and not answered by its end. For simulated ones, not answered by
     /// the end of the run.
     pub unanswered: u64,
     /// Requests whose connections failed.
     pub failed: u64,
-    /// The mean, in milliseconds. Simulated, it and what follows have the unanswered among them, which
-    /// took until the end of the run at least.
+    /// The mean, in milliseconds. In a simulation, this and the following values include unanswered requests,
+    /// with the time until the end of the run.
     pub mean_ms: f64,
     /// The median.
     pub p50_ms: f64,
@@ -380,7 +377,7 @@ pub struct Latency {
 }
 
 impl GroupRecord {
-    /// Takes down how the connections' payload, in bytes of a time of so many seconds, was divided.
+    /// Records how the connections' payload was divided, in bytes over this many seconds.
     pub(crate) fn divide(&mut self, mut flows: Vec<u64>, seconds: f64) {
         flows.sort_unstable();
         self.fairness = fairness(&flows).map(rounded);
@@ -391,13 +388,14 @@ impl GroupRecord {
 }
 
 impl Latency {
-    /// Of what was answered in so many milliseconds, with nearest-rank percentiles; none of none.
+    /// From the times of answered requests in milliseconds, with nearest-rank percentiles; none without
+    /// requests.
     pub(crate) fn of(answered_ms: Vec<f64>, unanswered: u64, failed: u64) -> Option<Self> {
         let latency = Latency::with_unanswered(answered_ms, Vec::new(), failed);
         latency.map(|latency| Latency { unanswered, ..latency })
     }
 
-    /// Of what was answered in so many milliseconds, and of what was not in so many; none of none.
+    /// From the times of answered and of unanswered requests in milliseconds; none without requests.
     pub(crate) fn with_unanswered(
         answered_ms: Vec<f64>,
         unanswered_ms: Vec<f64>,
@@ -426,8 +424,8 @@ impl Latency {
 }
 
 impl CellRecord {
-    /// All that was measured, without what simulating it cost: of a simulated cell the same on every
-    /// machine, and byte by byte when it is written.
+    /// All measurements, without the cost of simulating. For a simulated cell they are the same on every
+    /// machine, byte by byte when written.
     #[must_use]
     pub fn measured(&self) -> CellRecord {
         CellRecord { cost: None, ..self.clone() }

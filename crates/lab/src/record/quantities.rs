@@ -1,4 +1,4 @@
-//! What a cell measured, arranged as expressions name it.
+//! The measurements of a cell, with the names that expressions use.
 
 use std::collections::BTreeMap;
 
@@ -57,38 +57,38 @@ fn loss(group: &GroupRecord) -> f64 {
 }
 
 impl CellRecord {
-    /// What expressions are evaluated over: the sweep's values by their names, `link`, and
+    /// The values that expressions use: the sweep's values by their names, `link`, and
     ///
-    /// | name | what | unit |
+    /// | name | meaning | unit |
     /// |---|---|---|
     /// | `goodput.GROUP.PHASE` | payload received | Mbit/s |
-    /// | `sent.GROUP.PHASE`, `share.GROUP.PHASE` | what passed the link | Mbit/s, part of the link |
+    /// | `sent.GROUP.PHASE`, `share.GROUP.PHASE` | data that passed the link | Mbit/s, part of the link |
     /// | `mean_rtt.GROUP.PHASE`, `srtt.GROUP.PHASE` | mean round-trip time, by the link and by TCP | ms |
-    /// | `window.GROUP.PHASE` | mean congestion window that the kernel shows | packets |
-    /// | `packets.GROUP.PHASE` | packets of data that passed the link | packets |
+    /// | `window.GROUP.PHASE` | mean congestion window in the kernel | packets |
+    /// | `packets.GROUP.PHASE` | data packets that passed the link | packets |
     /// | `drops.GROUP.PHASE`, `loss.GROUP.PHASE` | packets dropped | packets, part |
-    /// | `retransmitted.GROUP.PHASE` | segments sent again | packets |
+    /// | `retransmitted.GROUP.PHASE` | retransmitted segments | packets |
     /// | `timeouts.GROUP.PHASE`, `cuts.GROUP.PHASE` | timeouts, and reactions to congestion of every kind | |
     /// | `fairness.GROUP.PHASE` | Jain's index | |
     /// | `latency.GROUP.PHASE.mean_ms`, `.p50_ms`, `.p95_ms`, `.p99_ms`, `.count` | requests | ms |
     /// | `transferred.GROUP.PHASE` | payload that arrived | bytes |
     /// | `waiting.GROUP.PHASE.mean_ms`, … | how long its packets waited at the bottleneck | ms |
-    /// | `delay.GROUP.PHASE.mean_ms`, … | how long its datagrams were under way | ms |
+    /// | `delay.GROUP.PHASE.mean_ms`, … | one-way delay of its datagrams | ms |
     /// | `goodputs.GROUP.PHASE` | each connection's goodput, for `sharing_of(…)` | Mbit/s |
     /// | `sharing.GROUP.PHASE` | sample standard deviation of these over their mean | |
-    /// | `demand.GROUP.PHASE.mbit`, `.active_clients`, … | what its log asks for | |
+    /// | `demand.GROUP.PHASE.mbit`, `.active_clients`, … | the demand of its log | |
     /// | `simulation.events`, `.delivered_packets`, `cost.wall_s`, … | of a simulated cell | |
     /// | `time_to_80.GROUP.PHASE`, `time_to_90.GROUP.PHASE` | from the phase's beginning | s |
     /// | `transfer.GROUP.PHASE.ACTION.mean_s`, `.mean_mbit`, `.count`, … | probes | s, Mbit/s |
-    /// | `completion.GROUP.PHASE` | from its programs' beginning to the end of the last | s |
-    /// | `report.GROUP.PHASE.…` | what its program reported | |
+    /// | `completion.GROUP.PHASE` | from the start of its programs to the end of the last | s |
+    /// | `report.GROUP.PHASE.…` | the report of its program | |
     /// | `utilisation.PHASE`, `queueing.PHASE.mean_ms`, … | of the link | part, ms |
     /// | `overflows.PHASE` | how often its queue overflowed: drops within two round trips are one | |
-    /// | `seconds.PHASE` | how long it was measured | s |
+    /// | `seconds.PHASE` | duration of the measurement | s |
     /// | `cpu.cell_s`, `cpu.emulator_s` | processor time of the whole cell | s |
-    /// | `cpu.PHASE.process_s`, `.interrupts_s`, `.others_s` | the same while it was measured | s |
+    /// | `cpu.PHASE.process_s`, `.interrupts_s`, `.others_s` | the same during the measurement | s |
     ///
-    /// A phase that the cell does not have, and a quantity that was not observed, is not there.
+    /// A phase that the cell does not have, and a quantity that was not observed, are missing.
     pub fn quantities(&self) -> Value {
         let mut all = self.values.clone();
         if let Some(link) = &self.link {

@@ -24,7 +24,7 @@ fn cell(key: &str, cpu_s: f64) -> CellRecord {
     CellRecord { key: key.to_owned(), cpu_s, ..CellRecord::default() }
 }
 
-/// As it is read from behind that header.
+/// As it is read from below that header.
 fn measured(cell: CellRecord) -> CellRecord {
     CellRecord { commit: program().commit, ..cell }
 }
@@ -39,9 +39,9 @@ fn header_states_the_origin_of_the_record() {
     }
     assert_eq!((line["seed"].as_u64(), line["plan"]["id"].as_str()), (Some(3), Some("p")));
     assert_eq!(header.plan_hash.len(), 64);
-    // What the program's file is called is the machine's business.
+    // The name of the program's file depends on the machine.
     assert_eq!(header.command, ["lull", "lab"]);
-    // Of the sources, and not of the tree that this happens to run in.
+    // That of the sources, not of the tree that this happens to run in.
     assert_eq!(header.commit.as_deref(), Some("c0ffee-dirty"));
     assert!(header.started_unix_s > 1_700_000_000);
 }
@@ -108,7 +108,7 @@ fn selected_lines_stay_exactly_as_written() {
     let lines: Vec<String> =
         fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
     recorder.retain(|line| !matches!(line, Line::Cell(cell) if cell.key == "b")).unwrap();
-    // What is written next goes behind it.
+    // The next line is appended to it.
     recorder.write(&Line::Cell(Box::new(cell("d", 1.0)))).unwrap();
     let after = fs::read_to_string(&path).unwrap();
     let after: Vec<&str> = after.lines().collect();
@@ -127,7 +127,7 @@ fn record_has_one_writer_at_a_time() {
     let refused = || Recorder::open(&path).unwrap_err();
     assert!(matches!(refused(), RecordError::InUse(_)), "{}", refused());
     assert!(refused().to_string().contains("another run"), "{}", refused());
-    // Also when the file has become another one.
+    // Also after the file was replaced.
     first.retain(|_| false).unwrap();
     assert!(matches!(refused(), RecordError::InUse(_)), "{}", refused());
     drop(first);
@@ -227,14 +227,14 @@ fn packed_record_is_read_and_extended() {
     let record = RecordFile::read(&path).unwrap();
     assert_eq!((record.headers.len(), record.cells.len()), (1, 2));
 
-    // What is gone on with is packed again in the end, and goes on from there the next time.
+    // A continued record is packed again at the end, and continues from there the next time.
     recorder.close().unwrap();
     let files = || fs::read_dir(folder.path()).unwrap().count();
     assert!(!path.exists() && files() == 1, "{}", files());
     assert_eq!(RecordFile::read(&path).unwrap().cells.len(), 2);
     let mut recorder = Recorder::open(&path).unwrap();
     recorder.write(&Line::Cell(Box::new(cell("c", 1.0)))).unwrap();
-    // Whoever is killed before has the new one beside the old one, of which the new one counts.
+    // After a kill before that, the new one is beside the old one, and the new one counts.
     drop(recorder);
     assert_eq!(files(), 2);
     let mut recorder = Recorder::open(&path).unwrap();
@@ -270,12 +270,12 @@ fn unused_records_are_dropped_and_others_unchanged() {
     let failed = |hash: &str| {
         Line::Failed(Failed { key: "c".into(), hash: hash.into(), error: "no".into() })
     };
-    // Of another plan, and of a plan that has changed since.
+    // Of another plan, and of an earlier version of this plan.
     write(Line::Header(header()));
     write(Line::Cell(Box::new(of("a repetition=1", "old"))));
     write(Line::Cell(Box::new(of("gone repetition=1", "gone"))));
     write(failed("gone"));
-    // Failed first, and ran then; failed, and nothing since.
+    // Failed first, and ran later; failed, without a later run.
     write(Line::Header(header()));
     write(failed("b"));
     write(failed("c"));
@@ -293,7 +293,7 @@ fn unused_records_are_dropped_and_others_unchanged() {
     let after = fs::read_to_string(&path).unwrap();
     let kept = [4, 6, 7, 10, 11].map(|at: usize| before[at]);
     assert_eq!(after.lines().collect::<Vec<_>>(), kept);
-    // What is read of the plan is what was read before.
+    // The results of the plan are the same as before.
     let again = RecordFile::read(&path).unwrap();
     let keys = |record: &RecordFile| -> Vec<String> {
         let own = record.cells.iter().filter(|cell| cell.hash != "gone");

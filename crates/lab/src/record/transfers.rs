@@ -19,14 +19,14 @@ pub struct Transfers {
 pub struct ActionRecord {
     /// From the first packet of its connection to the last byte received, in seconds.
     pub seconds: Vec<f64>,
-    /// What those beside it received meanwhile, in Mbit/s; empty if it had none.
+    /// The rate of the others meanwhile, in Mbit/s; empty if there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside_mbit: Vec<f64>,
 }
 
 impl Transfers {
-    /// What expressions call `transfer.GROUP.PHASE`: for each action the count of its
-    /// transfers, and if there are any, their times and bandwidths.
+    /// The value of `transfer.GROUP.PHASE` in expressions: for each action the count of its transfers, and if
+    /// there are any, their times and bandwidths.
     pub(super) fn quantities(&self) -> Value {
         let of = |action: &ActionRecord| {
             if action.seconds.is_empty() {
@@ -53,7 +53,7 @@ impl Transfers {
     }
 }
 
-/// Mean, least and greatest of some values, of which there is one at least.
+/// Mean, minimum and maximum of some values, at least one.
 fn summary(values: &[f64]) -> [f64; 3] {
     let fold = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick).unwrap_or(f64::NAN);
     [values.iter().sum::<f64>() / values.len() as f64, fold(f64::min), fold(f64::max)]
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(alone["min_mbit"].as_f64(), Some(1.0));
         assert!(alone.get("beside_mbit").is_none());
         assert_eq!(all["beside"]["beside_mbit"].as_f64(), Some(3.0));
-        // What was never tried has been tried no times, and took no time that could be told.
+        // An action that never ran has a count of 0 and no times.
         assert_eq!(all["never"], json!({ "count": 0 }));
     }
 }

@@ -1,7 +1,7 @@
-//! The report: what all plans show, held against the papers, from records alone.
+//! The report: the results of all plans, compared with the papers, from records alone.
 //!
-//! A record counts for a plan as far as its cells do what the plan says now: what another plan
-//! recorded under the same name is left out, and told.
+//! A record counts for a plan if its cells match the present plan. Results that another plan recorded under
+//! the same name are left out and reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +19,7 @@ use crate::plot::PlotError;
 use crate::record::{CellRecord, Failed, Header, RecordError, RecordFile};
 use crate::run::record_path;
 
-/// Why there is no report.
+/// Why a report cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
@@ -31,7 +31,7 @@ pub enum ReportError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A plan makes no sense.
+    /// A plan is invalid.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A record cannot be read.
@@ -45,7 +45,7 @@ pub enum ReportError {
     Page(#[from] minijinja::Error),
 }
 
-/// Where a plan stands.
+/// The state of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
@@ -71,7 +71,7 @@ impl Standing {
         Standing::Unjudged,
     ];
 
-    /// For people.
+    /// Its text for readers.
     pub fn words(self) -> &'static str {
         match self {
             Standing::Met => "met",
@@ -83,28 +83,28 @@ impl Standing {
     }
 }
 
-/// A plan and what its record shows.
+/// A plan and its recorded results.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The plan, or its quick subset if only that is recorded.
     pub plan: Plan,
-    /// Where the record is, or would be.
+    /// The path of the record, also if there is none.
     pub record: PathBuf,
     /// The runs that wrote the record.
     pub headers: Vec<Header>,
-    /// The cells that do what the plan says now, in the plan's order.
+    /// The recorded cells that match the present plan, in the plan's order.
     pub cells: Vec<CellRecord>,
     /// How many cells the plan has.
     pub planned: usize,
-    /// Cells in the record that do something else: the plan has been changed since.
+    /// Cells in the record that do not match: the plan has changed since.
     pub foreign: usize,
-    /// Cells in the record that do what the plan says, with seeds of another run.
+    /// Cells in the record that match the plan, with seeds of another run.
     pub reseeded: usize,
-    /// Cells of the plan that failed when they ran last.
+    /// Cells of the plan that failed in their last run.
     pub failed: Vec<Failed>,
-    /// What the cells show.
+    /// The results of the cells.
     pub results: Results,
-    /// What that means.
+    /// The state that follows from them.
     pub standing: Standing,
 }
 
@@ -117,9 +117,9 @@ pub struct ReportRow {
     pub verdict: &'static str,
     /// The paper's value, or its statement where it has none.
     pub paper: String,
-    /// Where the values lie that the checks judge; empty if there are none.
+    /// The range of the values that the checks judge; empty if there are none.
     pub measured: String,
-    /// What the checks say, what is missing, and why results differ.
+    /// The results of the checks, missing parts, and why results differ.
     pub why: String,
 }
 
@@ -134,36 +134,36 @@ pub struct PlanCells {
     pub planned: usize,
     /// Those that are recorded, in the plan's order.
     pub cells: Vec<CellMetrics>,
-    /// What its checks say.
+    /// The results of its checks.
     pub verdicts: Vec<Verdict>,
 }
 
-/// A cell, and what the plan's metrics make of it.
+/// A cell, and its values of the plan's metrics.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellMetrics {
     /// Its name.
     pub key: String,
     /// Counted from 1.
     pub repetition: u32,
-    /// The axes' values and those of the choices.
+    /// The values of the axes and of the choices.
     pub values: Map<String, Value>,
-    /// The plan's metrics, as far as the cell has them.
+    /// The plan's metrics that have a value in the cell.
     pub metrics: Map<String, Value>,
 }
 
-/// What all plans show.
+/// The results of all plans.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The plans, in the order they were given.
     pub entries: Vec<Entry>,
-    /// The commit of the tree that makes the report, where it is known.
+    /// The commit of the source tree of the report, if known.
     pub commit: Option<String>,
 }
 
 impl Report {
-    /// Reads the records in `folder`. Each experiment is given as its plans in order of
-    /// preference, the full one and its quick subset: the first of them that anything is recorded
-    /// of is shown. `commit` is that of the tree, which the page compares with the records'.
+    /// Reads the records in `folder`. Each experiment is given as its plans in order of preference, the full
+    /// one and its quick subset: the first one with recorded results is shown. `commit` is that of the source
+    /// tree, which the page compares with those of the records.
     ///
     /// # Errors
     /// [`ReportError::Folder`] if the folder is not there, and those of plans and records.
@@ -201,17 +201,17 @@ impl Report {
         judged.map(Entry::row).collect()
     }
 
-    /// Every plan's cells by its own metrics.
+    /// Every plan's cells, with its metrics.
     pub fn cells(&self) -> Vec<PlanCells> {
         self.entries.iter().map(Entry::by_metrics).collect()
     }
 
-    /// How many plans stand so.
+    /// How many plans are in this state.
     pub fn count(&self, standing: Standing) -> usize {
         self.entries.iter().filter(|entry| entry.standing == standing).count()
     }
 
-    /// The whole report as one page that refers to nothing outside it.
+    /// The whole report as one self-contained page.
     ///
     /// # Errors
     /// [`ReportError::Plot`], [`ReportError::Page`].
@@ -236,7 +236,7 @@ impl Entry {
         if seeds.is_empty() {
             seeds.push(1);
         }
-        // Of runs with different seeds, the one of which most is there; of equals, the last.
+        // Of runs with different seeds, the one with most cells; of equals, the last.
         let mut planned = Vec::new();
         let mut cells: Vec<CellRecord> = Vec::new();
         let mut fitting = BTreeSet::new();
@@ -306,7 +306,7 @@ impl Entry {
         self.plan.paper.value.as_deref().unwrap_or(&self.plan.paper.statement)
     }
 
-    /// Where the values lie that the checks judge.
+    /// The range of the values that the checks judge.
     pub fn measured(&self) -> String {
         let told = |verdict: &Verdict| {
             verdict.range.map(|range| format!("{}: {}", verdict.name, range_text(range)))
@@ -314,7 +314,7 @@ impl Entry {
         self.results.verdicts.iter().filter_map(told).collect::<Vec<_>>().join("; ")
     }
 
-    /// What the checks say, those that are not met first, and why.
+    /// The results of the checks, failed ones first, and the reasons.
     fn why(&self) -> String {
         let mut parts = Vec::new();
         if self.standing == Standing::NotRun {
@@ -338,14 +338,14 @@ impl Entry {
         parts.join("; ")
     }
 
-    /// The command that runs the plan into the same record.
+    /// The command that runs the plan with the same record.
     fn command(&self) -> String {
         let quick = if self.plan.quick { " --quick" } else { "" };
         let out = self.record.parent().unwrap_or(Path::new(".")).display();
         format!("lull lab run {}{quick} --out {out}", self.plan.id)
     }
 
-    /// What is missing of what the plan has.
+    /// The missing parts of the plan.
     pub fn gaps(&self) -> Vec<String> {
         let mut gaps = Vec::new();
         if self.plan.quick {
@@ -366,7 +366,7 @@ impl Entry {
         gaps
     }
 
-    /// What the record has besides, and whose the cells are where several programs measured them.
+    /// Other contents of the record, and the programs of the cells, if there are several.
     pub fn leftovers(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let mut programs: BTreeMap<&str, usize> = BTreeMap::new();
@@ -422,7 +422,7 @@ fn cells(count: usize) -> String {
     if count == 1 { "1 cell".to_owned() } else { format!("{count} cells") }
 }
 
-/// Enough of a hash to tell it from others.
+/// A prefix of a hash that is long enough to identify it.
 fn short(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }
@@ -432,7 +432,7 @@ fn range_text(range: Range) -> String {
     if low == high { low } else { format!("{low} … {high}, median {median}") }
 }
 
-/// A text of several lines as one.
+/// A text of several lines, joined into one.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,5 +1,5 @@
-//! The report as a page. All texts are escaped by the template engine; figures and the style sheet
-//! are the only things that are not, and neither comes from a plan or a record.
+//! The report as a page. The template engine escapes all texts. Only figures and the style sheet are not
+//! escaped, and neither comes from a plan or a record.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -12,10 +12,10 @@ use crate::plan::{Check, Of};
 use crate::plot;
 use crate::record::Header;
 
-/// The end of its name switches escaping on.
+/// The extension of its name enables escaping.
 const NAME: &str = "page.html";
 const TEMPLATE: &str = include_str!("page.html");
-/// Without `<` and `&`, which mean something where it is put.
+/// Without `<` and `&`, which have a meaning in its place.
 const STYLE: &str = include_str!("page.css");
 
 /// Tables with more rows are folded.
@@ -34,7 +34,7 @@ struct Page<'a> {
 struct Section<'a> {
     id: &'a str,
     title: &'a str,
-    /// More about it, by paragraph.
+    /// Its description, by paragraph.
     about: Vec<&'a str>,
     standing: Standing,
     words: &'static str,
@@ -59,7 +59,7 @@ struct Paper<'a> {
     source: &'a str,
     statement: &'a str,
     value: Option<&'a str>,
-    /// What the table of all plans shows.
+    /// Its text in the table of all plans.
     told: &'a str,
 }
 
@@ -123,7 +123,7 @@ pub(super) fn html(report: &Report) -> Result<String, ReportError> {
     Ok(environment.get_template(NAME)?.render(Value::from(Serde(&page)))?)
 }
 
-/// Pieces of a text that an empty line lies between.
+/// The paragraphs of a text, which empty lines separate.
 fn paragraphs(text: &str) -> Vec<&str> {
     text.split("\n\n").map(str::trim).filter(|part| !part.is_empty()).collect()
 }
@@ -160,8 +160,8 @@ fn section<'a>(entry: &'a Entry, commit: Option<&str>) -> Result<Section<'a>, Re
     })
 }
 
-/// A plot's document without its outermost element, which the page writes itself: it scales, and
-/// needs no name space.
+/// A plot's document without its outermost element, which the page writes itself: it scales, and needs no
+/// namespace.
 fn picture(figure: plot::Figure) -> Picture {
     let begin = figure.svg.find('>').map_or(0, |at| at + 1);
     let end = figure.svg.rfind("</svg>").unwrap_or(figure.svg.len());
@@ -205,7 +205,7 @@ fn check_row<'a>(check: &'a Check, verdict: &'a Verdict, is_run: bool) -> CheckR
     }
 }
 
-/// What a check demands, in the words of its plan.
+/// The demand of a check, in the words of its plan.
 fn demand(check: &Check) -> String {
     let of = match check.of {
         Of::Each => "",
@@ -239,7 +239,7 @@ fn demand(check: &Check) -> String {
     text
 }
 
-/// What a reader must know before trusting the figures.
+/// Notes that a reader must know before trusting the figures.
 fn notes(entry: &Entry) -> Vec<String> {
     let mut notes = [entry.gaps(), entry.leftovers()].concat();
     if let Some((key, late_ms)) = entry.results.disturbed.first() {
@@ -257,7 +257,7 @@ fn notes(entry: &Entry) -> Vec<String> {
 }
 
 fn run<'a>(header: &'a Header, plan_hash: &str, commit: Option<&str>) -> Run<'a> {
-    // Where the program lay on the machine that ran it tells nothing.
+    // The program's path on the machine that ran it is left out.
     let program = header.command.first().map(|program| file_name(std::path::Path::new(program)));
     let arguments = header.command.iter().skip(1).map(|argument| quoted(argument));
     Run {

@@ -69,7 +69,7 @@ fn plan(text: &str, quick: bool) -> Plan {
     Plan::parse("made-up.toml", text, quick).unwrap()
 }
 
-/// `PLAN` with something put before its first table.
+/// `PLAN` with a line before its first table.
 fn with_key(line: &str) -> String {
     PLAN.replacen("[paper]", &format!("{line}\n[paper]"), 1)
 }
@@ -92,7 +92,7 @@ fn measured(cell: &Cell, goodput_mbit: f64) -> Line {
     }))
 }
 
-/// A run of `plan` whose first cells receive so many Mbit/s; the others are not recorded.
+/// A run of `plan` whose first cells receive this many Mbit/s; the others are not recorded.
 fn record(folder: &Path, plan: &Plan, seed: u64, goodputs: &[f64]) {
     let mut recorder = Recorder::open(&record_path(folder, plan)).unwrap();
     let program = Program {
@@ -113,7 +113,7 @@ fn report(text: &str, folder: &Path) -> Report {
     Report::read(vec![plans], folder, Some("c0ffee".to_owned())).unwrap()
 }
 
-/// The report on a plan by a run of `recorded`, which may be another text of it.
+/// The report on a plan with a run of `recorded`, which may be another version of it.
 fn judged(text: &str, recorded: &str, goodputs: &[f64]) -> Report {
     let folder = tempfile::tempdir().unwrap();
     record(folder.path(), &plan(recorded, false), 1, goodputs);
@@ -159,7 +159,7 @@ fn row_has_the_printed_value_and_the_measured_range() {
     assert!(text.starts_with(start), "{text}");
     let value: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value.as_object().unwrap().len(), 5);
-    // Without a value, the statement is what to hold against.
+    // Without a value, the statement is used for comparison.
     let text = PLAN.replace("value = '5 Mbit/s'\n", "");
     assert_eq!(row(&judged(&text, &text, &[6.0, 8.0])).paper, "little interference");
 }
@@ -261,7 +261,7 @@ fn record_belongs_to_plans_that_show_its_cells() {
             assert!(!page.contains("(another text)"), "{} by {}", shown.id, ran.id);
         }
     }
-    // Another text of the plan whose cells they are is still told.
+    // A changed text of the plan that the cells belong to is still reported.
     let folder = tempfile::tempdir().unwrap();
     record(folder.path(), &both[0], 1, &[6.0, 7.0]);
     read("made-up.toml", &PLAN.replace("For nothing else", "Nor for anything else"));
@@ -449,7 +449,7 @@ fn text_of_plans_and_records_is_escaped() {
     assert_eq!(labels, ["Goodput", nasty]);
 }
 
-/// The style sheet finds the colours that depend on the ground by their values.
+/// The style sheet selects the colours that depend on the ground by their values.
 #[test]
 fn figures_follow_the_colours_of_the_page() {
     let page = page();

@@ -1,4 +1,4 @@
-//! Cells without a network: programs that report what they have worked out.
+//! Cells without a network: programs that report their results.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,7 +38,7 @@ pub(super) fn phases(order: &Order, scenario: &Scenario) -> Result<Vec<PhaseReco
     scenario.phases.iter().map(phase).collect()
 }
 
-/// Runs a program to its end; what it reports.
+/// Runs a program to its end; returns its report.
 fn run(order: &Order, group: &Group, limit: Instant) -> Result<Value, CellError> {
     let Some(Work::Command { program, .. }) = group.kind.work() else {
         return Err(CellError::Scenario(format!("'{}' is no program", group.name)));
@@ -52,7 +52,7 @@ fn run(order: &Order, group: &Group, limit: Instant) -> Result<Value, CellError>
     let lull = order.lull.as_deref().unwrap_or(Path::new("lull"));
     let data = std::path::absolute(&order.data).unwrap_or_else(|_| order.data.clone());
     let mut command = Command::new(name);
-    // There is no container that would end what a cell has started.
+    // There is no container that would end the children of a cell.
     lull_emulator::end_with_parent(&mut command);
     let mut child = command
         .args(arguments)

@@ -1,4 +1,4 @@
-//! One cell: makes the network, conducts the traffic through the phases, and measures.
+//! One cell: creates the network, runs the traffic through the phases, and measures.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const SERIES: Duration = Duration::from_millis(100);
 /// Runs a cell in this process.
 ///
 /// # Errors
-/// [`CellError`]. Whatever was made is gone then.
+/// [`CellError`]. Everything that was created is removed then.
 pub fn conduct(
     order: &Order,
     surroundings: &Surroundings<'_>,
@@ -47,7 +47,7 @@ pub fn conduct(
     let phases = scenario.phases.iter().map(|phase| stage.phase(&network, phase, watch)).collect();
     let phases: Vec<ObservedPhase> = match phases {
         Ok(phases) => phases,
-        // Whoever ended early says why.
+        // The program that ended early reports why.
         Err(CellError::Traffic(TrafficError::Stopped)) => {
             return Err(stage.close().err().unwrap_or(TrafficError::Stopped.into()));
         }
@@ -88,7 +88,7 @@ pub fn conduct(
     })
 }
 
-/// The load of one minute, of proc(5).
+/// The load average over one minute, of proc(5).
 fn load() -> f64 {
     std::fs::read_to_string("/proc/loadavg")
         .ok()

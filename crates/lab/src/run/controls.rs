@@ -1,4 +1,4 @@
-//! The congestion controls of a run: registered under names of its own, and gone with it.
+//! The congestion controls of a run: registered under their own names, and removed with it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,11 +12,11 @@ use lull_emulator::chain;
 #[derive(Debug)]
 pub(super) struct Controls {
     held: Vec<(Control, lull_kernel::Held)>,
-    /// Those that cannot be had, and why.
+    /// Those that are not available, and why.
     refused: Vec<(Control, lull_kernel::Error)>,
 }
 
-/// The variants that a cell needs of the kernel, by what its plan calls them.
+/// The kernel variants that a cell needs, by their names in its plan.
 fn needed(cell: &Cell) -> impl Iterator<Item = (&String, &Control)> {
     let scenario = &cell.scenario;
     let is_used = move |name: &String| {
@@ -30,7 +30,7 @@ fn needed(cell: &Cell) -> impl Iterator<Item = (&String, &Control)> {
 }
 
 impl Controls {
-    /// Registers each variant once, however many cells use it.
+    /// Registers each variant once, also if many cells use it.
     pub(super) fn register(cells: &[&Cell]) -> Self {
         let mut controls = Controls { held: Vec::new(), refused: Vec::new() };
         for (_, control) in cells.iter().flat_map(|cell| needed(cell)) {
@@ -54,7 +54,7 @@ impl Controls {
         controls
     }
 
-    /// Why a cell cannot run, if it cannot for want of one of them.
+    /// Why a cell cannot run, if one of them is missing.
     pub(super) fn refusal(&self, cell: &Cell) -> Option<String> {
         needed(cell).find_map(|(name, control)| {
             let (_, error) = self.refused.iter().find(|(other, _)| other == control)?;
@@ -63,7 +63,7 @@ impl Controls {
         })
     }
 
-    /// What the kernel calls the controls of a cell.
+    /// The kernel's names of the controls of a cell.
     pub(super) fn names(&self, cell: &Cell) -> BTreeMap<String, String> {
         let name = |control: &Control| {
             let held = self.held.iter().find(|(other, _)| other == control);

@@ -1,4 +1,4 @@
-//! What cells cost, and how many run at once.
+//! The cost of cells, and how many run at once.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use nix::unistd::Pid;
 use super::MOST_AGAIN;
 use crate::plan::{Capacity, Network, Scenario, Simulated};
 
-/// How much of the machine a run may take.
+/// How much of the machine a run may use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
-    /// The processors that it may use.
+    /// The usable processors.
     processors: Vec<usize>,
-    /// The share of each of them that cells may take.
+    /// The share of each of them that cells may use.
     share: f64,
     /// Cells at once.
     jobs: usize,
 }
 
-/// Where a cell that runs was put, and what it takes.
+/// The processor of a running cell, and its use of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub(super) processor: Option<usize>,
@@ -28,11 +28,11 @@ pub(super) struct Taken {
 }
 
 impl Budget {
-    /// The share of a processor that cells may take: where it is busier, packets and their
-    /// acknowledgements wait for it rather than for the link.
+    /// The share of a processor that cells may use. On a busier one, packets and their acknowledgements wait
+    /// for the processor rather than for the link.
     const SHARE: f64 = 0.75;
 
-    /// Three quarters of each processor that this process may use, or so many jobs.
+    /// Three quarters of each processor that this process may use, or this many jobs.
     pub fn of_this_machine(jobs: Option<usize>) -> Self {
         let processors = processors();
         match jobs {
@@ -44,23 +44,23 @@ impl Budget {
         }
     }
 
-    /// All that cells may take, in processors.
+    /// The total capacity for cells, in processors.
     fn cores(&self) -> f64 {
         self.share * self.processors.len() as f64
     }
 
-    /// Where a cell that takes so much may run; none if it has to wait. What takes more than cells may
-    /// take of a processor runs alone, on all of them.
+    /// Where a cell of this cost may run; none if it has to wait. A cell that needs more than the share of
+    /// one processor runs alone, on all of them.
     ///
-    /// A cell stays on a processor, the one with most left. Its sender, its receiver and the
-    /// emulator take turns anyway, and on a virtual machine each of them would have to wake the
-    /// other processor: the same cell at 100 Mbit/s took 0.55 of one processor, and 0.78 of two.
+    /// A cell stays on the processor with most capacity left. Its sender, its receiver and the emulator take
+    /// turns anyway. On a virtual machine each of them would have to wake the other processor: the same cell
+    /// at 100 Mbit/s took 0.55 of one processor, and 0.78 of two.
     pub(super) fn place(&self, running: &[Taken], cores: f64) -> Option<Option<usize>> {
-        // However many jobs were asked for: on one processor it would measure itself.
+        // Regardless of the number of jobs: on one processor it would measure itself.
         if cores > Self::SHARE {
             return running.is_empty().then_some(None);
         }
-        // What was too dear for a processor has all of them.
+        // A cell that was too expensive for one processor has all of them.
         let has_all = running.iter().any(|cell| cell.processor.is_none());
         if has_all || running.len() >= self.jobs {
             return None;
@@ -75,70 +75,69 @@ impl Budget {
     }
 }
 
-/// Keeps this process, and all that it starts, on a processor.
+/// Pins this process and its children to a processor.
 pub(super) fn stay_on(processor: usize) {
     let mut only = CpuSet::new();
     if only.set(processor).is_ok() {
-        // Where it may not, it runs all the same.
+        // If that is not allowed, it still runs.
         let _ = sched_setaffinity(Pid::from_raw(0), &only);
     }
 }
 
-/// The part of a processor that a cell takes while it runs beside others: emulator, traffic and TCP
-/// of both sides. Measured were 0.055 at 10 Mbit/s and 0.35 at 100 Mbit/s, with what the kernel does
-/// in interrupts; two cells of 100 Mbit/s and four of 10 on one processor delivered one packet in a
-/// hundred 0.2 to 0.4 ms late.
+/// The part of a processor that a cell uses while it runs beside others: emulator, traffic and TCP of both
+/// sides. Measured were 0.055 at 10 Mbit/s and 0.35 at 100 Mbit/s, including the kernel's interrupts. Two
+/// cells of 100 Mbit/s and four of 10 on one processor delivered one packet in a hundred 0.2 to 0.4 ms late.
 pub fn cores_of(scenario: &Scenario) -> f64 {
     match &scenario.topology {
         Network::Emulated(emulated) => {
             let carrying = 0.02 + 0.0035 * emulated.rate.value.bits_per_second() as f64 / 1e6;
             carrying + emulated.processors
         }
-        // A processor of those that cells may take: as many as there are, if nothing is emulated
-        // beside them that would have to wait.
+        // The share of one processor. As many run as there are processors, if no emulated cell runs beside
+        // them that would have to wait.
         Network::Simulated(_) | Network::None { processors: None } => Budget::SHARE,
         Network::None { processors: Some(processors) } => *processors,
-        // Whatever ran beside it would be counted.
+        // Anything beside it would be counted.
         Network::Wire => f64::INFINITY,
     }
 }
 
-/// The same of a cell whose emulator was late in so many runs: it takes more of this machine than it was
-/// thought to, so half as many run at once the first time it is run again, a quarter the second.
+/// The same for a cell whose emulator was late in this many runs. It needs more of this machine than
+/// estimated, so half as many run at once in the first repeated run, a quarter in the second.
 pub(super) fn cores_after(late: u32, scenario: &Scenario) -> f64 {
     assert!(late <= MOST_AGAIN, "a cell is run again no more than {MOST_AGAIN} times");
     cores_of(scenario) * f64::from(1_u32 << late)
 }
 
-/// Processor time for a packet that crosses the bottleneck, with its acknowledgement and with what
-/// hosts and access links do. Measured were 0.6 to 0.7 µs for a few dozen flows; the rest is for a
-/// machine that does other things as well.
+/// Processor time for a packet that crosses the bottleneck, with its acknowledgement and the work of hosts
+/// and access links. Measured were 0.6 to 0.7 µs for a few dozen flows; the rest is a reserve for busy
+/// machines.
 const PACKET: Duration = Duration::from_nanos(1200);
-/// The assumed rate of a link whose rate depends on a log that was not read yet.
+/// The assumed rate of a link whose rate depends on a log that has not been read yet.
 const DEMAND: f64 = 1e6;
 
-/// About how long a simulated cell takes: as if the link were busy all the time.
+/// The estimated time of a simulated cell, as if the link were always busy.
 fn simulating(network: &Simulated, scenario: &Scenario) -> Duration {
     let rate = match &network.capacity {
         Capacity::Rate(rate) => rate.value.bits_per_second() as f64,
         Capacity::Demand { spare, .. } => DEMAND * (1.0 + spare),
     };
     let packets = rate / 8.0 / f64::from(network.packet) * scenario.duration().as_secs_f64();
-    // Where there are several bottlenecks in a row, each is filled.
+    // If there are several bottlenecks in a row, each is filled.
     PACKET.mul_f64(packets * network.bottlenecks as f64) + Duration::from_millis(100)
 }
 
-/// About how long a cell takes.
+/// The estimated time of a cell.
 pub(super) fn time_of(scenario: &Scenario) -> Duration {
     match &scenario.topology {
         Network::Simulated(network) => simulating(network, scenario),
         Network::Emulated(_) | Network::Wire => scenario.duration() + OVERHEAD,
-        // What programs are given is meant for slow machines.
+        // The time limits of programs are meant for slow machines.
         Network::None { .. } => scenario.duration() / 10,
     }
 }
 
-/// How long a cell may take before it is ended: something is wrong with it.
+/// The time limit of a cell: after that, something is wrong with it.
 pub(super) fn limit_of(scenario: &Scenario) -> Duration {
     match &scenario.topology {
         // A machine may be slow and busy, and thousands of flows wait for memory.
@@ -154,22 +153,22 @@ pub(super) fn limit_of(scenario: &Scenario) -> Duration {
     }
 }
 
-/// How long a cell takes besides its phases: its process and its hosts have to be made.
+/// The time of a cell besides its phases, to make its process and its hosts.
 const OVERHEAD: Duration = Duration::from_millis(500);
 
-/// About how long it takes to run cells within a budget.
+/// The estimated time to run cells within a budget.
 pub fn estimate<'a>(scenarios: impl Iterator<Item = &'a Scenario>, budget: &Budget) -> Duration {
     budget.time(scenarios.map(|scenario| (time_of(scenario), cores_of(scenario))))
 }
 
 impl Budget {
-    /// About how long cells take that last so long and take so much.
+    /// The estimated time of cells of these durations and costs.
     pub(super) fn time(&self, cells: impl Iterator<Item = (Duration, f64)>) -> Duration {
         let mut work = 0.0;
         let mut slots = 0.0;
         let mut longest = Duration::ZERO;
         for (time, cores) in cells {
-            // A cell that is dearer than the budget still runs, alone.
+            // A cell that costs more than the budget still runs, alone.
             work += time.as_secs_f64() * cores.min(self.cores());
             let jobs = if cores.is_infinite() { self.jobs as f64 } else { 1.0 };
             slots += time.as_secs_f64() * jobs;

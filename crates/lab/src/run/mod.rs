@@ -1,4 +1,4 @@
-//! The runner: expands a plan, runs its cells side by side, and keeps the record.
+//! The runner: expands a plan, runs its cells concurrently, and writes the record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -34,25 +34,25 @@ use crate::record::{RecordFile, Recorder};
 use crate::simulate::{self, SimulateError};
 use lull_emulator::chain;
 
-/// Why a run could not be made. What keeps single cells from running is in the record instead.
+/// Why a run failed. Errors of single cells are in the record instead.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// The plan is wrong.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The record cannot be used.
+    /// The record is unusable.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// Data that the simulator needs are not there.
+    /// Missing data for the simulator.
     #[error(transparent)]
     Data(SimulateError),
-    /// None of the cells can run, for want of a congestion control.
+    /// None of the cells can run, because a congestion control is missing.
     #[error("{plan}: {why}")]
     Control {
         /// The plan.
         plan: String,
-        /// The control, as the plan calls it, and the reason.
+        /// The control, as the plan names it, and the reason.
         why: String,
     },
 }
@@ -60,8 +60,8 @@ pub enum RunError {
 /// How cells are run.
 #[derive(Clone, Debug)]
 pub enum Isolation {
-    /// Each in a process of its own, made by running this program with the arguments `lab cell`:
-    /// one that crashes or hangs hurts no other, and its processor time is its own.
+    /// Each in its own process, which runs this program with the arguments `lab cell`. A crash or hang
+    /// affects no other cell, and the processor time is the cell's own.
     Processes(PathBuf),
     /// In threads of this process, for tests.
     Threads,
@@ -70,33 +70,32 @@ pub enum Isolation {
 /// Events of a run, for progress displays.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// So many cells were in the record already, and so many are to be run, which will take about
-    /// so long. `older` if another program measured some of what is there: edit a controller, and the
-    /// cells stay what its older text showed. Where the emulator was late in some, it is said once
-    /// more: those are run again. Each of the `others` that run on this machine takes the processors
-    /// for its own.
+    /// The numbers of cells that are already recorded and that will run, with the estimated time. `older` is
+    /// set if another program measured some of the recorded ones: they show the older program, also after a
+    /// change of a controller. Cells in which the emulator was late are counted separately: those are run
+    /// again. Each of the `others` that run on this machine uses the processors as if it were alone.
     Planned {
         /// Cells that are not run again.
         recorded: usize,
-        /// Cells to run.
+        /// Cells that will run.
         cells: usize,
-        /// Those of them that were run before, and disturbed.
+        /// Those of them that were disturbed in an earlier run.
         disturbed: usize,
         /// An estimate.
         time: Duration,
-        /// How many of those that are not run again another program measured, and the commit of one.
+        /// How many of the recorded cells another program measured, and the commit of one.
         older: Option<(usize, String)>,
-        /// Other runs that are under way.
+        /// Other active runs.
         others: usize,
     },
-    /// So many of the cells to run cannot be.
+    /// Some of the cells cannot run.
     Refused {
         /// Cells.
         cells: usize,
-        /// Why the first of them cannot.
+        /// The reason for the first of them.
         why: String,
     },
-    /// A cell has begun.
+    /// A cell has started.
     Began {
         /// Its name.
         key: String,
@@ -105,9 +104,9 @@ pub enum Event {
     Ended {
         /// Its name.
         key: String,
-        /// Why it has no results, if it has none.
+        /// Why it has no results, if so.
         failure: Option<String>,
-        /// About how long it will take until all have ended.
+        /// Estimated time until all have ended.
         left: Duration,
     },
     /// Unused cells were dropped from the record.
@@ -117,8 +116,8 @@ pub enum Event {
     },
 }
 
-/// How often a cell is run again at most while the emulator is late in it, and a phase measured
-/// again. That alone is why, whatever it shows.
+/// How often a cell is run again, and a phase measured again, while the emulator is late. Its results have no
+/// influence on this.
 pub const MOST_AGAIN: u32 = 2;
 
 /// A run of plans.
@@ -126,60 +125,59 @@ pub const MOST_AGAIN: u32 = 2;
 pub struct Runner {
     /// How cells are run.
     pub isolation: Isolation,
-    /// Where records go.
+    /// The folder of records.
     pub out: PathBuf,
     /// The seed of the first repetition.
     pub seed: u64,
-    /// How many cells run at once; by what the machine carries if left open.
+    /// How many cells run at once; without it, as many as the machine can carry.
     pub jobs: Option<usize>,
-    /// Which cells.
+    /// The selected cells.
     pub selection: Selection,
-    /// Drop what an earlier run recorded of the cells selected.
+    /// Drop earlier results of the selected cells.
     pub fresh: bool,
-    /// Free the record of what is of no cell of the plan any more, and of cells that ran again.
+    /// Remove results from the record that belong to no cell of the plan, and those of cells that ran again.
     pub prune: bool,
-    /// Measure again what the machine has disturbed: a phase, right away, while a hypervisor takes
-    /// the processors, and a cell in which the emulator was late all the same; each
-    /// [`MOST_AGAIN`] times at most.
+    /// Measure again after disturbances by the machine. A phase is measured again at once while a hypervisor
+    /// takes processor time; a cell, if the emulator was still late. Each at most [`MOST_AGAIN`] times.
     pub again: bool,
-    /// The folder of data that the simulator reads logs from, if it is not the usual one.
+    /// The folder of data with the simulator's logs, if it is not the usual one.
     pub data: Option<PathBuf>,
-    /// Who asks for it, for the record.
+    /// The calling program, for the record.
     pub program: Program,
 }
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Where the record is.
+    /// The path of the record.
     pub record: PathBuf,
     /// The record's headers.
     pub headers: Vec<Header>,
-    /// The cells selected that have results, in the plan's order.
+    /// The selected cells that have results, in the plan's order.
     pub cells: Vec<CellRecord>,
-    /// What is recorded of the plan's other cells, which references may lead to.
+    /// Recorded results of the plan's other cells, for references.
     pub others: Vec<CellRecord>,
-    /// Those that have none.
+    /// The selected cells without results.
     pub failed: Vec<Failed>,
 }
 
-/// What a run of a plan would do now.
+/// A preview of a run of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
-    /// Cells to run.
+    /// Cells that would run.
     pub cells: usize,
-    /// About how long they take.
+    /// The estimated time.
     pub time: Duration,
 }
 
-/// Where the record of a plan is, under the folder `out`.
+/// The path of a plan's record, in the folder `out`.
 pub fn record_path(out: &Path, plan: &Plan) -> PathBuf {
     let subset = if plan.quick { ".quick" } else { "" };
     out.join(format!("{}{subset}.jsonl", plan.cells_of))
 }
 
 impl Runner {
-    /// Runs what is not recorded yet of a plan.
+    /// Runs the cells of a plan that are not recorded yet.
     ///
     /// # Errors
     /// [`RunError`] before the first cell runs.
@@ -220,10 +218,10 @@ impl Runner {
         })
     }
 
-    /// What a run would do now, as far as the record tells: what is disturbed in it shows only then.
+    /// A preview of a run, from the record only: whether cells are disturbed is known only at the run.
     ///
     /// # Errors
-    /// Those of [`Runner::run`] that the plan and its record have by now.
+    /// Those of [`Runner::run`] that can be found from the plan and its record.
     pub fn outlook(&self, plan: &Plan) -> Result<Outlook, RunError> {
         let cells = plan.cells(&self.selection, self.seed)?;
         let path = record_path(&self.out, plan);
@@ -234,7 +232,7 @@ impl Runner {
         Ok(Outlook { cells: due.len(), time: pass.time(&before, &due) })
     }
 
-    /// Drops unused cells from a record, for any seeds of its runs.
+    /// Drops unused cells from a record, for all seeds of its runs.
     fn prune(
         &self,
         plan: &Plan,
@@ -258,7 +256,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Missing data are reported once, and not for each cell.
+    /// Reports missing data once, and not for each cell.
     fn check_data(&self, cells: &[&Cell]) -> Result<(), RunError> {
         let usual = simulate::data::usual_folder;
         let folder = self.data.clone().unwrap_or_else(usual);
@@ -266,7 +264,7 @@ impl Runner {
         cells.iter().try_for_each(check).map_err(RunError::Data)
     }
 
-    /// Takes the cells that are run again out of a record; with all cells selected, everything.
+    /// Takes the cells that will run again out of a record; with all cells selected, everything.
     fn drop_old(&self, recorder: &mut Recorder, cells: &[Cell]) -> Result<(), RecordError> {
         if self.selection.is_all() {
             return recorder.retain(|_| false);
@@ -282,7 +280,7 @@ impl Runner {
 /// A cell that cannot run, and why.
 type Refused<'a> = (&'a Cell, String);
 
-/// Once over the cells of a plan.
+/// One pass over the cells of a plan.
 struct Pass<'a> {
     runner: &'a Runner,
     plan: &'a Plan,
@@ -292,14 +290,14 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// What was recorded before, as far as it counts.
+    /// The valid part of what was recorded before.
     fn recorded(&self) -> Result<RecordFile, RecordError> {
         let starts_anew = self.runner.fresh && self.is_first;
         if starts_anew { Ok(RecordFile::default()) } else { RecordFile::read(self.path) }
     }
 
-    /// Whether a cell is to be run, given what is recorded: in the first pass where it has no
-    /// result, and in all where it was disturbed.
+    /// Whether a cell has to run, given the record: in the first pass if it has no result, and in all passes
+    /// if it was disturbed.
     fn is_due(&self, before: &RecordFile, failed: &[Failed], cell: &Cell) -> bool {
         let has_failed = failed.iter().any(|failed| failed.hash == cell.hash);
         match before.cells.iter().find(|old| old.hash == cell.hash) {
@@ -310,13 +308,13 @@ impl Pass<'_> {
         }
     }
 
-    /// In how many runs of a cell that is due the emulator was late; of a first run none.
+    /// In how many runs of a cell that is due the emulator was late; none for a first run.
     fn late(before: &RecordFile, cell: &Cell) -> u32 {
         let old = before.cells.iter().find(|old| old.hash == cell.hash);
         old.map_or(0, |old| old.again + 1)
     }
 
-    /// About how long the cells that are due take.
+    /// The estimated time of the cells that are due.
     fn time(&self, before: &RecordFile, due: &[&Cell]) -> Duration {
         let cost = |cell: &&Cell| {
             (time_of(&cell.scenario), cores_after(Self::late(before, cell), &cell.scenario))
@@ -324,8 +322,8 @@ impl Pass<'_> {
         Budget::of_this_machine(self.runner.jobs).time(due.iter().map(cost))
     }
 
-    /// The congestion controls of the cells that are due, and those of these cells that cannot run for
-    /// want of one; the others need not wait for them.
+    /// The congestion controls of the cells that are due, and the cells that cannot run because one is
+    /// missing. The others need not wait for them.
     fn prepare<'b>(&self, due: &[&'b Cell]) -> Result<(Controls, Vec<Refused<'b>>), RunError> {
         self.runner.check_data(due)?;
         let controls = Controls::register(due);
@@ -346,7 +344,7 @@ impl Pass<'_> {
         failed: &mut Vec<Failed>,
     ) -> Result<bool, RunError> {
         let mut before = self.recorded()?;
-        // Who has nothing to write also reads records that are not theirs to write.
+        // This allows users who have nothing to write to read records of other users.
         let mut recorder = None;
         if self.cells.iter().any(|cell| self.is_due(&before, failed, cell)) {
             recorder = Some(Recorder::open(self.path)?);
@@ -405,7 +403,7 @@ impl Pass<'_> {
         Ok(true)
     }
 
-    /// What is to be said before the first cell runs.
+    /// The event before the first cell runs.
     fn planned(
         &self,
         before: &RecordFile,
@@ -431,10 +429,10 @@ impl Pass<'_> {
     }
 }
 
-/// Writes what comes of the cells of a pass.
+/// Writes the results of the cells of a pass.
 struct Writer<'a> {
     recorder: Recorder,
-    /// What was recorded before the pass.
+    /// The record before the pass.
     before: &'a RecordFile,
     /// The commit of this program.
     commit: Option<String>,
@@ -446,7 +444,7 @@ impl Writer<'_> {
     fn refused(&mut self, cell: &Cell, error: &str) -> Result<(), RecordError> {
         let (key, hash, error) = (cell.key.clone(), cell.hash.clone(), error.to_owned());
         let line = Failed { key, hash, error };
-        // One that was run before has a result, if one in doubt.
+        // A cell that ran before has a result, even if in doubt.
         if self.before.cells.iter().all(|old| old.hash != cell.hash) {
             self.recorder.write(&Line::Failed(line.clone()))?;
         }
@@ -461,13 +459,13 @@ impl Writer<'_> {
         hash: String,
         result: Result<Box<CellRecord>, String>,
     ) -> Result<(), RecordError> {
-        // What another program measured does not stand under this one's header.
+        // Results of another program are not written below this program's header.
         let old = self.before.cells.iter().find(|old| old.hash == hash);
         let old = old.filter(|old| old.commit == self.commit);
         let line = match (result, old) {
             (Ok(new), None) => Line::Cell(new),
             (Ok(new), Some(old)) => Line::Cell(Box::new(less_late(*new, old))),
-            // It has a result, if one in doubt.
+            // It has a result, even if in doubt.
             (Err(_), Some(old)) => Line::Cell(Box::new(less_late(old.clone(), old))),
             (Err(error), None) => {
                 let line = Failed { key: key.to_owned(), hash, error };
@@ -479,7 +477,7 @@ impl Writer<'_> {
     }
 }
 
-/// Of two runs of a cell the one in which the emulator was less late.
+/// Of two runs of a cell, the one in which the emulator was less late.
 fn less_late(new: CellRecord, old: &CellRecord) -> CellRecord {
     let kept = if new.late_ms() < old.late_ms() { new } else { old.clone() };
     CellRecord { again: old.again + 1, ..kept }

@@ -1,9 +1,9 @@
-//! What lies between the hosts of a cell.
+//! The network between the hosts of a cell.
 
 use crate::plan;
 use lull_emulator::{Emulator, Error, Host, Record, Window, Wire};
 
-/// An emulated bottleneck, or a plain wire, which sees nothing.
+/// An emulated bottleneck, or a plain wire, which measures nothing.
 #[derive(Debug)]
 pub(super) enum Network {
     Emulated(Box<Emulator>),
@@ -42,7 +42,7 @@ impl Network {
         }
     }
 
-    /// What has been seen since the last mark.
+    /// The statistics since the last mark.
     pub(super) fn statistics(&self) -> Result<Option<Window>, Error> {
         match self {
             Network::Emulated(emulator) => emulator.statistics().map(Some),

@@ -1,4 +1,4 @@
-//! What a process needs to run a cell.
+//! The data that a process needs to run a cell.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::plan::{Cell, Invalid, Plan, Scenario, ScenarioError};
 use crate::simulate::{self, SimulateError};
 use lull_emulator::traffic::TrafficError;
 
-/// Why a cell could not be run to its end.
+/// Why a cell failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CellError {
@@ -22,13 +22,13 @@ pub enum CellError {
     /// The traffic.
     #[error(transparent)]
     Traffic(#[from] TrafficError),
-    /// The simulator, or the data it needs.
+    /// The simulator, or its data.
     #[error(transparent)]
     Simulate(#[from] SimulateError),
-    /// What is to be run makes no sense.
+    /// The scenario is invalid.
     #[error("the cell makes no sense: {0}")]
     Scenario(String),
-    /// What is to be run cannot be read.
+    /// The scenario cannot be read.
     #[error("the cell makes no sense")]
     Written(#[from] ScenarioError),
     /// A congestion control is invalid.
@@ -47,23 +47,23 @@ pub enum CellError {
 pub struct Order {
     /// Its name within the plan.
     pub key: String,
-    /// SHA-256 of all that decides what it does.
+    /// SHA-256 of everything that decides its behaviour.
     pub hash: String,
     pub(super) values: Map<String, Value>,
     pub(super) repetition: u32,
     pub(super) seed: u64,
     pub(super) scenario: Value,
-    /// What the kernel calls the plan's own controls.
+    /// The kernel's names of the plan's own controls.
     pub(super) controls: BTreeMap<String, String>,
-    /// The interval of the series to keep, in milliseconds.
+    /// The interval of the recorded time series, in milliseconds.
     pub(super) series_ms: Option<u64>,
     /// The `lull` that runs programs in the background.
     pub(super) lull: Option<PathBuf>,
-    /// The folder of data that the simulator reads logs from.
+    /// The folder of data with the simulator's logs.
     pub(super) data: PathBuf,
-    /// Measure phases again in which a hypervisor took the processors.
+    /// Measure phases again in which a hypervisor took processor time.
     pub(super) again: bool,
-    /// The processor that it stays on.
+    /// The processor that it is pinned to.
     pub(super) processor: Option<usize>,
 }
 
@@ -74,9 +74,9 @@ fn lull() -> Option<PathBuf> {
 }
 
 impl Order {
-    /// The order for a cell; `controls` is what the kernel calls the plan's own controls, `data` the
-    /// folder of data, if it is not the usual one, and `again` whether phases in which a hypervisor
-    /// took the processors are measured again.
+    /// The order for a cell. `controls` are the kernel's names of the plan's own controls. `data` is the
+    /// folder of data, if it is not the usual one. `again` says whether phases in which a hypervisor took
+    /// processor time are measured again.
     pub fn new(
         plan: &Plan,
         cell: &Cell,
@@ -100,8 +100,8 @@ impl Order {
         }
     }
 
-    /// Keeps this process, and all that it starts, on the processor that the cell was given. To be
-    /// called by the only thread of a process that is there for the cell.
+    /// Pins this process and its children to the processor that the cell was given. Call it from the only
+    /// thread of a process that exists for the cell.
     pub fn take_place(&self) {
         if let Some(processor) = self.processor {
             stay_on(processor);
@@ -119,20 +119,20 @@ impl Order {
         }
     }
 
-    /// What is to be done.
+    /// The scenario.
     ///
     /// # Errors
-    /// If it makes no sense: the order was not made by [`Order::new`].
+    /// If it is invalid: the order was not made by [`Order::new`].
     pub fn scenario(&self) -> Result<Scenario, CellError> {
         Ok(Scenario::of(&self.scenario, &self.values)?)
     }
 
-    /// How long it may take before something is wrong with it.
+    /// Its time limit, after which something is wrong with it.
     pub(super) fn limit(&self) -> Duration {
         self.scenario().map_or(Duration::ZERO, |scenario| limit_of(&scenario))
     }
 
-    /// Whether it needs nothing of the kernel.
+    /// Whether it needs no kernel.
     pub fn is_simulated(&self) -> bool {
         self.scenario().is_ok_and(|scenario| scenario.is_simulated())
     }

@@ -1,14 +1,14 @@
-//! Which other runs are under way on this machine: each fills the processors as if it were alone.
+//! Other active runs on this machine: each uses the processors as if it were alone.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// More runs than these see each other no more.
+/// Beyond this number, runs do not detect each other.
 const PLACES: usize = 16;
 
-/// A run's place among those of the machine, or of a network namespace. It is left when this is
-/// dropped, and when the process ends however it may.
+/// A run's entry among those of the machine, or of a network namespace. It is removed when this is dropped,
+/// and when the process ends in any way.
 #[derive(Debug)]
 pub(super) struct Presence {
     _place: Option<UnixDatagram>,
@@ -28,14 +28,14 @@ impl Presence {
             match (address.and_then(|address| UnixDatagram::bind_addr(&address)), &place) {
                 (Ok(socket), None) => place = Some(socket),
                 (Err(error), _) if error.kind() == io::ErrorKind::AddrInUse => others += 1,
-                // Free, or not to be had at all.
+                // Free, or unavailable.
                 _ => {}
             }
         }
         Presence { _place: place, others }
     }
 
-    /// How many others there were when this one came.
+    /// How many others there were when this one started.
     pub(super) fn others(&self) -> usize {
         self.others
     }

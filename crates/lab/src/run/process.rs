@@ -1,4 +1,4 @@
-//! A cell in a process of its own.
+//! A cell in its own process.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::order::Order;
 use crate::record::CellRecord;
 
-/// Why a cell in a process of its own has no record. One line.
+/// Why a cell in its own process has no record. One line.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProcessError {
     #[error("{} cannot be run: {why}", program.display())]
@@ -25,7 +25,7 @@ pub(super) enum ProcessError {
     Said(String),
 }
 
-/// How a process ended that did not succeed.
+/// How a process failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
     #[error("it ended with {0}")]
@@ -71,12 +71,12 @@ pub(super) fn run(lull: &Path, order: &Order) -> Result<CellRecord, ProcessError
 
 pub(super) fn read(mut pipe: impl Read) -> String {
     let mut bytes = Vec::new();
-    // What was read before an error is still worth showing.
+    // Output before an error is still useful.
     let _ = pipe.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits for a child, and ends it when its time is over.
+/// Waits for a child, and kills it after its time limit.
 pub(super) fn wait(child: &mut Child, limit: Instant) -> Result<(), Ended> {
     loop {
         match child.try_wait() {

@@ -1,16 +1,16 @@
-//! Processor time, with that of the kernel which belongs to no process.
+//! Processor time, including kernel time that belongs to no process.
 //!
-//! A packet costs time in four places: in the system calls of its sender and receiver; in
-//! interrupts that the kernel handles while one of them runs; while something else runs; and while
-//! nothing runs, as the timers of pacing mostly are. A process's own time has the first two, or
-//! on kernels that count interrupts separately only the first. The rest appears nowhere but in
-//! what the processors did altogether. So a cell that runs alone counts
+//! A packet costs time in four places: in the system calls of its sender and receiver; in interrupts that the
+//! kernel handles while one of them runs; while something else runs; and while nothing runs, as is usual for
+//! pacing timers. A process's own time includes the first two. On kernels that count interrupts separately,
+//! it includes only the first. The rest appears only in the total time of the processors. So a cell that runs
+//! alone counts
 //!
 //! > its process + (time not idle - time of all tasks)
 //!
-//! and subtracts what the second term was in a phase without traffic. The time that processors
-//! were idle is exact on kernels without a tick while idle, and told in steps of 10 ms; the time of
-//! tasks is exact to nanoseconds (`/proc/PID/schedstat`).
+//! and subtracts the second term of a phase without traffic. The idle time of processors is exact on kernels
+//! without a tick while idle, and otherwise in steps of 10 ms. The time of tasks is exact to nanoseconds
+//! (`/proc/PID/schedstat`).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,15 +25,15 @@ use nix::unistd::Pid;
 
 use crate::record::{CpuRecord, rounded};
 
-/// Ticks of `/proc/stat` per second: USER_HZ, which is 100 on all Linux machines of today.
+/// Ticks of `/proc/stat` per second: USER_HZ, which is 100 on all current Linux machines.
 const TICKS: f64 = 100.0;
 
-/// All tasks of the machine, also for who sees only its own.
+/// All tasks of the machine, also for processes in their own process namespace.
 #[derive(Debug)]
 pub(super) struct Tasks(File);
 
 impl Tasks {
-    /// Must be called before the process gets a process namespace of its own.
+    /// Must be called before the process enters its own process namespace.
     pub(super) fn open() -> io::Result<Self> {
         File::open("/proc").map(Tasks)
     }
@@ -42,7 +42,7 @@ impl Tasks {
         format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
     }
 
-    /// How long each task that is there has run, by its number.
+    /// How long each task has run, by its number.
     fn times(&self) -> BTreeMap<u32, Duration> {
         let mut times = BTreeMap::new();
         for process in fs::read_dir(self.folder()).into_iter().flatten().flatten() {
@@ -65,7 +65,7 @@ impl Tasks {
     }
 }
 
-/// Processor time up to a moment.
+/// Processor time at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
     at: Instant,
@@ -74,7 +74,7 @@ pub(super) struct Reading {
     machine: Option<Machine>,
 }
 
-/// The time of all tasks, and how long processors did not work for us.
+/// The time of all tasks, and the time that processors did not work for this machine.
 #[derive(Clone, Debug)]
 struct Machine {
     tasks: BTreeMap<u32, Duration>,
@@ -83,8 +83,8 @@ struct Machine {
 }
 
 impl Machine {
-    /// Seconds that tasks ran since an earlier reading. The last moments of those that ended in
-    /// between are missing.
+    /// Seconds that tasks ran since an earlier reading. The last moments of tasks that ended in between are
+    /// missing.
     fn tasks_since(&self, earlier: &Machine) -> f64 {
         let ran = self.tasks.iter().map(|(number, time)| {
             time.saturating_sub(earlier.tasks.get(number).copied().unwrap_or_default())
@@ -94,7 +94,7 @@ impl Machine {
 }
 
 impl Reading {
-    /// Reads the process's time and, given the tasks, the machine's.
+    /// Reads the process's time, and with tasks, the machine's.
     pub(super) fn now(tasks: Option<&Tasks>) -> Self {
         let processors = processors();
         Reading {
@@ -107,7 +107,7 @@ impl Reading {
         }
     }
 
-    /// What was used from an earlier reading until this one.
+    /// The use from an earlier reading until this one.
     pub(super) fn since(&self, earlier: &Reading) -> CpuRecord {
         let seconds = (self.at - earlier.at).as_secs_f64();
         let process_s = self.process.saturating_sub(earlier.process).as_secs_f64();
@@ -144,25 +144,25 @@ pub(super) fn process_time() -> Duration {
 struct Processors {
     /// Seconds that they were idle, waited for disks or were taken by a hypervisor.
     idle_s: f64,
-    /// How many there are.
+    /// Their number.
     cores: usize,
-    /// Those on which this process may run.
+    /// Those that this process may run on.
     ours: Ours,
 }
 
-/// The processors on which this process may run, all together, in seconds.
+/// The processors that this process may run on, in total, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Ours {
     /// They were idle, or waited for disks.
     idle_s: f64,
     /// A hypervisor had them.
     stolen_s: f64,
-    /// All of their time.
+    /// Their total time.
     all_s: f64,
 }
 
 impl Ours {
-    /// The part of the time since an earlier reading in which they were not idle; none of no time.
+    /// The part of the time since an earlier reading in which they were not idle; none if no time passed.
     fn busy_since(self, earlier: Ours) -> Option<f64> {
         let all = self.all_s - earlier.all_s;
         (all > 0.0).then(|| 1.0 - ((self.idle_s - earlier.idle_s) / all).clamp(0.0, 1.0))
@@ -181,7 +181,8 @@ fn parse_processors(stat: &str, is_ours: impl Fn(usize) -> bool) -> Option<Proce
         let mut words = line.split_ascii_whitespace();
         // The first line is the sum of the others, and has no number.
         let Some(number) = words.next().filter(|_| !line.starts_with(' ')) else { continue };
-        // proc(5): user, nice, system, idle, iowait, irq, softirq, steal; what follows is in the first.
+        // proc(5): user, nice, system, idle, iowait, irq, softirq, steal. The later fields are included in
+        // the first.
         let ticks: Vec<f64> = words.take(8).filter_map(|text| text.parse().ok()).collect();
         let (idle, waiting, stolen) = (ticks.get(3)?, ticks.get(4)?, ticks.get(7)?);
         all.idle_s += (idle + waiting + stolen) / TICKS;
@@ -226,7 +227,8 @@ mod tests {
         }
     }
 
-    /// Counts what this process used, not what passed: other processes may have the processors meanwhile.
+    /// Counts the time that this process used, not elapsed time: other processes may use the processors
+    /// meanwhile.
     #[test]
     fn processor_record_has_the_time_that_was_used() {
         let used_by_us = || {

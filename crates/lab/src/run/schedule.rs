@@ -1,4 +1,4 @@
-//! Which cell runs when.
+//! The order in which cells run.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -11,7 +11,7 @@ use super::{Isolation, RunError, Surroundings, cell};
 use crate::plan::Scenario;
 use crate::record::CellRecord;
 
-/// What happens to a cell.
+/// The progress of a cell.
 pub(super) enum Step {
     Began {
         key: String,
@@ -20,7 +20,7 @@ pub(super) enum Step {
         key: String,
         hash: String,
         result: Result<Box<CellRecord>, NoRecord>,
-        /// About how long the others will take.
+        /// The estimated time of the others.
         left: Duration,
     },
 }
@@ -37,7 +37,7 @@ pub(super) enum NoRecord {
 /// A cell to run.
 pub(super) struct Due {
     pub(super) order: Order,
-    /// In how many runs of it the emulator was late before.
+    /// In how many earlier runs of it the emulator was late.
     pub(super) late: u32,
 }
 
@@ -60,8 +60,8 @@ struct Running {
     taken: Taken,
 }
 
-/// Runs all that is due, as many at once as the budget carries. The first that fits is next: dear
-/// cells do not hold up cheap ones behind them, and begin in their turn when there is room.
+/// Runs all due cells, as many at once as the budget allows. The first that fits is next: expensive cells do
+/// not delay cheap ones behind them, and start in their turn when there is room.
 pub(super) fn run(
     due: Vec<Due>,
     isolation: &Isolation,
@@ -75,7 +75,7 @@ pub(super) fn run(
         let cores = cores_after(late, &scenario);
         waiting.push(Waiting { order, scenario, cores });
     }
-    // The dearest first: what is left at the end is small and fills the gaps.
+    // The most expensive first: small ones at the end fill the gaps.
     waiting.sort_by(|a, b| b.work().total_cmp(&a.work()));
     let mut running: Vec<Running> = Vec::new();
     thread::scope(|scope| {
@@ -99,7 +99,7 @@ pub(super) fn run(
                         Isolation::Threads => cell::conduct(&job, &Surroundings::shared(), &mut ())
                             .map_err(NoRecord::from),
                     };
-                    // Whoever listens has given up.
+                    // Fails only if the receiver has gone.
                     let _ = ended.send((job.hash, result));
                 });
                 running.push(Running { order, scenario, since: Instant::now(), taken });

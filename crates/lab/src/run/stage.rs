@@ -19,15 +19,15 @@ use lull_emulator::traffic::{Placed, Programs, Scratch, Tally, Traffic, TrafficE
 
 /// How often an observer of a cell is updated.
 const TICK: Duration = Duration::from_millis(500);
-/// How often a phase that ends with its groups' work looks whether they have done it.
+/// How often a phase that ends with its groups' work checks whether they have done it.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What part of the processors' time a hypervisor may take while a phase is measured. On the machine
-/// where this was found it took less than a thousandth most of the time, and the emulator delivered
-/// one packet in a hundred 0.3 ms late; then for a minute or two a twelfth, and 13 ms.
+/// The part of the processors' time that a hypervisor may take while a phase is measured. On the machine
+/// where this was found, it took less than a thousandth most of the time. The emulator then delivered one
+/// packet in a hundred 0.3 ms late. For a minute or two it took a twelfth, and the delay was 13 ms.
 const MOST_STOLEN: f64 = 0.005;
 
-/// Where a group's traffic is made.
+/// Where a group's traffic runs.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     Sockets(usize),
@@ -37,24 +37,24 @@ enum Part {
 /// The traffic of a cell.
 pub(super) struct Stage<'a> {
     groups: Vec<Group>,
-    /// Who makes each group's traffic.
+    /// Where each group's traffic runs.
     parts: Vec<Part>,
-    /// The addresses that each group's data go between.
+    /// The addresses of each group's data, source and destination.
     pub(super) hosts: Vec<(IpAddr, IpAddr)>,
     running: Vec<bool>,
-    /// For an observer; kept up to date only if there is one.
+    /// For an observer; updated only if there is one.
     owners: Owners,
     traffic: Traffic,
-    // Before the room for their files.
+    // Dropped before the folder of their files.
     programs: Programs,
     _scratch: Option<Scratch>,
     /// All tasks of the machine, if the cell runs alone.
     tasks: Option<&'a Tasks>,
-    /// Measure phases again in which a hypervisor took the processors.
+    /// Measure phases again in which a hypervisor took processor time.
     again: bool,
 }
 
-/// A group as the emulator's traffic takes it.
+/// A group in the form of the emulator's traffic.
 fn placed(
     order: &Order,
     scenario: &Scenario,
@@ -93,7 +93,7 @@ fn placed(
     })
 }
 
-/// The variables that programs of a cell find in their environment.
+/// The environment variables of a cell's programs.
 fn environment(
     order: &Order,
     network: &Network,
@@ -157,7 +157,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Begins and ends groups, waits until the phase has settled, and measures.
+    /// Starts and ends groups, waits until the phase has settled, and measures.
     pub(super) fn phase(
         &mut self,
         network: &Network,
@@ -184,13 +184,13 @@ impl<'a> Stage<'a> {
             let before = self.tally()?;
             audience.last = None;
             audience.until = &phase.until;
-            // Not before it is due, but for what has to be measured again.
+            // Not early, except for a repeated measurement.
             let from = if again == 0 { settled } else { Instant::now() };
             audience.wait(self, from + phase.measure.value.0)?;
             let after = self.tally()?;
             let cpu = Reading::now(self.tasks).since(&cpu_before);
             let seconds = (after.0 - before.0).as_secs_f64();
-            // Work that was waited for is done once.
+            // Groups whose work ends a phase do it only once.
             let may_again = self.again && phase.until.is_empty() && again < MOST_AGAIN;
             if !may_again || cpu.stolen_s <= MOST_STOLEN * seconds * cores() as f64 {
                 break (measured, before, after, cpu);
@@ -214,7 +214,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Begins and ends groups. Who leaves goes before who comes.
+    /// Starts and ends groups. Groups that end do so before others start.
     fn change(&mut self, phase: &Phase) -> Result<(), CellError> {
         let wanted: Vec<bool> =
             self.groups.iter().map(|group| group.phases.contains(&phase.name)).collect();
@@ -236,7 +236,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// The groups that are there, by number.
+    /// The active groups, by number.
     fn active(&self) -> Vec<usize> {
         (0..self.parts.len()).filter(|number| self.running[*number]).collect()
     }
@@ -256,7 +256,7 @@ impl<'a> Stage<'a> {
         Ok(true)
     }
 
-    /// What all groups have done so far; nothing of programs, which are not counted.
+    /// The counts of all groups so far; empty for programs, which are not counted.
     fn tally(&self) -> Result<(Instant, Vec<Tally>), CellError> {
         let (at, tallies) = self.traffic.tally()?;
         let of = |part: &Part| match part {
@@ -270,7 +270,7 @@ impl<'a> Stage<'a> {
         Ok((at, self.parts.iter().map(of).collect()))
     }
 
-    /// Ends all that runs, and tells what went wrong with it.
+    /// Ends all traffic, and reports errors in it.
     pub(super) fn close(&mut self) -> Result<(), CellError> {
         self.traffic.finish()?;
         for part in &self.parts {
@@ -282,7 +282,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Whoever watches a phase.
+/// The observer of a phase.
 struct Audience<'a> {
     watch: &'a mut dyn Watch,
     network: &'a Network,
@@ -359,7 +359,7 @@ impl Audience<'_> {
     }
 }
 
-/// The hosts' addresses, as `lull lab emulate` tells them to programs.
+/// The addresses of the hosts, as `lull lab emulate` gives them to programs.
 fn addresses(network: &Network) -> Vec<(String, String)> {
     network.hosts().iter().flat_map(Host::variables).collect()
 }

@@ -109,14 +109,14 @@ pub enum Link {
         /// The longest pause in milliseconds.
         longest_ms: u64,
     },
-    /// As a recorded trace says.
+    /// At the rate of a recorded trace.
     Recorded {
         /// The trace's file, relative to the folder of data.
         file: &'static str,
     },
 }
 
-/// The traffic that must not notice the background.
+/// The foreground traffic, which the background must not slow down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Foreground {

@@ -22,7 +22,7 @@ pub(super) const STEPS: u64 = 1000 / STEP_MS;
 const DOWNLOADS: [(u64, u64); 4] = [(20, 50), (65, 75), (90, 110), (130, 133)];
 /// When a cell with downloads ends, in seconds.
 const DOWNLOADS_END: u64 = 148;
-/// When everything but a crowd begins to be measured, in seconds: the background has the link by then.
+/// When the measurement begins for everything but a crowd, in seconds: the background has the link by then.
 const BEGIN: u64 = 10;
 /// When requests stop, and when the last response must have arrived, in seconds.
 const REQUESTS_END: (u64, u64) = (120, 130);
@@ -52,11 +52,11 @@ fn at_second(second: u64) -> Timestamp {
 pub(super) struct Times {
     /// When measuring begins, and when it ends.
     pub(super) measured: (u64, u64),
-    /// When the foreground counts.
+    /// The times at which the foreground counts.
     pub(super) counted: Vec<(u64, u64)>,
     /// When the background joins.
     pub(super) join: u64,
-    /// Whether the background's return after each time that counts is measured.
+    /// Whether to measure the background's return after each counted time.
     pub(super) has_returns: bool,
 }
 
@@ -138,7 +138,7 @@ fn tcp(controller: Opponent) -> Tcp {
     Tcp { parameters: Default::default(), controller: opponent(controller), dscp: 0 }
 }
 
-/// Requests that use a third of the link, each from a client of its own.
+/// Requests that use a third of the link, each from a separate client.
 fn requests(cell: &Cell) -> Vec<Request> {
     let gap = RESPONSE as f64 * 8.0 / (cell.network.mbit as f64 * 1e6) * 3.0;
     let mut random = Random::new(cell.seed * 7 + 1);

@@ -1,4 +1,4 @@
-//! What the score is made of: each cell's ratios, and their median and worst value per group.
+//! The values of the score: each cell's ratios, and their median and worst value per group.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use super::cells::{Cell, Foreground, Group};
 use super::run::Measured;
 use super::scheme::Scheme;
 
-/// With less spare capacity than this part of the whole there is nothing to reap.
+/// With less spare capacity than this part of the whole, the reaped share is not computed.
 const LEAST_SPARE: f64 = 0.05;
 
 /// The score of one cell. A value is missing where it has no meaning.
@@ -20,10 +20,10 @@ pub struct CellScore {
     pub scheme: Scheme,
     /// The setting.
     pub cell: Cell,
-    /// Bytes that the foreground received, relative to what it receives alone.
+    /// Bytes that the foreground received, relative to its bytes alone.
     pub kept: Option<f64>,
-    /// Bytes that the background received, relative to the spare capacity: capacity × time less what the
-    /// foreground receives alone. Above 1 if the background takes from the foreground.
+    /// Bytes that the background received, relative to the spare capacity: capacity × time less the bytes of
+    /// the foreground alone. Above 1 if the background takes from the foreground.
     pub reaped: Option<f64>,
     /// Seconds until the background has 80 % of the capacity after a download: the median of the
     /// cell's downloads. A background that takes longer than 14 s counts as 14 s.

@@ -1,8 +1,8 @@
 //! A score of background congestion control: a few hundred simulations, one line per group of them.
 //!
-//! Every change of a controller is judged by all groups at once, because an improvement in one is easily
-//! paid for in another. Each cell runs twice: the foreground alone, and beside the background. The result
-//! depends on the cells and their seeds only, not on the number of threads.
+//! Every change of a controller is judged by all groups at once, because an improvement in one often worsens
+//! another. Each cell runs twice: the foreground alone, and beside the background. The result depends only on
+//! the cells and their seeds, not on the number of threads.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -32,36 +32,37 @@ pub use print::table;
 use run::Measured;
 pub use scheme::{Scheme, UnknownSchemeError};
 
-/// What is scored.
+/// The settings of a score.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The groups, in the order of the table.
     pub groups: Vec<Group>,
     /// The background's controllers.
     pub schemes: Vec<Scheme>,
-    /// Which cells.
+    /// The set of cells.
     pub set: Set,
-    /// How many seeds, from the first one of the set.
+    /// The number of seeds, from the first one of the set.
     pub seeds: u64,
     /// How many cells run at once.
     pub jobs: NonZeroUsize,
-    /// The folder of data; `shared/data` beside the working folder, or beside one around it, without one.
+    /// The folder of data. The default is `shared/data` beside the working folder, or beside one of its
+    /// parents.
     pub data: Option<PathBuf>,
 }
 
-/// Why nothing is scored.
+/// Why the score failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScoreError {
     /// A trace cannot be read.
     #[error(transparent)]
     Data(#[from] SimulateError),
-    /// A trace's file has something else in it.
+    /// The contents of a trace's file are invalid.
     #[error("{path}: {why}: is this another file (--data DIR)?")]
     Trace {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// The reason, and where.
         why: String,
     },
 }
@@ -69,7 +70,7 @@ pub enum ScoreError {
 /// The score.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Which cells.
+    /// The set of cells.
     pub set: Set,
     /// Their seeds.
     pub seeds: Vec<u64>,
@@ -79,7 +80,7 @@ pub struct Report {
     pub cells: Vec<CellScore>,
 }
 
-/// How far the simulations are.
+/// Progress of the simulations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Simulations that have ended.
@@ -115,7 +116,7 @@ pub fn score(
     Ok(report(settings, seeds, scores))
 }
 
-/// Puts the cells in the order of the table, and sums them up.
+/// Sorts the cells in the order of the table, and summarizes them.
 fn report(settings: &Settings, seeds: Vec<u64>, scores: Vec<CellScore>) -> Report {
     let mut lines = Vec::new();
     let mut ordered = Vec::new();
@@ -155,7 +156,7 @@ fn traces(cells: &[(Group, Cell)], folder: Option<&Path>) -> Result<Traces, Scor
     Ok(traces)
 }
 
-/// A cell without what its foreground alone does not depend on.
+/// A cell, without the settings that its foreground alone does not depend on.
 fn without_background(cell: Cell) -> Cell {
     Cell { hosts: 0, connections: 0, ..cell }
 }
@@ -168,7 +169,7 @@ fn score_cells(
     jobs: NonZeroUsize,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Vec<CellScore> {
-    // Many cells differ in their background only: their foreground runs alone once.
+    // Many cells differ only in their background: their foreground runs alone once.
     let mut runs: Vec<(Cell, Scheme)> = Vec::new();
     let mut alone_of = Vec::new();
     for &(_, cell) in cells {

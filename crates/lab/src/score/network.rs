@@ -23,7 +23,7 @@ const BACK_SEED: u64 = 1000;
 /// A simulation with its bottleneck, still without traffic.
 pub(super) struct Bottleneck {
     pub(super) simulation: Simulation,
-    /// Where data comes from, and where it goes.
+    /// The source and the destination of data.
     pub(super) ends: (NodeId, NodeId),
     rate: Rate,
     trace: Option<Trace>,

@@ -24,7 +24,7 @@ const RETURN_STEPS: usize = 5;
 /// After this many steps a background counts as not having returned: 14 s.
 pub(super) const RETURN_LIMIT: u64 = 14 * STEPS;
 
-/// What one simulation measured.
+/// The measurements of one simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Measured {
     /// Bytes of payload that the foreground received while it counts.
@@ -92,7 +92,7 @@ fn add_background(
                 dscp: LOWER_EFFORT,
             };
             let stagger = match cell.foreground {
-                // A crowd comes at once.
+                // A crowd starts at once.
                 Foreground::Established => 0,
                 _ => (host * cell.connections + connection) as u64 * STAGGER_MICROS,
             };
@@ -145,7 +145,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// What was received from the first to the last step.
+/// The bytes received from the first to the last step.
 fn span(bytes: &[u64]) -> f64 {
     match bytes {
         [first, .., last] => (last - first) as f64,
@@ -153,7 +153,7 @@ fn span(bytes: &[u64]) -> f64 {
     }
 }
 
-/// Seconds until the background has the link again after each time that counts.
+/// Seconds until the background has the link again after each counted time.
 fn returns(bytes: &[u64], times: &Times, capacity_per_step: f64) -> Vec<f64> {
     let begin = times.measured.0;
     let enough = RETURNED * capacity_per_step * RETURN_STEPS as f64;

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::cells::Opponent;
 
-/// Feeds the foreground's BBR; each cell has randomness of its own besides.
+/// For the foreground's BBR; each cell adds its own random numbers.
 const BBR_SEED: u64 = 1;
 
 /// The controller of background connections.
@@ -31,7 +31,7 @@ pub enum Scheme {
     /// CUBIC: a background that does not yield.
     #[serde(rename = "cubic")]
     Cubic,
-    /// Downloads from CUBIC senders: their receivers yield by the windows that they advertise.
+    /// Downloads from CUBIC senders: their receivers yield by their advertised windows.
     #[serde(rename = "download-cubic")]
     DownloadCubic,
     /// The same from BBR senders.
@@ -126,7 +126,7 @@ pub(super) fn opponent(opponent: Opponent) -> ControllerFactory {
     }
 }
 
-/// Linux takes a sender that the advertised window limits for one that the network limits
+/// Linux treats a sender limited by the advertised window like one limited by the network
 /// (`tcp_rate_check_app_limited`), so that BBR's rate follows the window down.
 struct NeverWaits<C>(C);
 

@@ -24,7 +24,7 @@ use crate::record::{DemandRecord, LinkRecord, rounded};
 use lull_emulator::suited;
 use lull_emulator::traffic::Work;
 
-/// A simulation with all of its traffic, and whose it is.
+/// A simulation with all of its traffic, by group.
 pub(super) struct Stage {
     pub(super) simulation: Simulation,
     /// The bottlenecks, each from left to right, and the links back beside them.
@@ -33,9 +33,9 @@ pub(super) struct Stage {
     pub(super) rate: Rate,
     /// For each group, the routers where its data begin and end.
     ways: Vec<(usize, usize)>,
-    /// For each group, what it sends in each of its stays.
+    /// For each group, its sources in each of its stays.
     pub(super) stays: Vec<Vec<Stay>>,
-    /// What groups of documents ask for.
+    /// The demand of groups of documents.
     pub(super) demands: Vec<Option<DemandRecord>>,
     /// Propagation delay there and back of each group's connections.
     pub(super) round_trips: Vec<Duration>,
@@ -52,20 +52,20 @@ pub(super) struct Stay {
 /// The nodes and links of a network.
 struct Wires {
     topology: Topology,
-    /// The ends of each connection, on the left and on the right; group by group.
+    /// The end nodes of each connection, on the left and on the right; group by group.
     pairs: Vec<(NodeId, NodeId)>,
     forward: Vec<LinkId>,
     backward: Vec<LinkId>,
 }
 
-/// Between which nodes connections run: each has a pair of its own.
+/// The nodes that connections run between: each has its own pair.
 struct Hosts {
     pairs: Vec<(NodeId, NodeId)>,
     next: usize,
 }
 
 impl Hosts {
-    /// The ends of the next connection, where its data begin and where they end.
+    /// The end nodes of the next connection, at the source and at the destination of its data.
     fn pair(&mut self, (from, to): (usize, usize)) -> (NodeId, NodeId) {
         let (left, right) = self.pairs[self.next % self.pairs.len()];
         self.next += 1;
@@ -73,7 +73,7 @@ impl Hosts {
     }
 }
 
-/// The routers where a group's data begin and end, counted from 0 at the left.
+/// The routers at the source and at the destination of a group's data, counted from 0 at the left.
 fn way(network: &Simulated, group: &Group) -> Result<(usize, usize), SimulateError> {
     let router = |host: &str| {
         let no_host = || SimulateError::Scenario(format!("there is no host '{host}'"));
@@ -82,7 +82,7 @@ fn way(network: &Simulated, group: &Group) -> Result<(usize, usize), SimulateErr
     Ok((router(&group.from)?, router(&group.to)?))
 }
 
-/// The log of each group that plays one, and what it asks for.
+/// The log of each group that replays one, and its demand.
 type Logs = (Vec<Option<Vec<Request>>>, Vec<Option<DemandRecord>>);
 
 fn read_logs(scenario: &Scenario, folder: &Path) -> Result<Logs, SimulateError> {
@@ -119,7 +119,7 @@ fn rate(
     }
 }
 
-/// What a group's randomness is numbered by, apart from links and sources.
+/// The first number for a group's random numbers, different from those of links and sources.
 const GROUPS: u64 = 2 << 32;
 
 impl Stage {
@@ -143,8 +143,8 @@ impl Stage {
         for (&forward, &backward) in wires.forward.iter().zip(&wires.backward) {
             simulation.observe_link(forward);
             simulation.observe_link(backward);
-            // The second round trip holds what tells senders of the first drop, and what they had
-            // sent by then.
+            // The second round trip contains the senders' reports of the first drop, and the data that they
+            // had sent by then.
             simulation.set_overflow(forward, 2 * longest_round_trip(network, rate));
         }
         let mut stage = Stage {
@@ -211,7 +211,7 @@ impl Stage {
         if self.is_backward(group) { crossed.start } else { crossed.end - 1 }
     }
 
-    /// What a bottleneck is.
+    /// The record of a bottleneck.
     pub(super) fn link_record(&self, network: &Simulated) -> LinkRecord {
         let full = 1500.0;
         let rtt_s = network.round_trip().as_secs_f64();
@@ -241,7 +241,7 @@ impl Stage {
     }
 }
 
-/// The stretches of phases in which a group is there without a break.
+/// The ranges of phases in which a group is active without a break.
 fn stays_of(scenario: &Scenario, group: &Group) -> Vec<(usize, usize)> {
     let mut stays: Vec<(usize, usize)> = Vec::new();
     for (at, phase) in scenario.phases.iter().enumerate() {
@@ -291,8 +291,8 @@ fn bottleneck(network: &Simulated, rate: Rate, limit: Limit) -> LinkParameters {
     }
 }
 
-/// The access links of all connections, group by group; none where connections begin and end at
-/// the routers, because such links would do nothing.
+/// The access links of all connections, group by group. None if connections begin and end at the routers,
+/// where such links would have no effect.
 fn access(
     scenario: &Scenario,
     network: &Simulated,
@@ -346,7 +346,7 @@ fn parking_lot(
 ) -> Wires {
     let link = bottleneck(network, rate, network.limit(rate));
     let bottlenecks = vec![link; network.bottlenecks];
-    // Each connection has hosts of its own, with links of its group's: they come afterwards.
+    // Each connection has its own hosts, with its group's links: they are added later.
     let built = ParkingLot { bottlenecks, access: None, hosts: 1 }.build();
     let routers: Vec<NodeId> = built.hosts.iter().map(|at_router| at_router[0]).collect();
     let mut topology = built.topology;
@@ -375,7 +375,7 @@ fn parking_lot(
 /// Why a source always has a path.
 const CONNECTED: &str = "routers in a row connect their hosts";
 
-/// The requests of a log that begins at `begin`, as far as they are before `end`.
+/// The requests of a log that begins at `begin`, if they are before `end`.
 fn moved(log: &[Request], begin: Timestamp, end: Option<Timestamp>) -> Vec<Request> {
     let end = end.map_or(u64::MAX, Timestamp::as_nanos);
     let moved = log
@@ -394,14 +394,14 @@ struct Maker<'a> {
     /// The routers where its data begin and end.
     way: (usize, usize),
     random: Random,
-    /// What its connections share.
+    /// The shared parameters of its connections.
     parameters: Option<Arc<Parameters>>,
     /// What the group's connections share under `lull`: they are of one host.
     path: SharedPath,
 }
 
 impl Maker<'_> {
-    /// Beginning and end of a stretch of phases; no end for the last.
+    /// Beginning and end of a range of phases; no end for the last.
     fn times(&self, (first, last): (usize, usize)) -> (Timestamp, Option<Timestamp>) {
         let until = |count: usize| {
             let time: Duration =
@@ -412,7 +412,7 @@ impl Maker<'_> {
         (until(first), (!is_last).then(|| until(last + 1)))
     }
 
-    /// When one of several begins.
+    /// The start time of one of several.
     fn start(&mut self, begin: Timestamp) -> Timestamp {
         begin + self.group.spread.mul_f64(self.random.uniform())
     }
@@ -432,7 +432,7 @@ impl Maker<'_> {
         Ok(Tcp { parameters, controller: controller?, dscp: self.group.dscp })
     }
 
-    /// The sources of the group in a stretch of phases.
+    /// The sources of the group in a range of phases.
     fn sources(
         &mut self,
         simulation: &mut Simulation,
@@ -546,7 +546,7 @@ impl Maker<'_> {
         Ok(simulation.add_documents(documents).expect(CONNECTED))
     }
 
-    /// Flows that begin between two times.
+    /// Flows that begin at random between two times.
     fn by_chance(
         &self,
         flows: &Flows,
@@ -566,8 +566,8 @@ impl Maker<'_> {
         Ok(traffic::Arrivals::Poisson { start, stop, rate, sizes })
     }
 
-    /// Requests of clients that think for exponential times. What a client asks for comes later by
-    /// what its answers take, so these are enough to the end.
+    /// Requests of clients that think for exponential times. A client's requests are delayed by its
+    /// responses, so these are enough to the end.
     fn thinking(
         &mut self,
         begin: Timestamp,

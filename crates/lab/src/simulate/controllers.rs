@@ -1,4 +1,4 @@
-//! The controllers of `lull-cc`, by the names that plans give them.
+//! The controllers of `lull-cc`, by their names in plans.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Files out of the folder of data.
+//! Files from the folder of data.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,8 +13,7 @@ use super::{SimulateError, log};
 use crate::plan::{Datagrams, Flows, Kind, Scenario, Section, Sizes};
 use crate::record::{DemandRecord, rounded};
 
-/// The default folder of data: in `shared/data` beside the working folder, or beside one that
-/// it lies in.
+/// The default folder of data: `shared/data` beside the working folder, or beside one of its parents.
 pub(crate) fn usual_folder() -> PathBuf {
     let relative = Path::new("shared/data");
     let here = std::env::current_dir().unwrap_or_default();
@@ -22,7 +21,7 @@ pub(crate) fn usual_folder() -> PathBuf {
     found.unwrap_or_else(|| Path::new("..").join(relative))
 }
 
-/// What is missing of the files that a cell needs.
+/// Reports missing files of a cell.
 pub(crate) fn check(scenario: &Scenario, data: &Path) -> Result<(), SimulateError> {
     for group in &scenario.groups {
         let file = match &group.kind {
@@ -38,7 +37,7 @@ pub(crate) fn check(scenario: &Scenario, data: &Path) -> Result<(), SimulateErro
     Ok(())
 }
 
-/// A file as text; what ends in `.gz` is compressed.
+/// A file as text; a name that ends in `.gz` is decompressed.
 pub(crate) fn text(path: &Path) -> Result<String, SimulateError> {
     let error = |source| SimulateError::Data { path: path.to_owned(), source };
     let bytes = fs::read(path).map_err(error)?;
@@ -48,12 +47,12 @@ pub(crate) fn text(path: &Path) -> Result<String, SimulateError> {
     } else {
         plain = bytes;
     }
-    // A log may hold what a stranger typed, in whatever encoding.
+    // A log may contain text of strangers, in any encoding.
     Ok(String::from_utf8_lossy(&plain).into_owned())
 }
 
-/// The requests of a section, with times from its beginning as they are played, and clients
-/// numbered again.
+/// The requests of a section, with times from its beginning at the speed of the replay, and clients numbered
+/// again.
 pub(super) fn requests(data: &Path, section: &Section) -> Result<Vec<Request>, SimulateError> {
     let path = data.join(&section.log);
     let all = log::requests(&text(&path)?).map_err(|(line, error)| SimulateError::Line {
@@ -82,10 +81,10 @@ pub(super) fn requests(data: &Path, section: &Section) -> Result<Vec<Request>, S
     Ok(requests)
 }
 
-/// A visit ends if nothing is asked for in this time of the log's clock.
+/// A visit ends after this time without a request, on the log's clock.
 const VISIT: Duration = Duration::from_secs(300);
 
-/// What the requests of a section ask for.
+/// The demand of the requests of a section.
 pub(super) fn demand(requests: &[Request], section: &Section) -> DemandRecord {
     let seconds = section.length.as_secs_f64() / section.speed;
     let bytes: u64 = requests.iter().map(|request| request.bytes).sum();
@@ -107,7 +106,7 @@ pub(super) fn demand(requests: &[Request], section: &Section) -> DemandRecord {
     }
 }
 
-/// Datagrams as a file has them: seconds and bytes, a line for each.
+/// Datagrams from a file: seconds and bytes, a line for each.
 pub(super) fn recorded(data: &Path, file: &str) -> Result<Vec<(u64, u16)>, SimulateError> {
     let path = data.join(file);
     let mut datagrams: Vec<(u64, u16)> = Vec::new();
@@ -133,7 +132,7 @@ pub(super) fn recorded(data: &Path, file: &str) -> Result<Vec<(u64, u16)>, Simul
     Ok(datagrams)
 }
 
-/// The distribution that sizes are drawn from.
+/// The distribution of sizes.
 pub(super) fn sizes(data: &Path, sizes: &Sizes) -> Result<FlowSizes, SimulateError> {
     let file = match sizes {
         Sizes::Table(table) => return Ok(table.clone()),
@@ -166,7 +165,7 @@ pub(super) fn bursts(requests: &[Request], rate: lull_cc::Rate, bytes: u16) -> V
     datagrams
 }
 
-/// Nanoseconds of a time, of which no run has more than 64 bits.
+/// Nanoseconds of a time; no run is longer than 64 bits of them.
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

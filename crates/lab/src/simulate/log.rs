@@ -1,4 +1,4 @@
-//! The requests of a web server's log, as documents that clients ask for.
+//! The requests of a web server's log, as documents that clients request.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use lull_speculate::log::{Format, LineError, Reader};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Requests of a log, from its first line on; clients are numbered in order of appearance.
-/// Answers without bytes are left out: no data is sent for them.
+/// Requests of a log, from its first line on; clients are numbered in order of appearance. Responses without
+/// bytes are left out: no data is sent for them.
 ///
 /// Most logs count in whole seconds. Requests of one second are spread over it evenly, in order.
 ///
@@ -16,7 +16,7 @@ const SECOND: u64 = 1_000_000_000;
 /// The number of the first line that can't be read, from 1, and why.
 pub(super) fn requests(text: &str) -> Result<Vec<Request>, (usize, LineError)> {
     let lines = || text.lines().map(str::as_bytes);
-    // Where no format reads anything, the first line says why.
+    // If no format reads anything, the first line says why.
     let reader = Reader::detect(lines()).unwrap_or_else(|| Reader::new(Format::Common));
     let mut reader = reader.believing_names();
     let mut clients = BTreeMap::new();

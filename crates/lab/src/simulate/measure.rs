@@ -1,4 +1,4 @@
-//! What a simulation shows, phase by phase.
+//! The measurements of a simulation, phase by phase.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,33 +19,33 @@ use crate::record::{GroupRecord, Latency, PhaseRecord, SeriesRecord, megabits, r
 use lull_emulator::Spread;
 use lull_emulator::traffic::Work;
 
-/// How often state is looked at: the interval of time series, as in the emulator.
+/// How often the state is sampled: the interval of time series, as in the emulator.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// All that was seen of a run.
+/// All observations of a run.
 pub(super) struct Course {
     phases: Vec<Observed>,
     transfers: Vec<Transfer>,
     end: Timestamp,
 }
 
-/// What was seen of a phase.
+/// The observations of a phase.
 struct Observed {
     begin: Timestamp,
-    /// When measuring began and ended.
+    /// When the measurement began and ended.
     from: Timestamp,
     to: Timestamp,
     before: Snapshot,
     after: Snapshot,
-    /// For each group, sums over what its connections had at each look while it was measured.
+    /// For each group, sums over its connections at each sample during the measurement.
     states: Vec<State>,
     /// For each group, bytes that it sent over the bottleneck in each interval of the phase.
     bytes: Vec<Vec<u64>>,
     /// Mean waiting time in each interval, in milliseconds.
     queueing_ms: Vec<f64>,
-    /// When it was looked at while it was measured.
+    /// The times of the samples during the measurement.
     looks: Vec<Timestamp>,
-    /// For each group of documents, how many were asked for from one look to the next.
+    /// For each group of documents, the number of requests from one sample to the next.
     asked: Vec<Vec<u64>>,
 }
 
@@ -60,7 +60,7 @@ struct Snapshot {
     datagrams: Vec<Vec<DatagramDelays>>,
 }
 
-/// Sums over connections and looks.
+/// Sums over connections and samples.
 #[derive(Clone, Copy, Default)]
 struct State {
     window: f64,
@@ -111,7 +111,7 @@ impl Snapshot {
 }
 
 impl Course {
-    /// Lets the phases pass.
+    /// Runs the phases.
     pub(super) fn run(stage: &mut Stage, scenario: &Scenario) -> Self {
         let mut phases = Vec::new();
         let mut begin = Timestamp::ZERO;
@@ -204,7 +204,8 @@ impl Course {
         };
         let is_forward = !stage.is_backward(at);
         let (crossed, last) = (stage.crossed(at), stage.last_crossed(at));
-        // What passed the last bottleneck got through; drops and waiting are of all of them.
+        // The last bottleneck decides which data got through; drops and waiting times are those of all
+        // bottlenecks.
         let (data, through) = (on(crossed.clone(), is_forward), on(last..last + 1, is_forward));
         let wait_ms = |is_forward: bool| -> f64 {
             let means = crossed.clone().map(|link| on(link..link + 1, is_forward).mean_ms());
@@ -243,7 +244,7 @@ impl Course {
         record
     }
 
-    /// Fills in what only some kinds of traffic have.
+    /// Fills in fields that only some kinds of traffic have.
     fn fill_by_kind(
         &self,
         record: &mut GroupRecord,
@@ -271,10 +272,10 @@ impl Course {
         }
     }
 
-    /// How long the documents of a group took that were asked for while a phase was measured (Nice
-    /// §4.1: from the first packet sent to the acknowledgement of the last), also if they were
-    /// complete later. To leave out the others would leave out those that took longest: they count
-    /// with the time from the look after their request to the end of the run.
+    /// The times of a group's documents that were requested while a phase was measured (Nice §4.1: from the
+    /// first packet sent to the acknowledgement of the last), also if they were complete later. Leaving out
+    /// the others would leave out the slowest ones. They count with the time from the sample after their
+    /// request to the end of the run.
     fn latency(&self, stay: &Stay, group: usize, observed: &Observed) -> Option<Latency> {
         let own = || {
             self.transfers.iter().filter(|transfer| {
@@ -297,7 +298,7 @@ impl Course {
     }
 }
 
-/// When a group had its share of a link of this rate, and its own goodput.
+/// When a group reached its share of a link of this rate, and its own goodput.
 fn fill_times(record: &mut GroupRecord, rate: Rate, bytes: &[u64]) {
     let time_to = |level: f64| {
         let time = series::time_to(bytes, INTERVAL.as_secs_f64(), level);
@@ -342,25 +343,25 @@ impl Observed {
     }
 }
 
-/// A phase that is going on.
+/// A phase that is running.
 struct Progress {
     number: usize,
-    /// Bytes that each group had sent over the bottleneck at the last look.
+    /// Bytes that each group had sent over the bottleneck at the last sample.
     sent: Vec<u64>,
-    /// Packets, and how long they had waited, at the last look.
+    /// Packets, and how long they had waited, at the last sample.
     waited: (u64, u128),
     states: Vec<State>,
     bytes: Vec<Vec<u64>>,
     queueing_ms: Vec<f64>,
-    /// Documents that each group had asked for at the last look.
+    /// Documents that each group had requested at the last sample.
     written: Vec<u64>,
     looks: Vec<Timestamp>,
     asked: Vec<Vec<u64>>,
 }
 
 impl Progress {
-    /// Lets time pass until just before `end`, with a look after each interval. What happens at a
-    /// phase's end, such as the first request of the next one, is that one's.
+    /// Advances the time until just before `end`, with a sample after each interval. Events at a phase's end,
+    /// such as the first request of the next one, belong to the next one.
     fn pass(&mut self, stage: &mut Stage, scenario: &Scenario, end: Timestamp) {
         let end = Timestamp::from_nanos(end.as_nanos().saturating_sub(1));
         while stage.simulation.now() < end {
@@ -379,7 +380,7 @@ impl Progress {
         let (packets, nanos) = waited(stage);
         let (packets_before, nanos_before) = self.waited;
         let mean = match packets - packets_before {
-            // Where nothing left, as in the interval before.
+            // If no packet left, as in the interval before.
             0 => self.queueing_ms.last().copied().unwrap_or(0.0),
             packets => (nanos - nanos_before) as f64 / 1e6 / packets as f64,
         };
@@ -406,8 +407,7 @@ impl Progress {
     }
 }
 
-/// Documents that each group has asked for in its stay of a phase. Of groups that ask for none, it is
-/// not looked for.
+/// Documents that each group has requested in its stay of a phase. Groups without requests are left out.
 fn written(stage: &Stage, scenario: &Scenario, phase: usize) -> Vec<u64> {
     let of = |(group, stays): (&Group, &Vec<Stay>)| match group.kind {
         Kind::Work(Work::Requests { .. }) | Kind::Documents(_) | Kind::Flows(_) => {
@@ -419,15 +419,15 @@ fn written(stage: &Stage, scenario: &Scenario, phase: usize) -> Vec<u64> {
     scenario.groups.iter().zip(&stage.stays).map(of).collect()
 }
 
-/// The part of the time that the bottlenecks were busy, of their rate; the mean of several.
+/// The utilization of the bottlenecks: the part of their rate that was used; the mean of several.
 fn utilisation(before: &[LinkCounters], after: &[LinkCounters], rate: u64, nanos: u64) -> f64 {
     let all =
         before.iter().zip(after).map(|(before, after)| after.utilisation(before, rate, nanos));
     all.sum::<f64>() / after.len() as f64
 }
 
-/// Bytes that each group has sent over the last bottleneck that its data cross, in the direction of
-/// its data or that of its acknowledgements, whichever is more.
+/// Bytes that each group has sent over the last bottleneck that its data cross. This is the higher count of
+/// the two directions, of its data or of its acknowledgements.
 fn sent(stage: &mut Stage, groups: usize) -> Vec<u64> {
     let mut most = vec![0; groups];
     for at in 0..stage.forward.len() {
@@ -457,7 +457,7 @@ fn waited(stage: &mut Stage) -> (u64, u128) {
     sum
 }
 
-/// What links counted between two times of one group, or of all.
+/// The counts of links between two times, for one group or all.
 struct Waited {
     packets: u64,
     bytes: u64,
@@ -496,7 +496,7 @@ impl Waited {
     }
 }
 
-/// How long datagrams were under way that arrived between two times.
+/// The delays of datagrams that arrived between two times.
 fn one_way(before: &[DatagramDelays], after: &[DatagramDelays]) -> Option<Spread> {
     let mut times = no_times();
     let mut sum = 0;
@@ -511,17 +511,17 @@ fn one_way(before: &[DatagramDelays], after: &[DatagramDelays]) -> Option<Spread
     rounded_spread(Spread::of(&times, sum as f64 / 1e6 / times.len() as f64))
 }
 
-/// Nothing counted yet, in nanoseconds and with the digits of the simulator's own.
+/// An empty histogram, in nanoseconds and with the precision of the simulator's own.
 fn no_times() -> Histogram<u64> {
     Histogram::new(3).expect("three digits are supported")
 }
 
-/// The same times counted further on.
+/// Adds later counts to the same times.
 fn add(times: &mut Histogram<u64>, others: &Histogram<u64>) {
     times.add(others).expect("a histogram that grows takes every value");
 }
 
-/// Takes away what was counted before.
+/// Subtracts earlier counts.
 fn subtract(times: &mut Histogram<u64>, before: &Histogram<u64>) {
     times.subtract(before).expect("what was counted before is among it");
 }

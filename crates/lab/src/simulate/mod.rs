@@ -17,7 +17,7 @@ use measure::Course;
 use crate::plan::{Scenario, Simulated};
 use crate::record::{CellRecord, CostRecord, SimulationRecord, rounded};
 
-/// Why a cell could not be simulated.
+/// Why a simulation of a cell failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulateError {
@@ -29,22 +29,22 @@ pub enum SimulateError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A file of data holds something else.
+    /// The contents of a data file are invalid.
     #[error("{path}:{line}: {why}: is this another file (--data DIR)?")]
     Line {
         /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// A file of sizes holds something else.
+    /// The contents of a file of sizes are invalid.
     #[error("{path}: {why}: is this another file (--data DIR)?")]
     Sizes {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// The reason, and where.
         why: String,
     },
     /// A section of a log has no documents.
@@ -52,7 +52,7 @@ pub enum SimulateError {
     Empty {
         /// The log.
         log: String,
-        /// Where the section begins.
+        /// The beginning of the section.
         from: Duration,
     },
     /// The simulator has a fault.
@@ -61,30 +61,30 @@ pub enum SimulateError {
     /// A congestion control is invalid, and was not checked.
     #[error(transparent)]
     Control(#[from] crate::plan::Invalid),
-    /// The plan makes no sense, and was not checked.
+    /// The plan is invalid, and was not checked.
     #[error("the cell makes no sense: {0}")]
     Scenario(String),
 }
 
-/// What of a cell's record is not measured.
+/// The part of a cell's record that is not measured.
 pub(crate) struct Identity {
     pub(crate) key: String,
     pub(crate) hash: String,
     pub(crate) values: serde_json::Map<String, serde_json::Value>,
     pub(crate) repetition: u32,
     pub(crate) seed: u64,
-    /// The interval of the series to keep, if any.
+    /// The interval of the recorded time series, if any.
     pub(crate) keep_series: Option<Duration>,
 }
 
-/// Simulates a cell, with files out of the folder `data`.
+/// Simulates a cell, with files from the folder `data`.
 pub(crate) fn conduct(
     identity: Identity,
     scenario: &Scenario,
     network: &Simulated,
     data: &Path,
 ) -> Result<CellRecord, SimulateError> {
-    // What is read of the data is no cost of simulating.
+    // Reading the data does not count as a cost of simulating.
     let mut stage = Stage::set(scenario, network, data, identity.seed)?;
     let (begin, cpu) = (Instant::now(), cpu_time());
     let course = Course::run(&mut stage, scenario);
@@ -120,7 +120,7 @@ fn seconds(time: Timestamp) -> f64 {
     time.as_nanos() as f64 / 1e9
 }
 
-/// The thread's time on a processor: other cells of the process are none of its business.
+/// The thread's processor time, without that of other cells of the process.
 fn cpu_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').next().and_then(|text| text.parse().ok());

@@ -1,5 +1,5 @@
-//! Short cells of every kind of traffic on this machine's kernel, and a miniature plan from its
-//! text to its verdicts.
+//! Short cells of every kind of traffic on this machine's kernel, and a small plan from its text to its
+//! verdicts.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -53,7 +53,7 @@ fn simulated_bulk_flows_share_a_link_and_leave_it() {
     assert_eq!((first.flows_mbit.len(), first.fairness), (1, Some(1.0)));
     let rtt = first.rtt_ms.unwrap();
     assert!((20.0..bound(100.0, 42.0)).contains(&rtt), "{rtt}");
-    // TCP's own idea of it, which has a packet's time on the link in it.
+    // TCP's own value, which includes a packet's time on the link.
     assert!((first.srtt_ms.unwrap() - rtt).abs() < bound(50.0, 5.0), "{first:?}");
     // It had 80 % for two seconds by then.
     let reached = first.time_to_80_s.is_some_and(|time| time <= 2.5);
@@ -62,7 +62,7 @@ fn simulated_bulk_flows_share_a_link_and_leave_it() {
 
     let (first, second) = (group(both, "first"), group(both, "second"));
     let sum = first.goodput_mbit + second.goodput_mbit;
-    // 9.65 is the link's; what waited before the window began is counted in it.
+    // 9.65 is the link's limit; packets that waited before the window began are counted in it.
     assert!((bound(3.0, 9.0)..bound(15.0, 10.0)).contains(&sum), "{first:?} {second:?}");
     assert_eq!(second.flows_mbit.len(), 4);
     assert!(second.fairness.unwrap() > 0.25 && second.goodput_mbit > bound(0.5, 3.0), "{second:?}");
@@ -93,7 +93,7 @@ fn requests_take_the_time_of_the_path() {
         requests("standing", "persistent"),
     )));
     let phase = &cell.phases[0];
-    // A handshake and a request take a round trip each; 10 kB leave in one window, in 8 ms.
+    // A handshake and a request take a round trip each; 10 kB are sent in one window, in 8 ms.
     for (name, least) in [("fresh", 48.0), ("standing", 28.0)] {
         let latency = group(phase, name).latency.unwrap();
         assert!(latency.count >= bound(5, 20) && latency.failed == 0, "{name}: {latency:?}");
@@ -175,13 +175,13 @@ fn nice_of_both_carriers_is_a_background() {
     assert!(!left.unwrap().contains(&own), "the variant is still registered");
 }
 
-/// Variants that a run registers have the number of the process in their names, and nothing of the test.
+/// Variants that a run registers have the number of the process in their names, but nothing of the test.
 fn registering() -> MutexGuard<'static, ()> {
     static REGISTERING: Mutex<()> = Mutex::new(());
     REGISTERING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// With BPF it can be had, and they run as well.
+/// With BPF it is available, and they run as well.
 #[test]
 fn cells_without_their_control_fail_and_others_run() {
     if lull_testing::bpf().is_ok() {
@@ -228,7 +228,8 @@ fn cells_without_their_control_fail_and_others_run() {
     assert_eq!(std::fs::read_to_string(&outcome.record).unwrap(), record);
 }
 
-/// The first run in which the emulator was on time, or the last. Only a test of accuracy needs more than one run.
+/// The first run in which the emulator was on time, or the last. Only a test of accuracy needs more than one
+/// run.
 fn run_on_time(plan: &Plan) -> CellRecord {
     let mut cell = run_one(plan);
     for _ in 0..bound(0, 2) {
@@ -240,8 +241,8 @@ fn run_on_time(plan: &Plan) -> CellRecord {
     cell
 }
 
-/// A cell of the plan `kernel-matrix`, in which the foreground keeps 0.997 and Nice has all of the
-/// link alone. Eight flows that keep no distance leave it a ninth.
+/// A cell of the plan `kernel-matrix`, in which the foreground keeps 0.997 and Nice uses all of the idle
+/// link. Eight flows that do not yield leave the foreground a ninth.
 #[test]
 fn eight_nice_flows_yield_to_a_foreground_and_fill_alone() {
     needs!(bpf());
@@ -278,8 +279,8 @@ fn eight_nice_flows_yield_to_a_foreground_and_fill_alone() {
              settle = '4s'
              measure = '5s'",
     ));
-    // Behind a late emulator a Nice flow measures delays that no queue causes, and sends as little as it may: 0.7 % of
-    // the idle link beside 20 busy threads.
+    // With a late emulator, a Nice flow measures delays that no queue causes, and sends at its minimum: 0.7 %
+    // of the idle link beside 20 busy threads.
     let (least_kept, least_used) =
         bound((0.2, 0.0), if cell.is_disturbed() { (0.9, 0.5) } else { (0.95, 0.8) });
     let [spare, alone, beside] = &cell.phases[..] else { panic!("{cell:?}") };
@@ -384,7 +385,7 @@ fn plan_is_run_judged_drawn_and_continued() {
         assert!(svg.contains(word), "no {word} in the plot");
     }
 
-    // Only what is missing is run again: the cells that failed, and those that are new.
+    // Only missing cells run again: those that failed, and new ones.
     let again = |runner: &Runner| {
         let mut planned = (0, 0);
         let outcome = runner.run(&plan, |event| {
@@ -399,7 +400,7 @@ fn plan_is_run_judged_drawn_and_continued() {
     let selected = Runner { selection: only, ..runner.clone() };
     assert_eq!(again(&selected), ((2, 0), 2, 1));
     assert_eq!(again(&Runner { seed: 2, ..selected.clone() }), ((1, 1), 2, 2));
-    // Only the cells selected are dropped: those of the other seed, and the header, stay.
+    // Only the selected cells are dropped: those of the other seed, and the header, are kept.
     assert_eq!(again(&Runner { fresh: true, ..selected.clone() }), ((0, 2), 2, 3));
     assert_eq!(again(&Runner { seed: 2, ..selected.clone() }), ((2, 0), 2, 3));
     let all = Runner { fresh: true, selection: Selection::default(), ..selected };
@@ -426,7 +427,7 @@ fn late_cell_is_repeated_and_the_better_run_kept() {
     let out = tempfile::tempdir().unwrap();
     let runner = Runner { again: true, ..runner(out.path()) };
     let record = runner.run(&plan, |_| {}).unwrap().record;
-    // As if it had been: a second late, so that whatever happens here is better.
+    // As if the emulator had been a second late, so that the new run is better in any case.
     let text = std::fs::read_to_string(&record).unwrap();
     let late = |line: &str| {
         let mut line: serde_json::Value = serde_json::from_str(line).unwrap();

@@ -1,4 +1,4 @@
-//! Simulated networks of several bottlenecks or with another way back, and flows that come by chance.
+//! Simulated networks of several bottlenecks or with another reverse path, and random flows.
 
 use crate::common;
 use std::path::Path;
@@ -10,7 +10,7 @@ use lull_lab::record::{CellRecord, PhaseRecord};
 const ROW: &str =
     "[topology]\nkind = 'simulator'\nbottlenecks = 3\nrate = '10mbit'\nrtt = '20ms'\n";
 
-/// What a full link of 10 Mbit/s carries of payload: 1448 of 1500 bytes.
+/// The payload rate of a full link of 10 Mbit/s: 1448 of 1500 bytes.
 const FULL_MBIT: f64 = 10.0 * 1448.0 / 1500.0;
 
 fn run_in(folder: &Path, plan: &Plan) -> CellRecord {
@@ -46,15 +46,15 @@ fn flow_over_all_bottlenecks_gets_less() {
         // Each bottleneck carries one of them and the long flow, and is full.
         let sum = long.goodput_mbit + short.goodput_mbit;
         assert!((0.95 * FULL_MBIT..=1.01 * FULL_MBIT).contains(&sum), "{name}: {sum}");
-        // One bottleneck there and back, and what waits at it: 16 packets of 1.2 ms at most.
+        // One bottleneck there and back, and its queue: 16 packets of 1.2 ms at most.
         let rtt = short.rtt_ms.unwrap();
         assert!((20.0..40.0).contains(&rtt), "{short:?}");
         waits += rtt - 20.0;
     }
-    // Three of them, and what waits at each.
+    // Three of them, and the queue at each.
     let rtt = long.rtt_ms.unwrap();
     assert!((0.5 * waits..1.5 * waits).contains(&(rtt - 60.0)), "{rtt} with {waits}: {long:?}");
-    // TCP's own idea of it has a packet's time on each link in it.
+    // TCP's own value includes a packet's time on each link.
     assert!((long.srtt_ms.unwrap() - rtt).abs() < 8.0, "{long:?}");
     assert!(phase.utilisation.unwrap() > 0.95, "{phase:?}");
     let link = cell.link.unwrap();
@@ -63,7 +63,7 @@ fn flow_over_all_bottlenecks_gets_less() {
 
 #[test]
 fn flow_may_cross_part_of_a_row_in_reverse() {
-    // Nobody is in anyone's way: the first bottleneck to the right, the last two to the left.
+    // No group disturbs another: the first bottleneck to the right, the last two to the left.
     let groups = [bulk("right", "router1", "router2"), bulk("left", "router4", "router2")].concat();
     let access = "access_delay = '1ms'\n";
     let cell = run_one(&plan(&format!("{ROW}{access}{groups}{PHASE}")));
@@ -75,7 +75,7 @@ fn flow_may_cross_part_of_a_row_in_reverse() {
         assert!((0.5..25.0).contains(&waiting), "{name}: {flow:?}");
         assert!((flow.srtt_ms.unwrap() - flow.rtt_ms.unwrap()).abs() < 8.0, "{flow:?}");
     }
-    // From left to right one of three is busy.
+    // From left to right, one of three is busy.
     let utilisation = phase.utilisation.unwrap();
     assert!((0.3..0.4).contains(&utilisation), "{utilisation}");
 }
@@ -103,7 +103,7 @@ fn return_path_may_be_slower() {
     assert!(goodput(&alone, "down") > 0.95 * FULL_MBIT, "{alone:?}");
 }
 
-/// A plan of flows by chance over 10 Mbit/s; `more` has their sizes and how many there are.
+/// A plan of random flows over 10 Mbit/s; `more` has their sizes and their number.
 fn flows(more: &str, seconds: u32) -> Plan {
     plan(&format!(
         "[topology]\nkind = 'simulator'\nrate = '10mbit'\nrtt = '20ms'\n\
@@ -127,7 +127,7 @@ fn random_flows_offer_the_requested_load() {
         let expected = load * FULL_MBIT * 1e6 / 8.0 / MEAN_BYTES * f64::from(seconds);
         let latency = flows.latency.unwrap();
         let count = latency.count as f64 + latency.unanswered as f64;
-        // Four standard deviations of a Poisson count, and of the sum of so many sizes.
+        // Four standard deviations of a Poisson count, and of the sum of that many sizes.
         assert!((count - expected).abs() < 4.0 * expected.sqrt(), "{load}: {count} {expected}");
         assert_eq!(latency.unanswered, 0, "{load}: {latency:?}");
         let bytes = flows.transferred_bytes.unwrap() as f64;
@@ -144,7 +144,7 @@ fn flows_begin_at_the_rate_of_the_plan() {
     let latency = group(&cell.phases[0], "flows").latency.unwrap();
     let count = latency.count as f64 + latency.unanswered as f64;
     assert!((count - 4_000.0).abs() < 4.0 * 4_000f64.sqrt(), "{latency:?}");
-    // Another seed draws others.
+    // Another seed gives other flows.
     let other = tempfile::tempdir().unwrap();
     let runner = lull_lab::run::Runner { seed: 2, ..runner(other.path()) };
     let plan = flows(&format!("{SIZES}\nper_second = 8\ncount = 4"), 500);
@@ -170,7 +170,7 @@ fn sizes_from_a_file_equal_the_same_table() {
     assert_eq!(cell.phases, table.phases);
 }
 
-/// The plans that the documentation shows.
+/// The plans in the documentation.
 fn examples() -> Vec<&'static str> {
     let page = include_str!("../../../../docs/reference/plans.md");
     let blocks = page.split("```toml\n").skip(1);

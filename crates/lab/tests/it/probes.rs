@@ -1,12 +1,11 @@
-//! Probes, programs that are waited for, and links that are not the same both ways, in short cells
-//! on this machine's kernel.
+//! Probes, programs that end a phase, and asymmetric links, in short cells on this machine's kernel.
 
 use crate::common::{plan, run, run_one};
 use lull_lab::plan::Plan;
 use lull_testing::{bound, bpf, needs, root};
 use serde_json::Value;
 
-/// A plan over 10 Mbit/s and 20 ms; `more` goes on with the topology.
+/// A plan over 10 Mbit/s and 20 ms; `more` continues the topology.
 fn over(more: &str) -> Plan {
     plan(&format!("[topology]\nrate = '10mbit'\nrtt = '20ms'\n{more}"))
 }
@@ -16,8 +15,8 @@ fn number(quantities: &Value, path: &str) -> f64 {
     found.unwrap_or_else(|| panic!("no {path} in {quantities}"))
 }
 
-/// The buffer holds the first bursts of five connections: where slow start overflows it, whom the
-/// losses hit is chance, and four others may slow a short transfer no more than one does.
+/// The buffer holds the first bursts of five connections. If slow start overflowed it, losses would be
+/// random, and four others could slow a short transfer no more than one does.
 fn probes(actions: &str, rounds: u32, controls: &str) -> Plan {
     over(&format!(
         "buffer = '50 packets'
@@ -54,7 +53,7 @@ fn probes_take_every_action_in_every_round() {
     let of = |action: &str, what: &str| number(&all, &format!("/transfer/probe/p/{action}/{what}"));
     for action in ["alone", "cubic", "beside", "beside4"] {
         assert_eq!(of(action, "count"), 3.0, "{action}");
-        // No more than the link carries: 500 kB take 0.42 s there, and more with all headers.
+        // At most the link's rate: 500 kB take 0.42 s there, and more with all headers.
         assert!(of(action, "min_s") > 0.42, "{action}: {all}");
         let mbit = 4.0 / of(action, "mean_s");
         assert!((of(action, "mean_mbit") / mbit - 1.0).abs() < bound(0.9, 0.3), "{action}: {all}");
@@ -63,7 +62,7 @@ fn probes_take_every_action_in_every_round() {
     assert!(of("alone", "max_s") < bound(5.0, 0.9), "{all}");
     assert!(of("beside", "mean_s") > bound(1.0, 1.3) * of("alone", "mean_s"), "{all}");
     assert!(of("beside4", "mean_s") > bound(1.0, 1.5) * of("beside", "mean_s"), "{all}");
-    // What the others get meanwhile is the rest of the link.
+    // The others get the rest of the link meanwhile.
     let sum = of("beside4", "mean_mbit") + of("beside4", "beside_mbit");
     assert!((bound(1.0, 5.0)..bound(15.0, 10.2)).contains(&sum), "{all}");
     assert!(all.pointer("/transfer/probe/p/alone/beside_mbit").is_none());
@@ -119,7 +118,7 @@ fn phase_ends_with_its_last_timed_program() {
     assert!((0.5..5.0).contains(&short), "{short}");
     let long = number(&all, "/completion/long/q");
     assert!((5.0..30.0).contains(&long), "{long}");
-    // It is reported where it happened, and nowhere else.
+    // It is reported in its own phase, and nowhere else.
     assert!(all.pointer("/completion/long/p").is_none(), "{all}");
     assert!(all.pointer("/completion/short/q").is_none(), "{all}");
     let (p, q) = (number(&all, "/seconds/p"), number(&all, "/seconds/q"));

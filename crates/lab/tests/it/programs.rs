@@ -7,7 +7,7 @@ use lull_testing::{bound, bpf, command, needs, root};
 /// 10 Mbit/s and 20 ms.
 const LINK: &str = "[topology]\nrate = '10mbit'\nrtt = '20ms'\n";
 
-/// A server that throws away what it gets, and a client that sends.
+/// A server that discards its input, and a client that sends.
 const PROGRAMS: &str = r#"
 [[groups]]
 name = "program"
@@ -58,8 +58,8 @@ fn failing_program_fails_its_cell_with_its_message() {
     assert!(error.contains("broken") && error.contains("out of tapes"), "{error}");
 }
 
-/// Small packets take less time on a slow link than full ones: their round-trip time must not
-/// become the path's, from where each full packet looks like a queue.
+/// Small packets take less time on a slow link than full ones. Their round-trip time must not become the
+/// path's, because each full packet would then look like a queue.
 #[test]
 fn nice_that_began_with_small_messages_fills_a_slow_link() {
     needs!(bpf(), command("python3"));

@@ -1,5 +1,4 @@
-//! Which cells of a plan are run, what is said of those that are recorded already, and what becomes of
-//! the record.
+//! Which cells of a plan run, how recorded ones are reported, and how the record changes.
 
 use std::process::Command;
 
@@ -8,7 +7,7 @@ use lull_lab::plan::{Plan, Selection};
 use lull_lab::record::{Program, RecordFile};
 use lull_lab::run::{Event, Outcome, Runner};
 
-/// A plan over loads with a kernel's cells in it, if there are `networks` of them.
+/// A plan over loads; with `networks`, it also has cells of a kernel.
 fn over_loads(loads: &str, networks: &str) -> Plan {
     plan(&format!(
         "[[axes]]
@@ -41,7 +40,7 @@ fn cells_without_kernel_need_are_selected_from_a_plan() {
     let simulated = plan.cells(&Selection::default().simulated(), 1).unwrap();
     assert_eq!((all.len(), simulated.len()), (2, 1));
     assert_eq!(simulated[0].hash, all[0].hash, "it is the same cell");
-    // Nor does anything but these count as missing: the run has all that it was asked for.
+    // Other cells do not count as missing: the run has all selected cells.
     let out = tempfile::tempdir().unwrap();
     let runner = Runner { selection: Selection::default().simulated(), ..runner(out.path()) };
     assert_eq!(runner.outlook(&plan).unwrap().cells, 1);
@@ -69,9 +68,9 @@ fn run_reports_cells_measured_by_another_program() {
     let old = |cells| Some((cells, "0123abcd-dirty.1".to_owned()));
     assert_eq!(built("1", "['1mbit']"), (0, 1, None));
     assert_eq!(built("1", "['1mbit', '2mbit']"), (1, 1, None));
-    // The same commit, with a controller that was changed once more since.
+    // The same commit, with a controller that was changed again since.
     assert_eq!(built("2", "['1mbit', '2mbit', '3mbit']"), (2, 1, old(2)));
-    // Of those of its own it says nothing.
+    // Its own cells are not reported.
     assert_eq!(built("2", "['2mbit', '3mbit']"), (2, 0, old(1)));
     assert_eq!(built("2", "['3mbit']"), (1, 0, None));
 }
@@ -95,7 +94,7 @@ fn record_is_cleaned_of_dropped_cells_and_stays_packed() {
             .unwrap()
     };
     run(&runner, "['1mbit', '2mbit']");
-    // Another seed is of the plan, too.
+    // Another seed belongs to the plan, too.
     run(&Runner { seed: 2, ..runner.clone() }, "['1mbit']");
     let (outcome, pruned) = run(&runner, "['2mbit', '3mbit']");
     assert_eq!((cells(&outcome), pruned), ((2, 4), None));
@@ -108,11 +107,11 @@ fn record_is_cleaned_of_dropped_cells_and_stays_packed() {
     assert_eq!((cells(&outcome), pruned), ((2, 3), Some(1)));
     assert_eq!(outcome.record, out.path().join("test.jsonl.gz"));
     assert!(!record.exists());
-    // A run that measures something packs it again as well.
+    // A run that measures something packs the record again as well.
     let (outcome, _) = run(&runner, "['1mbit', '4mbit']");
     assert_eq!(cells(&outcome), (2, 4));
     assert!(!record.exists());
-    // Of nothing at all, nothing is dropped.
+    // From an empty record, nothing is dropped.
     let empty = tempfile::tempdir().unwrap();
     let plan = over_loads("['1mbit']", "['simulator']");
     let only = Selection::new(["load=1mbit"]).unwrap();

@@ -1,5 +1,5 @@
-//! Whether what the shipped plans tabulate, demand and draw can be told of the cells that they select
-//! for it: each is given all that a cell like it can measure, and nothing else.
+//! Whether all expressions of the shipped plans have values in the cells that they select. Each is given all
+//! quantities that such a cell can measure, and no others.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use lull_lab::record::{
 };
 use serde_json::{Map, Value, json};
 
-/// Numbers from 1 to 2, no two of which are near each other: nothing is divided by zero.
+/// Numbers from 1 to 2, with no two close to each other, so that nothing is divided by zero.
 struct Numbers(f64);
 
 impl Numbers {
@@ -64,8 +64,8 @@ fn expressions(plan: &Plan) -> Vec<String> {
     texts
 }
 
-/// What a plan looks at in the reports of its programs: `report.GROUP.PHASE.…`, without the first word.
-/// Nothing else says what a program reports.
+/// The quantities of program reports that a plan uses: `report.GROUP.PHASE.…`, without the first word. The
+/// contents of a report are not declared elsewhere.
 fn reported(plan: &Plan) -> Vec<Vec<String>> {
     let is_path = |c: char| c.is_ascii_alphanumeric() || "_.[]".contains(c);
     let mut paths = Vec::new();
@@ -80,9 +80,9 @@ fn reported(plan: &Plan) -> Vec<Vec<String>> {
     paths
 }
 
-/// Where `path` leads to a list in this expression, what is looked at in an element: attributes, by Jinja's
-/// filters or as the `differences` of two lists, or the element itself, as a number that others may be `in` the
-/// list by, or of which there is a `median`. Else the path.
+/// If `path` leads to a list in this expression, the parts of an element that it uses. These are attributes,
+/// by Jinja's filters or as the `differences` of two lists. Or it is the element itself, as a number that
+/// others may be `in` the list by, or that has a `median`. Otherwise the path.
 fn of_elements(text: &str, path: &str) -> Vec<String> {
     let of_numbers = [format!("'in', report.{path}"), format!("median(report.{path})")];
     if of_numbers.iter().any(|use_of| text.contains(use_of)) {
@@ -100,7 +100,7 @@ fn of_elements(text: &str, path: &str) -> Vec<String> {
     names.map(|name| format!("{path}[0].{name}")).collect()
 }
 
-/// Puts a number where `path` leads to; `name[2]` leads to the third of a list.
+/// Puts a number at `path`; `name[2]` leads to the third of a list.
 fn put(value: &mut Value, path: &[String], number: f64) {
     let Some((first, rest)) = path.split_first() else {
         *value = json!(number);
@@ -187,7 +187,8 @@ fn group_record(
                     .iter()
                     .filter(|path| path.len() > 2 && path[0] == group.name && path[1] == phase);
                 for path in own {
-                    // What has the same number, or seed, is the same thing, and curves over counts go everywhere.
+                    // Elements with the same number or seed are the same, and curves over counts go
+                    // everywhere.
                     let is_same = |last: &String| {
                         ["number", "seed", "count"].iter().any(|one| last.contains(one))
                     };
@@ -211,7 +212,7 @@ fn group_record(
     record
 }
 
-/// The bottleneck of a cell that has one. Where its rate follows from a log, any will do.
+/// The bottleneck of a cell that has one. If its rate follows from a log, any rate is allowed.
 fn link(cell: &Cell) -> LinkRecord {
     let (rate_mbit, rtt) = match &cell.scenario.topology {
         Network::Emulated(link) => {
@@ -230,7 +231,7 @@ fn link(cell: &Cell) -> LinkRecord {
     LinkRecord { rate_mbit, rtt_ms, bdp, buffer: bdp, ..LinkRecord::default() }
 }
 
-/// The record of a cell that has measured whatever it can.
+/// The record of a cell that has measured everything it can.
 fn measured(cell: &Cell, reported: &[Vec<String>], numbers: &mut Numbers) -> CellRecord {
     let has_link = matches!(cell.scenario.topology, Network::Emulated(_) | Network::Simulated(_));
     let is_emulated = matches!(cell.scenario.topology, Network::Emulated(_));
@@ -254,7 +255,7 @@ fn measured(cell: &Cell, reported: &[Vec<String>], numbers: &mut Numbers) -> Cel
             cpu: CpuRecord {
                 process_s: numbers.next(),
                 interrupts_s: Some(numbers.next()),
-                // What else the machine does is little, or kernel-cpu does not judge.
+                // Other tasks use little time, otherwise kernel-cpu does not judge.
                 others_s: Some(0.01 * numbers.next()),
                 stolen_s: 0.0,
                 busy: Some(0.5),
@@ -286,12 +287,12 @@ fn measured(cell: &Cell, reported: &[Vec<String>], numbers: &mut Numbers) -> Cel
     }
 }
 
-/// Whether a cell is among those that an expression selects.
+/// Whether an expression selects a cell.
 fn is_selected(only: Option<&Expression>, quantities: &Value) -> Result<bool, String> {
     only.map_or(Ok(true), |only| only.holds(quantities).map_err(|error| error.to_string()))
 }
 
-/// What cannot be told of a plan. Repetitions measure the same: there is one of each.
+/// Parts of a plan without a value. Repetitions measure the same: there is one of each.
 fn untold(plan: &Plan) -> Vec<String> {
     let reported = reported(plan);
     let mut numbers = Numbers(0.0);
@@ -303,7 +304,7 @@ fn untold(plan: &Plan) -> Vec<String> {
     assert_eq!(results.rows.len(), cells.len(), "{}: a row is of one cell", plan.id);
     let mut untold = results.without_value.clone();
     for (check, verdict) in plan.checks.iter().zip(&results.verdicts) {
-        // Of one of each there is no interval, and so nothing is sure.
+        // With one of each there is no interval, and so nothing is sure.
         let is_none = verdict.judged == 0 && check.of != Of::Sure;
         if verdict.lacking > 0 || is_none {
             untold.push(format!("check '{}': {}", verdict.name, verdict.why));
@@ -319,7 +320,7 @@ fn untold(plan: &Plan) -> Vec<String> {
     });
     let all: Vec<Value> = with_metrics.collect();
     for (at, metric) in plan.metrics.iter().enumerate() {
-        // What is asked of another cell here is seen by `judge` alone.
+        // References to other cells are checked by `judge` alone.
         let Some(only) = metric.only.as_ref().filter(|only| !only.text().contains("reference"))
         else {
             continue;
@@ -348,7 +349,7 @@ fn untold(plan: &Plan) -> Vec<String> {
                 Some(format!("plot {name}: {}: {error}", cell.key))
             };
             let faults: Vec<String> = selected.iter().filter_map(why).collect();
-            // One that says of which cells it is is of all of these, another one of any.
+            // An expression that selects its cells must have values in all of them, another one in any.
             if faults.len() == selected.len() || only.is_some() {
                 untold.extend(faults);
             }
@@ -360,7 +361,7 @@ fn untold(plan: &Plan) -> Vec<String> {
     untold
 }
 
-/// Of the plans in full: a subset may leave out what some of a plan is of.
+/// For full plans only: a subset may leave out cells that parts of a plan depend on.
 #[test]
 fn shipped_plans_have_values_for_all_they_show() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
@@ -368,7 +369,7 @@ fn shipped_plans_have_values_for_all_they_show() {
     assert!(plans.len() > 50, "{}", plans.len());
     let mut faults = Vec::new();
     for plan in &plans {
-        // One cell says as much as a hundred.
+        // One cell shows as much as a hundred.
         let untold = untold(plan).into_iter().take(5);
         faults.extend(untold.map(|what| format!("{}: {what}", plan.id)));
     }
@@ -400,7 +401,7 @@ fn shipped_plans_contain_every_printed_value() {
     let mut held = 0;
     let shipped = |quick| Library::built_in().find(&["*".to_owned()], quick).unwrap();
     for plan in [false, true].into_iter().flat_map(shipped) {
-        // Nothing was measured: what has a value has it from the plan.
+        // Nothing was measured: all values come from the plan.
         let cell = |cell: Cell| CellRecord {
             key: cell.key,
             values: cell.values,

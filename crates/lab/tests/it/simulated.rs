@@ -1,4 +1,4 @@
-//! Cells over the packet simulator: what they measure, and that it is always the same.
+//! Cells over the packet simulator: their measurements, and that they are always the same.
 
 use std::path::Path;
 
@@ -48,15 +48,15 @@ fn simulated_bulk_flows_share_a_link_and_leave_it() {
     )));
     let [alone, both, left] = &cell.phases[..] else { panic!("{cell:?}") };
     let first = group(alone, "first");
-    // What a full link carries of payload: 1448 of 1500 bytes.
+    // The payload rate of a full link: 1448 of 1500 bytes.
     let most = 10.0 * 1448.0 / 1500.0;
     assert!((0.97 * most..=most + 0.01).contains(&first.goodput_mbit), "{first:?}");
     assert_eq!((first.flows_mbit.len(), first.fairness), (1, Some(1.0)));
     assert!((40.0..80.0).contains(&first.rtt_ms.unwrap()), "{first:?}");
-    // TCP's own idea of it has a packet's time on the link in it.
+    // TCP's own value includes a packet's time on the link.
     assert!((first.srtt_ms.unwrap() - first.rtt_ms.unwrap()).abs() < 5.0, "{first:?}");
     assert!(first.dropped > 0 && first.retransmitted > 0, "{first:?}");
-    // A flow that is alone reacts once to each overflow, however many packets that costs it.
+    // A flow that is alone reacts once to each overflow, regardless of how many packets that costs.
     let (cuts, overflows) = (first.cuts.unwrap(), alone.overflows.unwrap());
     assert!(overflows > 0 && overflows.abs_diff(cuts) <= 1, "{overflows}: {first:?}");
     assert!(alone.utilisation.unwrap() > 0.97 && !alone.groups.contains_key("second"));
@@ -76,7 +76,7 @@ fn simulated_bulk_flows_share_a_link_and_leave_it() {
     assert_eq!((link.rate_mbit, link.rtt_ms, link.buffer), (10.0, 40.0, 33.0));
 }
 
-/// A sweep of everything that is random or has a state of its own.
+/// A sweep over everything that is random or has state.
 fn sweep() -> Plan {
     plan(
         "[[axes]]
@@ -141,7 +141,7 @@ fn same_seed_gives_same_bytes_with_any_jobs() {
     assert_eq!(first.len(), 40);
     assert_eq!(first, told(1));
     assert_eq!(first, told(4));
-    // Another seed is another run: the test could fail.
+    // Another seed gives another run: the test could fail.
     let out = tempfile::tempdir().unwrap();
     let other = Runner { seed: 2, ..runner(out.path()) }.run(&plan, |_| {}).unwrap();
     let others: Vec<String> =
@@ -188,7 +188,7 @@ fn overlapping_seed_runs_keep_their_own_repetitions() {
         outcome.cells.iter().map(CellRecord::measured).collect::<Vec<_>>()
     };
     run(folder.path(), 1);
-    // Seeds 2 and 3 are there, as the second and the third repetition.
+    // Seeds 2 and 3 are recorded, as the second and the third repetition.
     let second = run(folder.path(), 2);
     let alone = tempfile::tempdir().unwrap();
     assert_eq!(second, run(alone.path(), 2));
@@ -206,11 +206,11 @@ fn every_controller_and_queue_carries_traffic() {
         let (tcp, clients, noise) =
             (group(phase, "tcp"), group(phase, "clients"), group(phase, "noise"));
         assert!(tcp.goodput_mbit > 0.5, "{}: {tcp:?}", cell.key);
-        // BBR leaves little to others where nothing is marked.
+        // BBR leaves little to others if nothing is marked.
         assert!(clients.packets + clients.dropped > 20, "{}: {clients:?}", cell.key);
-        // An answer takes at least two round trips.
+        // A response takes at least two round trips.
         assert!(clients.latency.is_none_or(|latency| latency.mean_ms > 80.0), "{clients:?}");
-        // The lower class of a single queue may be pushed out altogether.
+        // The lower class of a single queue may be pushed out completely.
         assert!(noise.packets + noise.dropped > 50, "{}: {noise:?}", cell.key);
         assert!(noise.delay.is_none_or(|delay| delay.p50_ms > 22.0), "{noise:?}");
         let utilisation = phase.utilisation.unwrap();
@@ -242,7 +242,7 @@ fn lower_class_waits_for_the_higher_and_is_counted_apart() {
     )));
     let phase = &cell.phases[0];
     let (high, low) = (group(phase, "high"), group(phase, "low"));
-    // A packet of the lower class that is on the link already is all that it waits for.
+    // It waits only for a packet of the lower class that is already on the link.
     assert!((0.1..=1.21).contains(&high.waiting.unwrap().max_ms) && high.dropped == 0, "{high:?}");
     assert!(low.waiting.unwrap().mean_ms > 5.0, "{low:?}");
     assert!((high.goodput_mbit - 4.0).abs() < 0.01, "{high:?}");
@@ -295,7 +295,7 @@ fn run_with_log(plan: &Plan, requests: &[(u32, &str, u64)]) -> CellRecord {
 
 #[test]
 fn link_rate_may_follow_the_demand_and_the_spare_part() {
-    // Before and behind the section lies what is none of it.
+    // The requests before and after the section do not belong to it.
     let mut requests = vec![(0, "before", 1), (3, "before", 500_000)];
     requests.extend((0..10).map(|at| (10 + 2 * at, if at < 5 { "a" } else { "b" }, 100_000)));
     requests.push((30, "behind", 500_000));
@@ -304,7 +304,7 @@ fn link_rate_may_follow_the_demand_and_the_spare_part() {
     // Ten documents of 50 kB in ten seconds.
     let demand = group(&cell.phases[0], "documents").demand.unwrap();
     assert_eq!((demand.requests, demand.clients, demand.bytes, demand.mbit), (10, 2, 500_000, 0.4));
-    // Each client is there for eight seconds of twenty.
+    // Each client is active for eight seconds of twenty.
     assert!((demand.active_clients - 0.8).abs() < 1e-9, "{demand:?}");
     assert_eq!(cell.link.as_ref().unwrap().rate_mbit, 0.8);
     let latency = group(&cell.phases[0], "documents").latency.unwrap();
@@ -317,8 +317,8 @@ fn document_latency_is_that_of_its_packets() {
     let cell = run_with_log(&plan, &[(0, "a", 10_000), (5, "a", 1_000)]);
     let latency = group(&cell.phases[0], "documents").latency.unwrap();
     assert_eq!(latency.count, 2);
-    // Seven segments are two, four and one: three round trips, each with a packet's 1.2 ms on the
-    // link; a single one is one.
+    // Seven segments are sent as two, four and one: three round trips, each with a packet's 1.2 ms on the
+    // link. A single segment takes one.
     assert!((121.0..127.0).contains(&latency.max_ms), "{latency:?}");
     assert!((40.0..41.5).contains(&latency.p50_ms), "{latency:?}");
 }
@@ -330,7 +330,7 @@ fn documents_completed_in_a_later_phase_count() {
             format!("length = '20s'\nconnections = '{connections}'\narrivals = '{arrivals}'");
         documents("rate = '1mbit'", &more)
     };
-    // Eight seconds of the link, asked for two seconds before the phase ends.
+    // Eight seconds of link time, requested two seconds before the phase ends.
     let late = [(0, "a", 1_000), (18, "a", 1_000_000), (19, "a", 1_000)];
     let latency = |connections: &str, arrivals: &str| {
         let cell = run_with_log(&plan(connections, arrivals), &late);
@@ -340,10 +340,10 @@ fn documents_completed_in_a_later_phase_count() {
     let (logged, afterwards) = latency("fresh", "logged");
     assert_eq!((logged.count, logged.unanswered, afterwards), (3, 0, None));
     assert!((8_000.0..12_000.0).contains(&logged.max_ms), "{logged:?}");
-    // Behind each other over one connection.
+    // One after the other over one connection.
     let (logged, _) = latency("persistent", "logged");
     assert_eq!((logged.count, logged.unanswered), (3, 0));
-    // Who thinks for a second asks for the last one after the one before: in the later phase.
+    // A client that thinks for a second requests the last document after the one before: in the later phase.
     let (thinking, afterwards) = latency("fresh", "think");
     assert_eq!((thinking.count, thinking.unanswered), (2, 0));
     assert_eq!(afterwards.map(|latency| latency.count), Some(1));
@@ -355,17 +355,17 @@ fn incomplete_documents_count_with_their_time_so_far() {
     let latency = |requests: &[(u32, &str, u64)]| {
         group(&run_with_log(&plan, requests).phases[0], "documents").latency.unwrap()
     };
-    // The second would take the link for more than 80 seconds, and has 22.
+    // The second would need the link for more than 80 seconds, and has 22.
     let both = latency(&[(0, "a", 1_000), (18, "b", 10_000_000)]);
     assert_eq!((both.count, both.unanswered), (1, 1));
     assert!((21_800.0..=22_000.0).contains(&both.max_ms), "{both:?}");
     assert_eq!((both.p95_ms, both.p99_ms), (both.max_ms, both.max_ms));
     // The first takes a round trip of 40 ms, and its packets' time on the link.
     assert!((10_900.0..11_050.0).contains(&both.mean_ms), "{both:?}");
-    // What has no bytes is no document, and begins the log.
+    // A request without bytes is not a document, and begins the log.
     let none = latency(&[(0, "a", 0), (18, "b", 10_000_000)]);
     assert_eq!((none.count, none.unanswered, none.mean_ms), (0, 1, both.max_ms));
-    // Who asks over the same connection waits as well.
+    // A client that uses the same connection waits as well.
     let more = "length = '20s'\nconnections = 'persistent'";
     let plan = documents("rate = '1mbit'", more);
     let requests = [(0, "a", 0), (10, "a", 10_000_000), (18, "a", 1_000)];
@@ -381,7 +381,7 @@ fn missing_data_is_reported_before_any_cell_runs() {
     let error = runner(out.path()).run(&plan, |_| {}).unwrap_err().to_string();
     assert!(error.contains("log.clf") && error.contains("--data DIR"), "{error}");
     assert!(!error.contains('\n'), "{error}");
-    // A file that is no log is reported with its line.
+    // An invalid log file is reported with its line.
     std::fs::write(out.path().join("log.clf"), "nonsense\n").unwrap();
     let outcome = runner(out.path()).run(&plan, |_| {}).unwrap();
     assert!(outcome.failed[0].error.contains("log.clf:1:"), "{:?}", outcome.failed);
@@ -414,7 +414,7 @@ fn datagrams_follow_a_file_or_the_documents_of_a_log() {
     let log = group(&log.phases[0], "d");
     // 1500, 1500 and 1000 bytes, and 100.
     assert_eq!((log.packets, log.transferred_bytes), (4, Some(4_100)));
-    // At half of the link's rate none waits.
+    // At half of the link's rate, none waits.
     assert_eq!(log.waiting.unwrap().max_ms, 0.0);
 }
 
@@ -512,8 +512,7 @@ fn impossible_simulation_is_rejected_with_line_and_remedy() {
 
 #[test]
 fn plan_may_set_the_least_timeout() {
-    // A path longer than the usual first timeout, and one that stands still for longer than the
-    // usual least one.
+    // A path longer than the usual first timeout, and one that stalls for longer than the usual minimum.
     let timeouts = |rtt: &str, key: &str| {
         let cell = run_one(&plan(&format!(
             "[topology]

@@ -1,10 +1,10 @@
-//! What a simulated flow takes of memory.
+//! The memory of a simulated flow.
 
 use crate::common::{plan, run_one};
 
 #[test]
 fn set_up_of_a_flow_counts_as_its_memory() {
-    // None of them begins in the ten milliseconds that are simulated, as good as surely.
+    // It is almost certain that none of them begins in the ten milliseconds that are simulated.
     let plan = plan(
         "[topology]
          kind = 'simulator'

@@ -1,4 +1,4 @@
-//! The made-up visitors of the plan `web-browsers`, `crates/lab/browser`.
+//! The simulated visitors of the plan `web-browsers`, `crates/lab/browser`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,7 +40,7 @@ fn site() -> TempDir {
     folder
 }
 
-/// What 30 visitors ask for: address, path and referer of each request.
+/// The requests of 30 visitors: address, path and referer of each.
 fn log(site: &Path, seed: u32) -> Vec<[String; 3]> {
     let output = Command::new("node")
         .arg(browser().join("log.mjs"))
@@ -63,7 +63,7 @@ fn visitors_follow_links_and_fetch_each_part_once() {
     let mut links: BTreeMap<&str, &[&str]> = BTreeMap::new();
     links.insert("/index.html", &["/a/one.html", "/a/two.html"]);
     links.insert("/a/one.html", &["/index.html", "/a/two.html"]);
-    // Nothing here tells that this menu is closed.
+    // The script does not know that this menu is closed.
     links.insert("/a/two.html", &["/a/one.html", "/index.html"]);
     let mut dots: BTreeMap<&str, u32> = BTreeMap::new();
     let mut clicks = 0;
@@ -75,7 +75,7 @@ fn visitors_follow_links_and_fetch_each_part_once() {
             clicks += 1;
         }
     }
-    // Three pages: who goes on for long reads again what the browser has kept.
+    // Three pages: visitors who stay for long read pages again that the browser has cached.
     assert!(clicks > 30, "{clicks} of 30 visitors");
     let visitors: BTreeSet<&str> = requests.iter().map(|[address, ..]| address.as_str()).collect();
     assert_eq!(visitors.len(), 30);
@@ -98,7 +98,7 @@ fn installed(name: &str) -> Result<(), Missing> {
     }
 }
 
-/// A program in a network namespace of its own, with what it started. It ends with this.
+/// A program in its own network namespace, with its children. It ends with this.
 struct Served(Child);
 
 impl Drop for Served {
@@ -118,7 +118,7 @@ fn visitors_in_chromium_find_pages_fetched_by_quicklink() {
     let mut pack = Command::new("tar");
     pack.arg("--zstd").arg("-cf").arg(&archive).arg("-C").arg(site.path()).arg(".");
     assert!(pack.status().unwrap().success());
-    // Ports are those of the plan, so this needs a network of its own; all in it end together.
+    // The ports are those of the plan, so this needs its own network; all processes in it end together.
     let script = r#"
         ip link set lo up
         node "$1/serve.mjs" quicklink "$2" & server=$!
@@ -150,11 +150,11 @@ fn visitors_in_chromium_find_pages_fetched_by_quicklink() {
     let said: Value = serde_json::from_str(&reading.join().unwrap().unwrap()).unwrap();
     let navigations = said["navigations"].as_array().unwrap();
     assert_eq!((&said["done"], navigations.len()), (&6.into(), 6), "{said}");
-    // Nobody can press what is in a closed menu.
+    // Links in a closed menu cannot be clicked.
     assert_eq!(said["links"], 5, "{said}");
     let ahead = said["nginx"]["ahead"]["pages"].as_u64().unwrap();
     assert!(ahead >= said["hit"]["count"].as_u64().unwrap(), "{said}");
-    // Each page shows all of its links, so quicklink has fetched whatever was read long enough.
+    // Each page shows all of its links, so quicklink has fetched all pages that were read long enough.
     assert!(said["hit"]["count"].as_u64().unwrap_or(0) >= 1, "{said}");
     assert!(said["all"]["load"]["p50_ms"].as_f64().unwrap() > 0.0, "{said}");
 }

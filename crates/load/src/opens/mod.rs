@@ -34,13 +34,13 @@ pub struct Settings {
     pub size: usize,
     /// How often one is opened, in each folder.
     pub opens: u64,
-    /// How often before it is the other folder's turn.
+    /// How many times before it is the other folder's turn.
     pub turn: u64,
     /// The seed of the draws.
     pub seed: u64,
 }
 
-/// How long that took.
+/// The measured times.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Report {
     /// Files.
@@ -54,25 +54,25 @@ pub struct Report {
     pub one_processor: Compared,
 }
 
-/// How long it took in both folders.
+/// The times in both folders.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Compared {
-    /// In the folder in question.
+    /// In the measured folder.
     pub measured: Opened,
-    /// In the one that it is compared with.
+    /// In the folder for comparison.
     pub beside: Opened,
-    /// The one median by the other.
+    /// The ratio of the medians.
     pub ratio: f64,
 }
 
-/// How long it took in one of the folders: from `open` to the end of `close`.
+/// The times in one of the folders: from `open` to the end of `close`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Opened {
     /// How often.
     pub opens: u64,
     /// The median, in microseconds.
     pub p50_us: f64,
-    /// 99 of a hundred took no longer.
+    /// 99 % are at most this long.
     pub p99_us: f64,
     /// The longest.
     pub max_us: f64,
@@ -115,7 +115,7 @@ pub fn write(folder: &Path, settings: &Settings) -> Result<(), OpensError> {
     Ok(())
 }
 
-/// Opens, reads and closes files in both folders, in turns.
+/// Opens, reads and closes files in both folders, in turn.
 ///
 /// # Errors
 /// If one cannot be read, or does not have the written contents.
@@ -134,7 +134,7 @@ pub fn compare(
             for _ in 0..turn {
                 let file = random.below(settings.files);
                 let time = folder.open(file)?;
-                // It grows as far as it has to: an error would mean over five hundred years.
+                // It grows as necessary: an error would mean over five hundred years.
                 let _ = folder.times.record(nanos(time));
             }
         }
@@ -177,7 +177,7 @@ impl Folder {
         Ok(this)
     }
 
-    /// Opens, reads and closes a file; how long that took.
+    /// Opens, reads and closes a file; returns how long that took.
     fn open(&mut self, file: usize) -> Result<Duration, OpensError> {
         let path = &self.paths[file];
         let begun = Instant::now();

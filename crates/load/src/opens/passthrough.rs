@@ -1,4 +1,4 @@
-//! A mount that passes through what lies in a folder, and does nothing else.
+//! A mount that passes a folder's contents through, and does nothing else.
 //!
 //! It is mounted and answers like a replica's mount: read-only, for all users, without permission checks in
 //! the kernel. Names and attributes are not cached; pages of opened files are.
@@ -18,9 +18,9 @@ use fuser::{
     ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, Request, SessionACL,
 };
 
-/// For how long the kernel may remember names and attributes.
+/// For how long the kernel may cache names and attributes.
 const NEVER: Duration = Duration::ZERO;
-/// Readahead under way at a time, as a replica's mount has it.
+/// Concurrent readahead, as in a replica's mount.
 const BACKGROUND: u16 = 64;
 
 /// Why the folder could not be mounted.
@@ -28,8 +28,8 @@ const BACKGROUND: u16 = 64;
 #[error("the folder cannot be passed through: it takes root and /dev/fuse")]
 pub struct PassThroughError(#[source] io::Error);
 
-/// The files of a folder, without those of folders in it, mounted in another one. Dropped, it is
-/// unmounted.
+/// The files of a folder, without those in subfolders, mounted in another one. It is unmounted when this is
+/// dropped.
 #[derive(Debug)]
 pub struct PassThrough {
     _session: BackgroundSession,
@@ -177,7 +177,7 @@ impl Filesystem for Face {
         }
     }
 
-    // As a replica's mount says: the kernel asks once.
+    // As in a replica's mount: the kernel asks once.
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);
     }

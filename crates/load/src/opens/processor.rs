@@ -15,7 +15,7 @@ pub struct OneProcessor {
 }
 
 impl OneProcessor {
-    /// Puts them there: on the last one, as the first has more to do with interrupts.
+    /// Moves them there: to the last one, as the first handles more interrupts.
     ///
     /// # Errors
     /// If the system refuses.

@@ -14,17 +14,17 @@ use lull_emulator::Spread;
 pub struct Arrivals {
     /// Writes.
     pub count: u64,
-    /// Those among them that no read has got; they count by how long they had been there at the end.
+    /// Those among them that no read has got; they count with their age at the end.
     pub missing: u64,
     /// How long.
     #[serde(flatten)]
     pub times: Spread,
 }
 
-/// The writes of one file: in their order, and how many of them have been read.
+/// The writes of one file, in order, and how many of them have been read.
 #[derive(Clone, Debug, Default)]
 struct Versions {
-    /// Bodies and when they were begun.
+    /// Bodies and when their writes began.
     all: Vec<(u64, Duration)>,
     read: usize,
 }

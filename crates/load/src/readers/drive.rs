@@ -15,7 +15,7 @@ use super::{File, History, Load, Progress, Read, ReadersError, Seen, Source};
 use crate::mounted::Root;
 use crate::numbered::{self, NOBODYS};
 
-/// How long mounts may take to be there, and to answer.
+/// How long mounts may take to appear, and to answer.
 const GATHERING: Duration = Duration::from_secs(60);
 /// Number of threads started at the beginning: to start one takes some time of its read.
 const AT_ONCE: usize = 8;
@@ -82,10 +82,10 @@ impl Readers {
     /// Reads and writes. Reads still without an answer this long after the last one was due are cancelled.
     ///
     /// # Errors
-    /// If a file cannot be read, or a write is not taken.
+    /// If a file cannot be read, or a write is rejected.
     ///
     /// # Panics
-    /// If a read is in a mount, or of a file, that is not there.
+    /// If a read is in a mount, or of a file, that does not exist.
     pub fn run(
         self,
         load: &Arc<Load>,
@@ -170,7 +170,7 @@ struct Desk {
     mounts: Vec<Mount>,
     all_there: bool,
     begun: Instant,
-    /// Threads that have nothing to read.
+    /// Idle threads.
     idle: Mutex<Vec<Reader>>,
     ledger: Mutex<Ledger>,
 }

@@ -9,18 +9,18 @@ use super::{File, Load, Read, Write};
 /// Edits of files, and reads that look for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Edits {
-    /// Files. Any of them is as likely to be edited as any other.
+    /// Number of files. All are equally likely to be edited.
     pub files: usize,
-    /// Bytes of the smallest and of the largest; the others lie between, each by the same factor longer
-    /// than the one before.
+    /// Bytes of the smallest and of the largest; the sizes of the others form a geometric sequence between
+    /// them.
     pub bytes: (usize, usize),
-    /// Edits a second, on average; they come by chance (a Poisson process).
+    /// Edits per second, on average, at random times (a Poisson process).
     pub per_second: f64,
     /// For how long.
     pub length: Duration,
-    /// Reads a second, evenly. Each file is read once before any is read again.
+    /// Reads per second, evenly. Each file is read once before any is read again.
     pub reads: f64,
-    /// For how long is read after the last edit.
+    /// How long reads continue after the last edit.
     pub tail: Duration,
     /// The seed of random draws.
     pub seed: u64,
@@ -56,7 +56,7 @@ impl Edits {
         let (smallest, largest) = self.bytes;
         let part = number as f64 / self.files.saturating_sub(1).max(1) as f64;
         let bytes = smallest as f64 * (largest as f64 / smallest as f64).powf(part);
-        // Names say nothing of lengths: a program that goes by the alphabet takes them as they come.
+        // Names do not depend on lengths: a program with an alphabetical order meets the lengths at random.
         File { name: format!("{:03}.txt", number * 7_919 % 1_000), bytes: bytes.round() as usize }
     }
 }

@@ -38,13 +38,13 @@ pub use write::ready;
 pub struct File {
     /// Its path below the mount.
     pub name: String,
-    /// How long it is in each version.
+    /// Its size in each version.
     pub bytes: usize,
 }
 
 impl File {
-    /// For a document of a log: below a folder for its path, by a number that no other file has. A body
-    /// that says which one it is has 20 bytes at least.
+    /// For a document of a log: below a folder for its path, by a number that no other file has. A body that
+    /// identifies itself has 20 bytes at least.
     pub fn of(document: &Document, number: usize) -> Self {
         let bytes = usize::try_from(document.bytes.unwrap_or(0)).unwrap_or(usize::MAX);
         File { name: own_place(document, number), bytes: bytes.max(SHORTEST) }
@@ -54,20 +54,20 @@ impl File {
 /// A read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// When, since the beginning.
+    /// The time since the beginning.
     pub at: Duration,
-    /// In which mount, from 0.
+    /// The mount, from 0.
     pub replica: usize,
-    /// Of which file, from 0.
+    /// The file, from 0.
     pub file: usize,
 }
 
 /// A write of a whole file at the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// When, since the beginning.
+    /// The time since the beginning.
     pub at: Duration,
-    /// Of which file, from 0.
+    /// The file, from 0.
     pub file: usize,
 }
 
@@ -88,12 +88,12 @@ impl Load {
         file as u64 + 1
     }
 
-    /// The number of the body that a write brings.
+    /// The number of a write's body.
     pub fn written_body(&self, write: usize) -> u64 {
         (self.files.len() + write) as u64 + 1
     }
 
-    /// Writes the first body of each file into a folder, for an origin to publish; gives their bytes.
+    /// Writes the first body of each file into a folder, for an origin to publish; returns their bytes.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -137,7 +137,7 @@ pub struct Seen {
     pub read: usize,
     /// When the file was opened, since the beginning.
     pub began: Duration,
-    /// When all of it was there.
+    /// When it was read completely.
     pub ended: Duration,
     /// The number of the body; [`NOBODYS`] for unknown bytes.
     pub body: u64,
@@ -148,7 +148,7 @@ pub struct Seen {
 pub struct Written {
     /// Which one.
     pub write: usize,
-    /// The state that it has made; in a folder, which one of all writes it was.
+    /// The state that it has made; in a folder, its index among all writes.
     pub position: u64,
     /// When it was begun, since the beginning.
     pub began: Duration,
@@ -161,7 +161,7 @@ pub struct Written {
 pub struct History {
     /// In the order of [`Load::reads`].
     pub reads: Vec<Seen>,
-    /// Reads without an answer: which, and for how long they have waited.
+    /// Reads without an answer, and how long they have waited.
     pub unanswered: Vec<(usize, Duration)>,
     /// In the order of [`Load::writes`].
     pub writes: Vec<Written>,
@@ -180,7 +180,7 @@ pub struct Progress {
     pub answered: usize,
 }
 
-/// Why nothing came of it.
+/// Why a run has failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadersError {
@@ -231,7 +231,7 @@ pub enum ReadersError {
         name: String,
         /// The folder of the read.
         folder: PathBuf,
-        /// How long was waited.
+        /// The length of the wait.
         after: Duration,
     },
     /// A file cannot be written.
@@ -244,7 +244,7 @@ pub enum ReadersError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A write was not taken.
+    /// A write was rejected.
     #[error("the origin did not take {name}: {why}")]
     Write {
         /// The file.

@@ -14,9 +14,9 @@ use super::{File, Load, ReadersError};
 use crate::mounted::Root;
 use crate::numbered;
 
-/// How often is looked whether something has happened.
+/// The interval of checks for events.
 pub(super) const STEP: Duration = Duration::from_millis(20);
-/// How often a file is opened that is written faster than it comes.
+/// How often a file is reopened if it is written faster than it arrives.
 const TRIES: usize = 8;
 
 pub(super) fn system(what: &'static str) -> impl Fn(io::Error) -> ReadersError {
@@ -74,12 +74,12 @@ impl Mount {
         }
     }
 
-    /// Reads a whole file as any program does.
+    /// Reads a whole file like any program.
     pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, ReadersError> {
         let path = self.root.path(name);
         let mut read = fs::read(&path);
         for _ in 1..TRIES {
-            // It was overwritten before its body had come: there is a newer one.
+            // It was overwritten before its body had arrived: there is a newer one.
             let stale = read.as_ref().is_err_and(|error| {
                 error.raw_os_error().map(Errno::from_raw) == Some(Errno::ESTALE)
             });

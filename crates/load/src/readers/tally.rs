@@ -30,9 +30,9 @@ pub struct Report {
     pub waited: Part,
     /// The same by replica.
     pub replicas: Vec<Part>,
-    /// How old the news was that a read did not have.
+    /// The age of the news that reads missed.
     pub staleness: Staleness,
-    /// How late reads were begun, by this program's own fault.
+    /// How late this program began reads.
     pub late: Spread,
 }
 
@@ -46,20 +46,20 @@ pub struct Part {
     pub times: Spread,
 }
 
-/// For how long a newer version than the one that a read got had been acknowledged when it began; zero if none
-/// had (SSR §6.3.2.1).
+/// For how long a version newer than a read's own had been acknowledged when the read began; zero if there
+/// was none (SSR §6.3.2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Staleness {
     /// The mean over all reads that were answered, in seconds.
     pub mean_s: f64,
     /// The longest.
     pub max_s: f64,
-    /// The part of the reads for which it was above zero.
+    /// The part of the reads with a value above zero.
     pub stale: f64,
 }
 
 impl Report {
-    /// Of a history. A read that took `waits` or longer has waited.
+    /// Of a history. A read that took `waits` or longer counts as one that waited.
     pub fn new(load: &Load, history: &History, waits: Duration) -> Self {
         let replicas = load.reads.iter().map(|read| read.replica + 1).max().unwrap_or(0);
         let [mut all, mut hits, mut waited, mut late] = [(); 4].map(|()| Times::new());
@@ -101,7 +101,7 @@ impl Part {
 
 impl Staleness {
     fn of(load: &Load, history: &History) -> Self {
-        // Of each file the bodies in the order of their writes, and when each was acknowledged.
+        // For each file the bodies in the order of their writes, and when each was acknowledged.
         let mut bodies: Vec<Vec<(u64, Duration)>> = (0..load.files.len())
             .map(|file| vec![(load.first_body(file), Duration::ZERO)])
             .collect();
@@ -155,7 +155,7 @@ mod tests {
         let history = History {
             reads: vec![
                 seen(0, 1, 3, load.first_body(0)),
-                // The second write has been there for a second, which it does not see.
+                // The second write has been acknowledged for a second, and is not seen.
                 seen(1, 3_000, 3_300, load.written_body(0)),
                 seen(2, 3_500, 3_501, load.written_body(1)),
             ],

@@ -15,10 +15,10 @@ use crate::replay::files::encoded;
 
 /// The name of a file that is written to test the whole path.
 const SIGN: &str = "ready";
-/// Its body: that of no write of any load.
+/// Its body, which is unlike that of any write of a load.
 const SIGN_BODY: u64 = u64::MAX - 1;
 
-/// After how long it is written again.
+/// The time after which it is written again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A thread that writes.
@@ -39,7 +39,7 @@ pub(super) fn begin_to_write(
     thread.map_err(system("starting a thread"))
 }
 
-/// Writes one file after the other, none before it is due.
+/// Writes one file after the other, each when it is due.
 async fn write(
     begun: Instant,
     load: &Load,
@@ -63,7 +63,7 @@ async fn write(
     Ok(written)
 }
 
-/// Writes where files are written.
+/// Writes in the place of the files.
 enum Writer<'a> {
     Origin(&'a Origin, Client),
     Folder { folder: &'a Path, beside: PathBuf, writes: u64 },
@@ -77,7 +77,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes a file; gives the position of that write.
+    /// Writes a file; returns the position of that write.
     async fn write(&mut self, name: &str, body: &[u8]) -> Result<u64, ReadersError> {
         match self {
             Writer::Origin(origin, client) => put(origin, client, name, body).await,
@@ -125,7 +125,7 @@ async fn put(
 /// just starting may not accept it.
 ///
 /// # Errors
-/// [`ReadersError::Apart`] if it cannot within `patience`; and if it cannot be written.
+/// [`ReadersError::Apart`] if it does not arrive within `patience`; and if it cannot be written.
 pub fn ready(source: &Source, folder: &Path, patience: Duration) -> Result<(), ReadersError> {
     let until = Instant::now() + patience;
     let body = numbered::body(SIGN_BODY, SHORTEST);
@@ -166,7 +166,7 @@ mod tests {
         }
         let names = |folder: &Path| fs::read_dir(folder).unwrap().count();
         assert_eq!((names(&folder), names(home.path())), (1, 1));
-        // A trailing slash says no more.
+        // A trailing slash makes no difference.
         assert_eq!(beside(Path::new("a/b/")), Path::new("a/b.edit"));
         let nowhere = Source::Folder(home.path().join("nowhere"));
         let error = block_on(Writer::new(&nowhere).write("a", b"")).unwrap().unwrap_err();

@@ -23,7 +23,7 @@ pub enum Listed {
     },
 }
 
-/// Which part of the log the predictor learns from.
+/// The part of the log that the predictor learns from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Learned {
     /// The log before the section: the possible knowledge of a server.
@@ -58,7 +58,7 @@ impl Advisor {
         }
     }
 
-    /// Learns from an entry of the log, if that may be known.
+    /// Learns an entry of the log, if it may be known.
     pub fn learn(&mut self, entry: &Entry<'_>, is_past: bool) {
         if is_past || self.learned == Learned::Whole {
             // Entries that teach predictors nothing are skipped.
@@ -66,11 +66,11 @@ impl Advisor {
         }
     }
 
-    /// Knows from now on which documents there are.
+    /// Looks up which documents exist, for all later lists.
     pub fn look_up(&mut self, documents: &Documents) {
         let observer = self.model.observer();
         for (number, document) in (0..).map(DocumentId).zip(documents.all()) {
-            // One with a query is a context by its path, and no candidate.
+            // A document with a query is a context by its path, but not a candidate.
             let url = observer.url(&document.target);
             self.urls.insert(number, url);
             if let Some(url) = url

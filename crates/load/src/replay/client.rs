@@ -15,7 +15,7 @@ use lull_speculate::observe::Kind;
 
 use super::trace::{Arrival, DocumentId};
 
-/// When lists come, and what becomes of them.
+/// When lists come, and how they are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Habit {
     /// Nothing is fetched ahead.
@@ -47,7 +47,7 @@ impl Habit {
 /// A prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
-    /// Something that the client may want.
+    /// A document that the client may want.
     Document(DocumentId),
     /// A document that no client wants, to measure the cost of fetching for others (SSR §5.2.3).
     Dummy,
@@ -56,7 +56,7 @@ pub enum Ahead {
 /// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Ask the server for this, which was due then, and answer by [`Client::answered`] with both.
+    /// Send the server this request, which was due then, and answer by [`Client::answered`] with both.
     Demand(DocumentId, Duration),
     /// A request that was due then has its answer.
     Answered {
@@ -71,8 +71,8 @@ pub enum Effect {
     Fetch(Ahead),
     /// Probe for a cache in front of this page, where fetches go, and report by [`Client::looked`].
     Look(DocumentId),
-    /// End the fetch or the look that is under way: [`Client::fetched`] and [`Client::looked`] are not to
-    /// be called for it.
+    /// End the fetch or the look in progress: [`Client::fetched`] and [`Client::looked`] must not be called
+    /// for it.
     Stop,
     /// Send this to the server.
     Tell(Told),
@@ -91,9 +91,9 @@ pub enum Told {
         page: DocumentId,
         /// Whether it came from the cache.
         cached: bool,
-        /// From when it was due until it was there.
+        /// From its due time until it arrived.
         answered: Duration,
-        /// And until all that is in it was; none if it was left before.
+        /// And until all of its parts had; none if it was left before.
         loaded: Option<Duration>,
     },
     /// The page is left for one that is being fetched ahead.
@@ -123,7 +123,7 @@ pub enum Origin {
 /// A request for hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Which page of the client it is about. An answer that comes behind the next one is dropped.
+    /// The client's page. An answer that arrives after the next one is dropped.
     pub number: u64,
     /// The client's last pages, the latest last.
     pub pages: Vec<DocumentId>,
@@ -133,7 +133,7 @@ pub struct Question {
     pub cached: bool,
     /// The earlier hints on this page.
     pub had: Vec<DocumentId>,
-    /// Of the first question: parts of the page that came from the cache.
+    /// For the first question: parts of the page that came from the cache.
     pub used: Vec<DocumentId>,
 }
 
@@ -148,11 +148,11 @@ pub struct Advice {
 
 /// Pages that a question holds: as many as the longest context of a predictor.
 const PAGES: usize = 4;
-/// The script asks no more often on one page.
+/// The script asks at most this many times on one page.
 const ROUNDS: u32 = 64;
-/// Nor does it take more files from one: a question names no more. The same of parts.
+/// Nor does it fetch more files from one page: a question names no more. The same for parts.
 const FILES: usize = 64;
-/// How long the script goes by a list: `lull.js`.
+/// How long the script uses a list: `lull.js`.
 const FRESH: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,13 +162,13 @@ enum Held {
     Ahead(u64),
 }
 
-/// The page that a client is on.
+/// The current page of a client.
 #[derive(Clone, Debug, Default)]
 struct Page {
     due: Duration,
-    /// When it was there, after it was due; no earlier than that it has a script.
+    /// When it arrived, after it was due; not before it has a script.
     answered: Option<Duration>,
-    /// When all of it was.
+    /// When all of it had.
     loaded: Option<Duration>,
     /// Whether it came from the cache.
     is_cached: bool,
@@ -195,7 +195,7 @@ enum Asking {
     No,
     /// The answer is under way.
     Open,
-    /// It comes again then.
+    /// It is requested again then.
     Until(Duration),
     /// Not on this page.
     Done,
@@ -209,7 +209,7 @@ pub struct Client {
     /// Fetches go elsewhere: see [`Client::fetching_elsewhere`].
     is_elsewhere: bool,
     cache: BTreeMap<DocumentId, Held>,
-    /// Demand that is open: when each request for it was due.
+    /// Open demand: when each request for it was due.
     open: BTreeMap<DocumentId, Vec<Duration>>,
     pages: VecDeque<DocumentId>,
     number: u64,
@@ -219,7 +219,7 @@ pub struct Client {
     rounds: u32,
     had: Vec<DocumentId>,
     list: VecDeque<Ahead>,
-    /// Until when the list holds.
+    /// Until when the list is valid.
     list_until: Duration,
     fetching: Option<Ahead>,
     /// Whether demand waits for that.
@@ -231,7 +231,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that has nothing. One that is not `caching` keeps nothing.
+    /// A client with nothing. One that is not `caching` keeps nothing.
     pub fn new(habit: Habit, caching: bool) -> Self {
         Client {
             habit,
@@ -310,7 +310,7 @@ impl Client {
                 effects.push(Effect::Demand(document, arrival.due));
             }
         }
-        // Behind the request, as a browser does it.
+        // After the request, as in a browser.
         effects.extend(left.map(Effect::Tell));
         self.go_on(now, effects);
     }
@@ -377,7 +377,7 @@ impl Client {
         }
     }
 
-    /// The server has answered demand that was due then, well or not.
+    /// The server has answered demand that was due then, successfully or not.
     pub fn answered(
         &mut self,
         now: Duration,
@@ -392,7 +392,7 @@ impl Client {
             let waiting = self.open.remove(&document).unwrap_or_default();
             effects.extend(waiting.into_iter().map(|due| Effect::Answered { document, due, from }));
             if is_good {
-                // It may have come ahead meanwhile: then that was for nothing.
+                // It may have been prefetched meanwhile: then that was wasted.
                 self.cache.insert(document, Held::Demanded);
             }
         } else {
@@ -408,8 +408,8 @@ impl Client {
         if let Habit::WithPage { pause } = self.habit {
             self.not_before = now + pause;
         }
-        // A page from the server brings its list along, also one that was left before, if none has come since; one
-        // from the cache has none.
+        // A page from the server comes with its list, also one that was left before, if none has come since;
+        // one from the cache has none.
         let pages = self.pages.iter().rposition(|one| *one == document).map_or(0, |at| at + 1);
         let brings = is_good && pages > 0 && self.page.answered.is_none();
         if is_good && pages == self.pages.len() {
@@ -422,7 +422,7 @@ impl Client {
         self.go_on(now, effects);
     }
 
-    /// Hints have come, for the page of this number.
+    /// Hints have arrived, for the page of this number.
     pub fn advise(
         &mut self,
         now: Duration,
@@ -431,7 +431,7 @@ impl Client {
         effects: &mut Vec<Effect>,
     ) {
         let is_dummy = advice.list.first() == Some(&Ahead::Dummy);
-        // One that keeps nothing has gone on to the page of another client.
+        // A client that keeps nothing has continued to the page of another client.
         let is_for_now = number == self.number || !self.caching;
         if self.asking == Asking::Open && is_for_now {
             self.asking = match (self.habit, advice.again) {
@@ -473,7 +473,7 @@ impl Client {
                     waiting.into_iter().zip(std::iter::once(Origin::Awaited(bytes)).chain(rest));
                 effects.extend(answers.map(|(due, from)| Effect::Answered { document, due, from }));
                 if self.pages.back() == Some(&document) {
-                    // The server has seen a fetch, and no visit.
+                    // The server has seen a fetch, but no visit.
                     self.page.is_cached = true;
                     self.page.answered = Some(now.saturating_sub(self.page.due));
                 }

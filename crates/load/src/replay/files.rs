@@ -63,9 +63,9 @@ pub fn write(documents: &Documents, folder: &Path) -> Result<Written, FileError>
     Ok(written)
 }
 
-/// Endings of pages that are written as HTML, though a program may have made them.
+/// Endings of pages that are written as HTML, even if a program has made them.
 const HTML: &[&str] = &["html", "htm", "shtml", "php", "cgi", "pl", "asp", "jsp"];
-/// No file system that matters has longer names.
+/// No common file system has longer names.
 const LONGEST_NAME: usize = 255;
 
 fn is_html(document: &Document) -> bool {
@@ -92,8 +92,8 @@ fn place(document: &Document) -> Option<PathBuf> {
     Some(place.into_iter().chain([name]).collect())
 }
 
-/// A place of a document's own, below the folder: in the same folder, by a number. Documents that only differ
-/// in their query have one each.
+/// A separate place of a document, below the folder: in the same folder, by a number. Documents that only
+/// differ in their query have one each.
 pub(crate) fn own_place(document: &Document, number: usize) -> String {
     let place = place(document).unwrap_or_default().with_file_name(format!("={number}"));
     place.to_string_lossy().into_owned()
@@ -103,12 +103,12 @@ pub(crate) fn own_place(document: &Document, number: usize) -> String {
 const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A path as it is asked for: [`decoded`], it is as it was.
+/// A path in requests: [`decoded`] is the inverse.
 pub(crate) fn encoded(path: &str) -> String {
     utf8_percent_encode(path, PLAIN).to_string()
 }
 
-/// A path as a server understands it; none if that is no text.
+/// A path as understood by a server; none if it is not text.
 fn decoded(path: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();
@@ -120,7 +120,7 @@ fn decoded(path: &str) -> Option<String> {
                 bytes.push(value);
                 rest = &tail[2..];
             }
-            // A server refuses what only looks like a code.
+            // A server rejects an invalid code.
             (b'%', None) => return None,
             _ => {
                 bytes.push(*byte);
@@ -164,7 +164,7 @@ fn contents(length: u64, is_html: bool) -> Vec<u8> {
     let mut random = Random::new(length as u64);
     while text.len() < length {
         text += WORDS[random.below(WORDS.len())];
-        // Numbers, so that it does not pack better than text does.
+        // Numbers, so that it does not compress better than text.
         text += &format!(" {} ", random.below(1000));
     }
     text.truncate(length);

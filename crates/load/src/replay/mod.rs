@@ -41,7 +41,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// As it stands in `Host`.
+    /// The server as in `Host`.
     pub fn authority(&self) -> String {
         if self.port == 80 { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
     }
@@ -53,11 +53,11 @@ impl std::fmt::Display for Server {
     }
 }
 
-/// A text that is no server to replay against.
+/// A text that is not a server for a replay.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// It is no URL of a server.
+    /// It is not a URL of a server.
     #[error("'{0}' is no server: write http://HOST or http://HOST:PORT")]
     Form(String),
     /// It needs TLS.
@@ -102,7 +102,7 @@ pub enum Mode {
         /// See [`Habit::WithPage`].
         pause: Duration,
     },
-    /// As many as a monitor's budget has room for (SSR §5.2.2).
+    /// As many as a monitor's budget permits (SSR §5.2.2).
     Monitor {
         /// The time from which on a probe is late; learned if none is given.
         threshold: Option<Duration>,
@@ -146,7 +146,7 @@ pub struct Settings {
     /// The content codings that clients accept, as in `Accept-Encoding`. The replay reads the tag and the
     /// lists of `lull web` in gzip or uncompressed.
     pub codings: HeaderValue,
-    /// After this time a request has failed; one that fails sooner counts as if it had taken that long.
+    /// A request fails after this time; one that fails sooner counts as if it had taken that long.
     pub patience: Duration,
     /// Requests due earlier, and earlier fetches, are not counted. Less than the section's length.
     pub settle: Duration,
@@ -161,14 +161,14 @@ impl Settings {
     }
 }
 
-/// Why a replay came to nothing.
+/// Why a replay has failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// There is nothing to do.
+    /// There are no requests.
     #[error("nothing is asked for in this section: take another one, or a longer one")]
     Empty,
-    /// A server's name leads nowhere.
+    /// A server's name cannot be resolved.
     #[error("{server} cannot be found: name a host that is known")]
     Unknown {
         /// The server.

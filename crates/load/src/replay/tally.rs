@@ -16,7 +16,7 @@ use lull_emulator::rounded;
 pub struct Report {
     /// From the beginning to the end of the section.
     pub seconds: f64,
-    /// Clients that asked for something.
+    /// Clients with at least one request.
     pub clients: u32,
     /// The log's requests.
     pub demand: Demand,
@@ -25,8 +25,8 @@ pub struct Report {
     /// The monitor, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub monitor: Option<Monitored>,
-    /// How late requests were sent, by this program's own fault. The times of `demand` have it in
-    /// them: they are since a request was due.
+    /// How late this program sent requests. The times of `demand` include it: they are since a request was
+    /// due.
     pub late: Spread,
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
@@ -42,24 +42,24 @@ pub struct Demand {
     /// Failed requests: refused, cut off, not answered in time, or with a status of 400 or more. They count
     /// below with the timeout, or with their time if that was longer.
     pub failed: u64,
-    /// Those that had no answer when the replay ended. Their times so far count below.
+    /// Those without an answer when the replay ended. Their times so far count below.
     pub unanswered: u64,
     /// Those out of the cache that the client had requested before.
     pub repeated: u64,
     /// Those out of the cache that had been fetched ahead: each counts the first time. Those that were still
     /// being fetched, and waited for, count as well.
     pub hits: u64,
-    /// How many hits there could be at most: see [`Trace::reachable`](super::trace::Trace::reachable).
+    /// Upper bound of the number of hits: see [`Trace::reachable`](super::trace::Trace::reachable).
     pub reachable: u64,
-    /// Payload that came for demand before the section's end.
+    /// Payload that arrived for demand before the section's end.
     pub bytes: u64,
-    /// The same by time.
+    /// The same per time.
     pub mbit: f64,
-    /// Answers of the server before the section's end, by time.
+    /// Answers of the server before the section's end, per time.
     pub per_second: f64,
     /// Response times of all requests; 0 for those from the cache.
     pub all: Spread,
-    /// The same of pages alone.
+    /// The same for pages alone.
     pub pages: Spread,
     /// The same for requests that were not in the cache.
     pub network: Spread,
@@ -70,21 +70,21 @@ pub struct Demand {
 pub struct Fetched {
     /// Lists that were asked for.
     pub asked: u64,
-    /// Those that held something.
+    /// Those that were not empty.
     pub lists: u64,
-    /// Fetches that came in full.
+    /// Fetches that were completed.
     pub fetched: u64,
     /// Fetches that failed.
     pub failed: u64,
     /// Fetches that a page stopped.
     pub stopped: u64,
-    /// Payload that came before the section's end, also of what did not come in full.
+    /// Payload that arrived before the section's end, also of incomplete fetches.
     pub bytes: u64,
-    /// The same by time.
+    /// The same per time.
     pub mbit: f64,
-    /// Payload of what demand took from the cache.
+    /// Payload that demand took from the cache.
     pub used_bytes: u64,
-    /// Payload of all else.
+    /// Payload of everything else.
     pub wasted_bytes: u64,
 }
 
@@ -93,13 +93,13 @@ pub struct Fetched {
 pub struct Monitored {
     /// Probes that were answered, or failed.
     pub probes: u64,
-    /// The budget in requests a second, as a mean over time.
+    /// The budget in requests per second, as a mean over time.
     pub budget_mean: f64,
-    /// From which time on a probe was late, at the end; none if that was not known.
+    /// From which time on a probe was late, at the end; none if unknown.
     pub threshold_ms: Option<f64>,
 }
 
-/// Counts as it goes.
+/// Running counts.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     pub(super) report: Report,
@@ -181,7 +181,7 @@ impl Tally {
         }
     }
 
-    /// All of it, for a section of this length.
+    /// The result, for a section of this length.
     pub(super) fn finish(mut self, length: Duration, clients: u32) -> Report {
         let seconds = length.as_secs_f64().max(f64::MIN_POSITIVE);
         let mbit = |bytes: u64| rounded(bytes as f64 * 8.0 / 1e6 / seconds);
@@ -200,7 +200,7 @@ impl Tally {
     }
 }
 
-/// Times, each counted within a thousandth of itself.
+/// Times, each counted with an error of at most a thousandth.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
     nanos: Histogram<u64>,

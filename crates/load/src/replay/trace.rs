@@ -14,14 +14,14 @@ use lull_emulator::random::Random;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocumentId(pub u32);
 
-/// Something that a server has.
+/// An object of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
     /// The target: path and query.
     pub target: String,
     /// Its length, the longest in the log; none if there was no answer.
     pub bytes: Option<u64>,
-    /// A page, or something in one.
+    /// A page, or a part of one.
     pub kind: Kind,
 }
 
@@ -60,7 +60,7 @@ impl Documents {
 /// A request that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When, since the replay began.
+    /// The time since the replay began.
     pub due: Duration,
     /// Whose, from 0.
     pub client: u32,
@@ -118,7 +118,7 @@ impl Default for Section {
 
 /// Requests later than this after a page are not part of its load.
 const PAGE: Duration = Duration::from_secs(5);
-/// Longer targets are not asked for: servers refuse them.
+/// Longer targets are not requested: servers reject them.
 const LONGEST_TARGET: usize = 1024;
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -158,8 +158,8 @@ impl Reading {
         }
     }
 
-    /// The same of a log of which it is known when it begins and ends: a single line with a wrong date would
-    /// move the section else, or make it end in years.
+    /// The same for a log with a known beginning and end: otherwise a single line with a wrong date would
+    /// move the section, or make it end in years.
     #[must_use]
     pub fn between(mut self, first: Timestamp, last: Timestamp) -> Self {
         (self.ends, self.first) = (Some((first, last)), Some(first));
@@ -198,8 +198,8 @@ impl Reading {
         is_past
     }
 
-    /// Entries that are not replayed: no `GET`, no answer with the object, prefetches, targets that
-    /// are no paths, wrong dates.
+    /// Entries that are not replayed: no `GET`, no answer with the object, prefetches, invalid targets, wrong
+    /// dates.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -246,7 +246,7 @@ impl Reading {
         arrivals.sort_by_key(|arrival| arrival.due);
         complete(&mut arrivals, &self.documents, PAGE.div_f64(section.speed));
         let rest = (self.last + SECOND).saturating_since(begin);
-        // Behind the log's end there is nothing to replay.
+        // After the log's end there is nothing to replay.
         let length = section.length.map_or(rest, |length| length.min(rest)).div_f64(section.speed);
         Trace {
             documents: self.documents,
@@ -283,7 +283,7 @@ fn spread(logged: &[Logged], begin: Timestamp) -> Vec<Duration> {
 
 /// Marks the last request of each page.
 fn complete(arrivals: &mut [Arrival], documents: &Documents, pause: Duration) {
-    // The next request of the client, as it is met from behind.
+    // The next request of the client, in a backward pass.
     let mut next: BTreeMap<u32, (Duration, Kind)> = BTreeMap::new();
     for arrival in arrivals.iter_mut().rev() {
         let kind = documents.get(arrival.document).kind;
@@ -304,7 +304,7 @@ fn target_of<'a>(entry: &'a Entry<'_>) -> Option<&'a str> {
 }
 
 impl Trace {
-    /// One document at a constant rate, by clients that take turns (SSR §5.2.3.1).
+    /// One document at a constant rate, by clients in turn (SSR §5.2.3.1).
     pub fn constant(per_second: f64, length: Duration, clients: u32, target: &str) -> Self {
         let mut documents = Documents::default();
         let document = documents.number(target);

@@ -18,18 +18,18 @@ use crate::asking::{Answer, Asked, Client};
 use crate::mounted::Root;
 use lull_emulator::Host;
 
-/// After something that did not work.
+/// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Between two reads of a reader, on average half of it: without it readers would keep the daemons from
 /// running.
 const BETWEEN_READS_US: u64 = 2_000;
-/// Between two writes of a writer, on average half of it.
+/// Pause between two writes of a writer; half of it on average.
 const BETWEEN_WRITES_MS: u64 = 120;
 /// Between two publications.
 const BETWEEN_PUBLICATIONS_MS: (u64, u64) = (200, 1_200);
-/// Between two questions to a replica about its clock.
+/// Pause between two questions to a replica about its clock.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(500);
-/// Longer than a publication ever takes that will end.
+/// Longer than any publication that ends.
 const PUBLICATION: Duration = Duration::from_secs(60);
 
 /// The data that all share.
@@ -39,7 +39,7 @@ pub(super) struct Shared {
     pub(super) begun: Instant,
     pub(super) seed: u64,
     pub(super) stop: AtomicBool,
-    /// The last number that a body was made of.
+    /// The last number that was used for a body.
     pub(super) bodies: AtomicU64,
     pub(super) reads: AtomicU64,
     pub(super) writes: AtomicU64,
@@ -71,13 +71,13 @@ impl Shared {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// A number that no body was made of.
+    /// A number that no body has.
     fn number(&self) -> u64 {
         self.bodies.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn random(&self, client: u64) -> Random {
-        // Machines have the numbers below.
+        // Machines have the lower numbers.
         Random::of_part(self.seed, 1_000 + client)
     }
 
@@ -128,7 +128,7 @@ pub(super) async fn write(
     writes
 }
 
-/// Publishes a folder again and again, all of it new, by `lull publish`.
+/// Publishes a folder repeatedly, completely new each time, by `lull publish`.
 pub(super) fn publish(
     shared: &Shared,
     program: &Program,
@@ -154,7 +154,7 @@ pub(super) fn publish(
         let piped = std::process::Stdio::piped;
         let mut child = command.stdout(piped()).stderr(piped()).spawn()?;
         let begun = Instant::now();
-        // It may wait for an origin that does not come back while this ends.
+        // It may wait for an origin that does not return while this ends.
         while child.try_wait()?.is_none() {
             if begun.elapsed() > PUBLICATION {
                 child.kill()?;
@@ -209,7 +209,7 @@ pub(super) async fn read(shared: &Shared, hosts: &[Host], port: u16, session: u3
                 tokio::time::sleep(pause).await;
             }
             None => {
-                // As a user would: another one may answer.
+                // Like a user: another replica may answer.
                 let others = clients.len() as u64 - 1;
                 replica = (replica + 1 + random.below(others) as usize) % clients.len();
                 tokio::time::sleep(PAUSE).await;
@@ -219,7 +219,7 @@ pub(super) async fn read(shared: &Shared, hosts: &[Host], port: u16, session: u3
     reads
 }
 
-/// Reads an object, for a session that has seen what `token` says; none if there is no answer.
+/// Reads an object, for a session that has seen the state in `token`; none if there is no answer.
 pub(super) async fn read_one(
     shared: &Shared,
     client: &mut Client,
@@ -245,7 +245,7 @@ pub(super) async fn status(client: &mut Client) -> Option<Value> {
     serde_json::from_slice(&answer.body).ok()
 }
 
-/// Asks replicas again and again how far their wall clocks are from the origin's.
+/// Repeatedly asks replicas how far their wall clocks are from the origin's.
 pub(super) async fn ask_for_skews(
     shared: &Shared,
     hosts: &[Host],

@@ -15,7 +15,7 @@ use super::TortureError;
 use super::history::Connections;
 use lull_emulator::Host;
 
-/// A daemon that has not begun by then never will.
+/// The longest start of a daemon.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The number of its last lines that are kept.
 const LINES: usize = 4;
@@ -29,9 +29,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Told {
     connections: Connections,
     last: VecDeque<String>,
-    /// The origin does not want to talk to it.
+    /// The origin rejects it.
     refused: bool,
-    /// How often that the wall clocks are too far apart.
+    /// How often the wall clocks were too far apart.
     skews: u64,
 }
 
@@ -114,7 +114,7 @@ impl Daemon {
                 let event = event.as_ref().and_then(|event| event["event"].as_str());
                 let mut told = lock(&told);
                 match event {
-                    // The face that opens last.
+                    // The last face to open.
                     Some("http") => drop(answers.send(())),
                     Some("connected") => {
                         told.connections.push((begun.elapsed(), true));
@@ -137,11 +137,11 @@ impl Daemon {
         answered
     }
 
-    /// Kills it with -9, and waits until it is gone.
+    /// Kills it with -9, and waits until it has ended.
     pub(super) fn kill(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         lock(&self.told).connections.push((self.begun.elapsed(), false));
-        // It may have ended in this moment.
+        // It may have just ended.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -180,7 +180,7 @@ impl Drop for Daemon {
     }
 }
 
-/// The file by which a daemon's clocks are bent.
+/// The file that bends a daemon's clocks.
 #[derive(Debug)]
 pub(super) struct Clock {
     path: PathBuf,
@@ -203,7 +203,7 @@ impl Clock {
     pub(super) fn set(&self, ahead: i64) -> Result<(), TortureError> {
         use std::os::unix::fs::FileExt;
         let said = [ahead.to_le_bytes(), self.parts_per_million.to_le_bytes()].concat();
-        // In one write: a daemon that looks meanwhile sees the one or the other.
+        // In one write: a daemon that reads it meanwhile sees one or the other.
         let written = std::fs::OpenOptions::new()
             .create(true)
             .truncate(false)

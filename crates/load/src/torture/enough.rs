@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::history::{Fault, History, Read, SINGLES, Seen, Skews};
 use super::site::MOUNTS;
 
-/// From here on every kind of fault has to come, and enough has to be read meanwhile and in between; and of the
+/// From this length on every kind of fault has to occur, with enough reads meanwhile and in between. Of the
 /// clocks of replicas some have to be found close to the origin's, and some too far.
 const MINUTE: Duration = Duration::from_secs(60);
-/// Of the reads, during faults.
+/// The part of the reads that must be during faults.
 const LEAST_DURING_FAULTS: f64 = 0.2;
 /// The length of a full run, for which the minima hold.
 const FULL: Duration = Duration::from_secs(1_800);
@@ -32,7 +32,7 @@ fn is_in_mount(read: &Read) -> bool {
     read.session >= MOUNTS
 }
 
-/// How much a run has shown.
+/// The coverage of a run.
 #[derive(Clone, Debug)]
 struct Shown {
     reads: usize,
@@ -59,7 +59,7 @@ pub(super) fn lacking(length: Duration, history: &History) -> Vec<String> {
     lacking
 }
 
-/// Kinds of clients that were never answered while things broke.
+/// Kinds of clients that were never answered during faults.
 fn silent(history: &History) -> Vec<String> {
     let mut silent = Vec::new();
     // Reads after the final repair belong to the end, and not to the run.

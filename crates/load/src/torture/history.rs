@@ -17,8 +17,7 @@ pub(super) const FOLDER: &str = "set";
 
 /// The path of an object.
 ///
-/// Objects have numbers: first those that are written one by one, then those that are published
-/// together.
+/// Objects have numbers: first those that are written one by one, then those that are published together.
 pub fn path_of(object: u8) -> String {
     match object.checked_sub(SINGLES) {
         None => format!("{object:02}"),
@@ -31,12 +30,12 @@ pub fn object_of(path: &str) -> Option<u8> {
     (0..SINGLES + TOGETHER).find(|object| path_of(*object) == path)
 }
 
-/// The body of a number, which says it from the beginning to the end.
+/// The body of a number, which contains it from the beginning to the end.
 pub fn body(number: u64) -> Vec<u8> {
     numbered::body(number, size_of(number))
 }
 
-/// Sizes are on both sides of what stores and protocol treat differently.
+/// Sizes are on both sides of the limits of stores and protocol.
 fn size_of(number: u64) -> usize {
     match number % 128 {
         0 => 1_200_000,
@@ -47,7 +46,7 @@ fn size_of(number: u64) -> usize {
     }
 }
 
-/// Which body it is, of those that are as they were made.
+/// Which body it is, if it is intact.
 pub(super) fn number_of(bytes: &[u8]) -> Option<u64> {
     numbered::number_of(bytes, size_of)
 }
@@ -55,7 +54,7 @@ pub(super) fn number_of(bytes: &[u8]) -> Option<u64> {
 /// A write that was acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// The state that it was said to have made.
+    /// The state in its acknowledgement.
     pub position: u64,
     /// Objects with the number of their new body; none if it was deleted.
     pub changes: Vec<(u8, Option<u64>)>,
@@ -66,7 +65,7 @@ pub struct Write {
 /// The observations of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// One object: the number of its body, or that it is not there.
+    /// One object: the number of its body, or that it does not exist.
     One(u8, Option<u64>),
     /// A listing of the objects that are written one by one: bit n says whether object n exists.
     Listing(u32),
@@ -167,10 +166,10 @@ impl Fault {
     }
 }
 
-/// A fault that was.
+/// A fault that occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Happened {
-    /// To which machine: 0 is the origin, the replica n is n + 1.
+    /// The machine: 0 is the origin, the replica n is n + 1.
     pub machine: u8,
     /// The fault.
     pub fault: Fault,
@@ -186,25 +185,25 @@ pub struct Happened {
 pub struct Bounds {
     /// Δ while it has a connection.
     pub connected: Duration,
-    /// Δ while it knows that it has none.
+    /// Δ while it knows that it has no connection.
     pub disconnected: Duration,
 }
 
 /// The replicas' knowledge of the offset of their wall clocks from the origin's.
 ///
-/// By those that are close enough they count; else, and until they know, by echoes.
+/// Replicas use wall clocks if these are close enough, and otherwise, or until they know, echoes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Skews {
     /// How often a replica reported that they are too far apart.
     pub told: u64,
-    /// How often one was asked, and was sure that they are.
+    /// How often a replica was asked, and was certain that they are.
     pub too_far: u64,
-    /// How often one was asked, and was sure that they are not.
+    /// How often a replica was asked, and was certain that they are not.
     pub close: u64,
 }
 
 impl Skews {
-    /// One says that it is this many seconds ahead at least, and at most.
+    /// A replica reports that it is this many seconds ahead at least, and at most.
     pub(super) fn add(&mut self, least: f64, most: f64, max_skew: Duration) {
         let max_skew = max_skew.as_secs_f64();
         self.too_far += u64::from(least > max_skew || most < -max_skew);
@@ -215,7 +214,7 @@ impl Skews {
 /// Since when a replica has had a connection, or none, by its own reports.
 pub(super) type Connections = Vec<(Duration, bool)>;
 
-/// All of a run.
+/// The history of a run.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// Writes that were acknowledged.
@@ -231,8 +230,8 @@ pub struct History {
     pub(super) connections: Vec<Connections>,
     /// Their knowledge of their clocks.
     pub skews: Skews,
-    /// Reads from this one on began after all writes had been acknowledged and all was healed: they are
-    /// to see the last state.
+    /// Reads from this one on began after all writes had been acknowledged and all faults had ended: they
+    /// must see the last state.
     pub last_reads: usize,
     /// Failures beside violations: a daemon that ended by itself, a replica that did not come to rest.
     pub failures: Vec<String>,
@@ -249,7 +248,7 @@ pub(super) const RECONNECTING: Duration = Duration::from_secs(10);
 /// How stale the reads of a history may have been.
 pub struct Allowed<'h> {
     history: &'h History,
-    /// By replica, when it may have had no connection. Made ready once: there may be millions of reads, and
+    /// By replica, when it may have had no connection. Computed once: there may be millions of reads, and
     /// thousands of faults.
     causes: Vec<Times>,
 }
@@ -307,7 +306,7 @@ impl History {
         counts
     }
 
-    /// Reads that were under way while something was broken, at their replica or at the origin.
+    /// Reads in progress during a fault, at their replica or at the origin.
     pub fn reads_during_faults(&self) -> usize {
         let broken = self.by_replica(|replica| {
             self.faults_of(replica).map(|happened| (happened.from, happened.to)).collect()
@@ -333,7 +332,7 @@ impl History {
     }
 }
 
-/// From when to when, made ready to be asked.
+/// Intervals, prepared for queries.
 struct Times(Vec<(Duration, Duration)>);
 
 impl Times {
@@ -421,7 +420,7 @@ mod tests {
         ] {
             let history = History {
                 bounds: vec![bounds; 2],
-                // It takes itself for away all the time.
+                // It regards itself as away all the time.
                 connections: vec![Vec::new(); 2],
                 faults: vec![fault(machine, kind, 20, 24)],
                 ..History::default()
@@ -516,13 +515,13 @@ mod tests {
                 fault(2, Fault::Kill, 10, 12),
                 fault(0, Fault::LinkCut, 20, 50),
                 fault(0, Fault::PowerCut, 21, 22),
-                // A wrong clock takes none, and the other replica is another machine.
+                // A wrong clock cuts no connection, and the other replica is another machine.
                 fault(2, Fault::ClockSkew, 61, 62),
                 fault(1, Fault::Kill, 61, 91),
             ],
             ..History::default()
         };
-        // The first is before anything was broken.
+        // The first is before any fault.
         assert_eq!(history.reads_in_calm(), [0, 2]);
         let allowed = history.allowed();
         for read in &history.reads {

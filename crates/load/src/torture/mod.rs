@@ -1,4 +1,4 @@
-//! The real origin and the real replicas while everything around them breaks.
+//! The real origin and the real replicas while everything around them fails.
 //!
 //! Each machine is a network namespace of an emulator, with its own disk that forgets unsynced writes
 //! ([`LabDisk`]) and its own clocks. Links are cut, daemons are killed with -9, machines lose their power,
@@ -8,8 +8,8 @@
 //! This library knows nothing of replication: its caller judges the history, by the log on the origin's disk
 //! at the end ([`Watch::judge`]).
 //!
-//! All of it is in namespaces of processes, mounts and networks, and its files are in memory: when the
-//! process ends, however it does, all of it is gone.
+//! Everything is in namespaces of processes, mounts and networks, and its files are in memory. When the
+//! process ends, in any way, all of it disappears.
 
 mod clients;
 mod daemon;
@@ -39,7 +39,7 @@ pub use history::{
 /// The number of violations that are described.
 const TOLD: usize = 20;
 
-/// Why a run did not come to its end.
+/// Why a run was not completed.
 #[derive(Debug, thiserror::Error)]
 pub enum TortureError {
     /// Only root may mount.
@@ -75,7 +75,7 @@ pub enum TortureError {
         /// The result.
         why: String,
     },
-    /// A system call failed that never should.
+    /// A system call failed unexpectedly.
     #[error("{what} failed")]
     System {
         /// The attempted operation.
@@ -97,7 +97,7 @@ pub enum Sabotage {
 /// A run to be made.
 #[derive(Clone, Debug)]
 pub struct Torture {
-    /// For how long things break.
+    /// Length of the time with faults.
     pub length: Duration,
     /// Determines the faults, the writes and the reads.
     pub seed: u64,
@@ -112,7 +112,7 @@ pub struct Torture {
 /// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// For how long things have been breaking.
+    /// Elapsed time with faults.
     pub elapsed: Duration,
     /// Reads that were answered.
     pub reads: u64,
@@ -125,11 +125,11 @@ pub struct Progress {
 /// The conclusions from the history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
-    /// States in the log that was recovered.
+    /// States in the recovered log.
     pub states: u64,
-    /// Broken promises, each in words.
+    /// Broken promises, in words.
     pub violations: Vec<String>,
-    /// Those among them that are acknowledged writes which the log does not have.
+    /// Acknowledged writes among them that the log does not contain.
     pub lost_writes: u64,
 }
 
@@ -138,19 +138,19 @@ pub struct Judgement {
 pub struct Results {
     #[serde(flatten)]
     origin: Origin,
-    /// For how long things broke, in seconds.
+    /// Length of the time with faults, in seconds.
     pub seconds: f64,
     /// Replicas.
     pub replicas: usize,
     /// Reads that were answered.
     pub reads: usize,
-    /// Those that were under way while something was broken, at their replica or at the origin.
+    /// Those in progress during a fault, at their replica or at the origin.
     pub reads_during_faults: usize,
-    /// Those at times at which their replica must not take itself for away any more.
+    /// Those at times at which their replica must no longer regard itself as away.
     pub reads_in_calm: usize,
     /// Writes that were acknowledged.
     pub writes: usize,
-    /// States in the origin's log as it was recovered after the last power cut.
+    /// States in the origin's log, as recovered after the last power cut.
     pub states: u64,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
@@ -158,7 +158,7 @@ pub struct Results {
     pub skews: Skews,
     /// Broken promises.
     pub violations: usize,
-    /// Those among them that are acknowledged writes which the log does not have.
+    /// Acknowledged writes among them that the log does not contain.
     pub lost_writes: u64,
     /// The first of them in words.
     pub first_violations: Vec<String>,
@@ -181,7 +181,7 @@ pub trait Watch {
     /// The conclusions from the history, by the log in the store of the stopped origin.
     ///
     /// # Errors
-    /// If there is no log to judge by.
+    /// If there is no log for the judgement.
     fn judge(
         &mut self,
         history: &History,
@@ -228,7 +228,7 @@ impl Torture {
             history.failures.push(chain(&*why));
             Judgement::default()
         });
-        // One that was cut short has said why.
+        // An aborted run has reported its reason.
         if history.failures.is_empty() {
             history.failures = enough::lacking(self.length, &history);
         }

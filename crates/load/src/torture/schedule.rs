@@ -6,21 +6,21 @@ use lull_sim::random::Random;
 
 use super::history::Fault;
 
-/// A fault that is to come.
+/// A planned fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Planned {
-    /// For how long nothing is broken before it.
+    /// Length of the time without faults before it.
     pub(super) pause: Duration,
     pub(super) fault: Fault,
-    /// For how long it lasts; of a killed daemon, until it is started.
+    /// How long it lasts; for a killed daemon, until it is started.
     pub(super) lasts: Duration,
-    /// By how much the wall clock is wrong, in nanoseconds: of a skew.
+    /// The error of the wall clock in nanoseconds, for a skew.
     pub(super) ahead: i64,
 }
 
 /// The faults of one machine: every kind once, in a random order, and again.
 ///
-/// A daemon that runs does not follow a step of its clock. So what follows a skew is always a kill: the clock
+/// A running daemon does not follow a step of its clock. So a skew is always followed by a kill: the clock
 /// stays as it is, and the daemon starts with it.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
@@ -28,16 +28,16 @@ pub(super) struct Schedule {
     next: Vec<Fault>,
     /// The clock was set, and the daemon has not started since.
     skewed: bool,
-    /// The next time it is set wrong by much.
+    /// Its next error is a large one.
     by_much: bool,
 }
 
-/// Of each round nothing is broken in the last part: only when all has been whole for a while is a replica
-/// judged that takes itself for away.
+/// The last part of each round has no faults: only after some time without faults, a replica is judged that
+/// regards itself as away.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rounds(Duration);
 
-/// A run is made of rounds that are no longer. If it is too short for one of the shortest, it has none.
+/// A run consists of rounds of at most this length. If it is too short for one of the shortest, it has none.
 const LONGEST_ROUND: Duration = Duration::from_secs(120);
 const SHORTEST_ROUND: Duration = Duration::from_secs(60);
 /// The last part: longer than a replica may need to reconnect, so that some of it is judged. Its reads are
@@ -45,7 +45,7 @@ const SHORTEST_ROUND: Duration = Duration::from_secs(60);
 const CALM: Duration = Duration::from_secs(17);
 
 impl Rounds {
-    /// Those of a run.
+    /// The rounds of a run.
     pub(super) fn of(length: Duration) -> Self {
         let count = length.as_nanos().div_ceil(LONGEST_ROUND.as_nanos()).max(1);
         Rounds(length / u32::try_from(count).unwrap_or(u32::MAX))
@@ -62,10 +62,10 @@ impl Rounds {
     }
 }
 
-/// By how much clocks are wrong, every other time: a replica that differs by as much from the origin does not
-/// count by its wall clock.
+/// The error of clocks, every other time: a replica that differs by as much from the origin does not use its
+/// wall clock.
 const MUCH_MS: (u64, u64) = (600, 3_000);
-/// The other times, at most: those of two machines are close enough.
+/// The largest error at the other times: the clocks of two machines are close enough then.
 const LITTLE_MS: u64 = 250;
 /// One link in this many is cut until the other side considers it dead.
 const LONG_CUTS: u64 = 5;
@@ -106,7 +106,7 @@ impl Schedule {
         sign * self.between(least, most).as_nanos() as i64
     }
 
-    /// A kind that has not come since all have come, but for kills, which follow skews.
+    /// A kind that has not come since all have come, except for kills, which follow skews.
     fn draw(&mut self) -> Fault {
         if self.next.is_empty() {
             self.next.extend(Fault::ALL.into_iter().filter(|fault| *fault != Fault::Kill));
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn nothing_is_broken_at_the_end_of_a_round() {
         for (seconds, now_ms, lasts_ms, expected_ms) in [
-            // Too short for anything to be judged.
+            // Too short for a judgement.
             (59, 58_000, 2_000, 0),
             (60, 0, 0, 0),
             (60, 42_999, 1, 0),

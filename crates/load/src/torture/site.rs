@@ -33,17 +33,17 @@ const LOOKERS: u64 = 1;
 const WRITERS: u64 = 2;
 /// Sessions of mounts have the numbers from here, one for each replica.
 pub(super) const MOUNTS: u32 = 100;
-/// How long all may take to come to rest when nothing is broken any more: replicas try to connect every
-/// 30 s at least.
+/// How long the system may take to come to rest after all faults: replicas try to connect at least every 30
+/// s.
 const REST: Duration = Duration::from_secs(90);
-/// How often is looked whether something has happened.
+/// The interval of checks for events.
 const STEP: Duration = Duration::from_millis(20);
 
 /// A replica, and its special settings.
 struct Kind {
     name: &'static str,
     bounds: Bounds,
-    /// Parts per million by which its clocks run fast: replicas count on 1,000 at most, of which 500 are for
+    /// Parts per million by which its clocks run fast: replicas allow for 1,000 at most, of which 500 are for
     /// a wall clock that follows a step.
     rate: i64,
     more: &'static [&'static str],
@@ -63,7 +63,7 @@ const REPLICAS: [Kind; 3] = [
         rate: 450,
         more: &["--aggressive"],
     },
-    // It keeps only some of the bodies, and promises the same whether it has a connection or not.
+    // It keeps only some of the bodies, and promises the same with and without a connection.
     Kind {
         name: "tokyo",
         bounds: Bounds { connected: Duration::from_secs(3), disconnected: Duration::from_secs(3) },
@@ -73,23 +73,23 @@ const REPLICAS: [Kind; 3] = [
 ];
 /// The origin's clocks run fast by this.
 const ORIGIN_RATE: i64 = 300;
-/// Wall clocks that are further apart are not counted by.
+/// Wall clocks that are further apart are not used.
 const MAX_SKEW: Duration = Duration::from_millis(500);
 /// Half speed.
 const SABOTAGED_RATE: i64 = -500_000;
-/// Whose clock that is: one that has one Δ for all cases.
+/// The replica with the broken clock: one that has one Δ for all cases.
 const SABOTAGED: usize = 2;
 
 fn system(what: &'static str) -> impl Fn(std::io::Error) -> TortureError {
     move |source| TortureError::System { what, source }
 }
 
-/// A folder in memory that is seen in here only, and is gone with this process.
+/// A folder in memory that is only visible here, and disappears with this process.
 #[derive(Debug)]
 pub(super) struct Place(PathBuf);
 
 impl Place {
-    /// Covers a folder that every machine has, and in which the program is not.
+    /// Covers a folder that every machine has, and that does not contain the program.
     pub(super) fn cover(program: &Path) -> Result<Self, TortureError> {
         let candidates = ["/mnt", "/srv", "/media", "/opt"].map(Path::new);
         let found = candidates.into_iter().find(|one| one.is_dir() && !program.starts_with(one));
@@ -116,7 +116,7 @@ impl Place {
     }
 }
 
-/// A machine with what runs on it.
+/// A machine with its processes.
 #[derive(Debug)]
 struct Machine {
     /// 0 is the origin, the replica n is n + 1.
@@ -127,7 +127,7 @@ struct Machine {
     clock: Clock,
 }
 
-/// The machines and what joins them.
+/// The machines and their links.
 #[derive(Debug)]
 pub(super) struct Site {
     machines: Vec<Machine>,
@@ -145,11 +145,11 @@ fn topology() -> Topology {
         delay: Duration::from_millis(5),
         ..Link::default()
     };
-    // Nothing is measured here: the daemons are to have the processors.
+    // Nothing is measured here: the daemons get the processors.
     Topology { right: REPLICAS.len(), urgent: false, ..Topology::symmetric(link) }
 }
 
-/// Waits until the time is over, or until something has ended the run.
+/// Waits until the time is over, or until the run was ended.
 fn run_for(shared: &Shared, from: Duration, length: Duration, mut tell: impl FnMut(Progress)) {
     while !shared.has_ended() {
         let elapsed = shared.now() - from;

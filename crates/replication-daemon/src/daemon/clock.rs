@@ -1,4 +1,4 @@
-//! The clocks of a machine, and those that a test gives instead.
+//! The clocks of a machine, and those of a test.
 
 use core::fmt;
 use core::time::Duration;
@@ -14,13 +14,13 @@ use nix::time::{ClockId, clock_gettime};
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 
-/// Where a daemon has its time from.
+/// The clock of a daemon.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// What both clocks show now.
+    /// The present time of both clocks.
     fn read(&self) -> Reading;
 }
 
-/// The machine's own: `CLOCK_BOOTTIME`, which goes on while the machine sleeps, and the wall clock.
+/// The machine's own: `CLOCK_BOOTTIME`, which continues while the machine sleeps, and the wall clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MachineClock;
 
@@ -38,11 +38,11 @@ impl Clock for MachineClock {
     }
 }
 
-/// The machine's clocks as a file bends them: how a lab gives each process of one machine clocks of
-/// its own.
+/// The machine's clocks, modified by a file: a lab gives each process of one machine its own clocks with it.
 ///
-/// The file has two integers of 64 bits, little-endian: nanoseconds by which the wall clock is ahead,
-/// looked at each time, and parts per million by which both clocks run fast, looked at once.
+/// The file has two integers of 64 bits, little-endian. The first is the number of nanoseconds by which the
+/// wall clock is ahead, and is read each time. The second is the parts per million by which both clocks run
+/// fast, and is read once.
 #[derive(Debug)]
 pub struct BentClock {
     file: File,
@@ -51,10 +51,10 @@ pub struct BentClock {
 }
 
 impl BentClock {
-    /// The clocks that the file says.
+    /// The clocks described by the file.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the file cannot be read.
     pub fn open(path: &FilePath) -> io::Result<Self> {
         let file = File::open(path)?;
         let mut said = [0; 16];
@@ -65,7 +65,7 @@ impl BentClock {
 
     fn ahead(&self) -> i64 {
         let mut said = [0; 16];
-        // Without the file nobody has set the clock.
+        // Without the file the clock is unmodified.
         self.file.read_exact_at(&mut said, 0).map_or(0, |()| integers(said)[0])
     }
 }
@@ -90,7 +90,7 @@ impl Clock for BentClock {
     }
 }
 
-/// What certificates are judged by.
+/// The time for the validation of certificates.
 #[derive(Debug)]
 struct Today(Arc<dyn Clock>);
 
@@ -105,10 +105,10 @@ pub(crate) fn today(clock: &Arc<dyn Clock>) -> Arc<dyn TimeProvider> {
     Arc::new(Today(Arc::clone(clock)))
 }
 
-/// Waits until the clock shows `at`, or for ever if there is nothing to wait for. Timers run by a
-/// clock that may stop while the machine sleeps, so whoever waits looks at the time itself.
+/// Waits until the clock shows `at`, or for ever without it. Timers run by a clock that may stop during a
+/// suspend, so callers check the time themselves.
 pub(super) async fn until(clock: &dyn Clock, at: Option<LocalTime>) {
-    /// A state machine that asks to be called again at once is called again soon.
+    /// Shortest time before a state machine that asks to be called at once is called again.
     const LEAST: Duration = Duration::from_millis(1);
     match at {
         Some(at) => tokio::time::sleep(at.since(clock.read().local).max(LEAST)).await,
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// A kernel that gives processes clocks of their own.
+    /// A kernel that gives processes their own clocks.
     fn time_namespaces() -> Result<(), Missing> {
         let there = FilePath::new("/proc/self/timens_offsets").exists();
         if there { Ok(()) } else { Err(Missing::new("no time namespaces: CONFIG_TIME_NS")) }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn intervals_are_measured_by_the_clock_that_counts_sleep() {
-        /// Set in the process that has other clocks.
+        /// Set in the process with other clocks.
         const INSIDE: &str = "LULL_REPLICATE_SLEPT";
         const SLEPT: u64 = 10_000_000;
         if env::var_os(INSIDE).is_some() {

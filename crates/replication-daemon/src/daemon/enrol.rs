@@ -19,18 +19,18 @@ use super::{Clock, DaemonError, LinkError};
 use crate::identity::{IdentityError, Joining, OtherOrigin, ReplicaIdentity, Ticket};
 use crate::store::{ReplicaState, Settings, Store, StoreError};
 
-/// Becomes the replica of a ticket: its identity and a store are in `folder` then. If a replica of the same
-/// origin was there, its identity counts no more, and what it had need not be transferred again.
+/// Becomes the replica of a ticket: afterwards its identity and a store are in `folder`. If a replica of the
+/// same origin was there, its identity becomes invalid, and its data need not be transferred again.
 ///
 /// # Errors
-/// If there is one of another origin, or one that runs, the origin cannot be reached, is another one than
-/// that of the ticket, or does not take the ticket.
+/// If the folder has a replica of another origin, or one that runs. If the origin cannot be reached, is not
+/// that of the ticket, or rejects the ticket.
 pub async fn join(
     folder: &FilePath,
     ticket: Ticket,
     clock: &Arc<dyn Clock>,
 ) -> Result<ReplicaId, DaemonError> {
-    // All before the ticket is used up.
+    // All these before the ticket is used up.
     let address = ticket.address.clone();
     let joining = match ReplicaIdentity::open(folder) {
         Err(IdentityError::Nothing(_)) => Joining::new(ticket)?,
@@ -38,7 +38,7 @@ pub async fn join(
     };
     let settings = Settings::default();
     match Store::<ReplicaState>::create_replica(folder, settings) {
-        // Of that replica, or of a join that the origin has refused.
+        // Of that replica, or of a join that the origin has rejected.
         Err(StoreError::Exists(_)) => {
             drop(Store::<ReplicaState>::open(folder, settings, clock.read().wall)?);
         }
@@ -47,7 +47,7 @@ pub async fn join(
     Ok(finish(folder, &address, joining, clock).await?.replica())
 }
 
-/// Uses a ticket up: the identity is in `folder` then, and no store.
+/// Uses a ticket up: the identity is in `folder` then, without a store.
 pub(crate) async fn enrol(
     folder: &FilePath,
     ticket: Ticket,
@@ -68,7 +68,7 @@ async fn finish(
     Ok(joining.finish(folder, enrolled, clock.read().wall)?)
 }
 
-/// Gets a new certificate if the one that is used is old.
+/// Gets a new certificate if the current one is old.
 pub(super) async fn renew(
     identity: &mut ReplicaIdentity,
     clock: &Arc<dyn Clock>,
@@ -123,7 +123,7 @@ pub(crate) async fn dial(
     dial_through(address, how, channel, |tcp| tcp).await
 }
 
-/// The same, by what `through` makes of the connection: TLS is above that.
+/// The same over the connection that `through` returns: TLS is above that.
 pub(super) async fn dial_through<S: AsyncRead + AsyncWrite + Unpin>(
     address: &str,
     (config, name): (Arc<ClientConfig>, ServerName<'static>),

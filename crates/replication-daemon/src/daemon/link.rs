@@ -14,48 +14,48 @@ use tokio::time::timeout;
 use crate::identity::{IdentityError, NotAdmitted};
 use crate::store::StoreError;
 
-/// What the other side may take for a handshake, a preface or a first message.
+/// The limit of the other side for a handshake, a preface or a first message.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// Unacknowledged data ends a connection after so long. A background connection may send a packet
-/// every few seconds only, but each is acknowledged.
+/// A connection ends when data stays unacknowledged for this long. A background connection may send a packet
+/// only every few seconds, but each is acknowledged.
 const DEAD: Duration = Duration::from_secs(120);
 /// Bytes that are read at a time.
 const CHUNK: usize = 64 * 1024;
 
-/// Why a connection has ended, or never came about.
+/// Why a connection has ended, or could not be made.
 #[derive(Debug, Error)]
 pub enum LinkError {
     /// The other side has closed it.
     #[error("the other side closed the connection")]
     Closed,
-    /// The other side has said nothing for too long.
+    /// The other side was silent for too long.
     #[error("the other side says nothing")]
     Silent,
-    /// A newer connection has taken its place, or the daemon gives it up.
+    /// A newer connection has replaced it, or the daemon closes it.
     #[error("the connection was given up")]
     GivenUp,
     /// The network failed, or TLS did.
     #[error("the connection failed")]
     Io(#[from] io::Error),
-    /// What came is not the protocol.
+    /// The bytes violate the protocol.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// A part of a body came out of order.
     #[error(transparent)]
     Part(#[from] Unexpected),
-    /// It has too many connections that have not said what they are for.
+    /// It has too many connections that have not named their channel.
     #[error("it opens connections and says nothing by them")]
     Crowd,
-    /// The first message of the connection was another one.
+    /// The first message of the connection has the wrong kind.
     #[error("the other side began with another message: install the same release on both")]
     Order,
-    /// The number of its life, or of the connection, is not above that of the one before.
+    /// The number of its life, or of the connection, is not above the previous one.
     #[error(
         "an earlier life of it was here with a higher number: was its folder restored from a backup, or \
          its clock ahead? Let it join again with a new ticket"
     )]
     Earlier,
-    /// Whoever connects may not.
+    /// The connecting side is not admitted.
     #[error(transparent)]
     NotAdmitted(#[from] NotAdmitted),
     /// The identity cannot be used.
@@ -69,11 +69,11 @@ pub enum LinkError {
     Store(#[from] StoreError),
 }
 
-/// Bytes that the system takes in beyond what it may send now. What is there nothing overtakes any more, and
-/// nothing of it can be broken off.
+/// Bytes that the system buffers beyond those that it may send now. They can no longer be overtaken or
+/// cancelled.
 const UNSENT: u32 = 128 * 1024;
 
-/// Sets what all connections have in common.
+/// Sets the common options of all connections.
 pub(super) fn prepare(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     let socket = SockRef::from(tcp);
@@ -81,7 +81,7 @@ pub(super) fn prepare(tcp: &TcpStream) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(DEAD))
 }
 
-/// What is to come soon.
+/// Waits for something that should come soon.
 pub(super) async fn soon<T>(
     future: impl Future<Output = Result<T, LinkError>>,
 ) -> Result<T, LinkError> {
@@ -101,14 +101,14 @@ where
     if theirs.channel == channel { Ok(()) } else { Err(LinkError::Order) }
 }
 
-/// The prefaces, from the other side: what the connection is for.
+/// The prefaces, from the answering side: returns the channel.
 pub(super) async fn answer<S>(stream: &mut S) -> Result<Channel, LinkError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let theirs = read_preface(stream).await?;
     let ours = Preface::ours(theirs.channel);
-    // Said in any case, so that the other side can tell which versions are spoken here.
+    // Sent in any case, so that the other side can report which versions are supported here.
     stream.write_all(&ours.encode()).await?;
     stream.flush().await?;
     ours.agree(theirs)?;
@@ -124,7 +124,7 @@ async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> Result<Preface, 
     }
 }
 
-/// What comes in by a connection.
+/// The receiving side of a connection.
 #[derive(Debug)]
 pub(crate) struct Incoming<S, M> {
     stream: S,
@@ -137,7 +137,7 @@ impl<S: AsyncRead + Unpin, M: Message> Incoming<S, M> {
         Incoming { stream, frames: Frames::default(), chunk: vec![0; CHUNK] }
     }
 
-    /// The next message. May be given up and asked for again: nothing is lost between.
+    /// The next message. The future may be dropped and made again: nothing is lost in between.
     pub(crate) async fn next(&mut self) -> Result<Frame<M>, LinkError> {
         loop {
             if let Some(frame) = self.here()? {
@@ -147,15 +147,15 @@ impl<S: AsyncRead + Unpin, M: Message> Incoming<S, M> {
         }
     }
 
-    /// The next message, if all of it has come.
+    /// The next message, if all of it has arrived.
     pub(super) fn here(&mut self) -> Result<Option<Frame<M>>, LinkError> {
         Ok(self.frames.next()?)
     }
 
-    /// Waits for more bytes; to be called when no whole message is left.
+    /// Waits for more bytes; must only be called when no whole message is left.
     pub(super) async fn more(&mut self) -> Result<(), LinkError> {
         let count = match self.stream.read(&mut self.chunk).await {
-            // Whoever is killed says no goodbye to TLS.
+            // A killed peer ends TLS without a closing message.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
             other => other?,
         };
@@ -167,7 +167,7 @@ impl<S: AsyncRead + Unpin, M: Message> Incoming<S, M> {
     }
 }
 
-/// What goes out by a connection.
+/// The sending side of a connection.
 #[derive(Debug)]
 pub(crate) struct Outgoing<S> {
     stream: S,
@@ -179,23 +179,23 @@ impl<S: AsyncWrite + Unpin> Outgoing<S> {
         Outgoing { stream, bytes: Vec::new() }
     }
 
-    /// Bytes that were not sent yet.
+    /// Bytes that were not sent so far.
     pub(crate) fn waiting(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes in a message, to be sent by [`flush`](Outgoing::flush).
+    /// Queues a message, which [`flush`](Outgoing::flush) sends.
     pub(crate) fn put<M: Message>(&mut self, frame: &Frame<M>) -> Result<(), WireError> {
         encode(frame, &mut self.bytes)
     }
 
-    /// Sends what was taken in; gives how many bytes that were.
+    /// Sends the buffered bytes; returns their number.
     pub(crate) async fn flush(&mut self) -> Result<u64, LinkError> {
         self.stream.write_all(&self.bytes).await?;
         self.stream.flush().await?;
         let sent = self.bytes.len() as u64;
         self.bytes.clear();
-        // After a large message: what is kept for the next one is small.
+        // After a large message: the buffer kept for the next one is small.
         self.bytes.shrink_to(2 * CHUNK);
         Ok(sent)
     }

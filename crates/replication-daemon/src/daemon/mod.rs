@@ -9,14 +9,14 @@
 //!              └───── background ═ bodies that may be wanted ═══▶ ┘    thread
 //! ```
 //!
-//! A state machine stands behind a lock that is never held across a wait. Whatever happens - a frame,
-//! a timer, a disk that is done, a write, a read - is one call under it, followed by all that the
-//! machine asks for. What goes out by a connection is asked for when that connection takes more, by a
-//! task of its own; so nothing is queued for a peer that takes nothing, and the background connection
-//! gets a body when there is capacity for one.
+//! A state machine is behind a lock that is never held across a wait. Each event is one call under it,
+//! followed by all requests of the machine. Events are a frame, a timer, a finished job of the disk, a write,
+//! a read. A message is taken from the machine when its connection accepts more, by the connection's task. So
+//! nothing is queued for a peer that reads nothing, and the background connection gets a body when there is
+//! capacity for one.
 //!
-//! The three connections of a session end together. A disk that fails other than by having no room, or a
-//! machine that panics, ends the daemon: it starts again from what is on the disk.
+//! The three connections of a session end together. A failure of the disk other than lack of space, or a
+//! panic of a machine, ends the daemon: it starts again from the disk's contents.
 
 mod clock;
 mod enrol;
@@ -62,7 +62,7 @@ use crate::identity::{IdentityError, OtherOrigin, RotationError};
 use crate::store::{Done, Library, State, Store, StoreError, Worker};
 use crate::ways;
 
-/// Gives a store its threads, which tell the daemon what is done. They don't keep it.
+/// Gives a store its threads, which report results to the daemon. They do not keep it alive.
 fn worker_of<D, S>(
     daemon: &Arc<D>,
     store: Store<S>,
@@ -84,7 +84,7 @@ where
 /// Does something if a panic begins before it is dropped.
 struct OnPanic<F: Fn()> {
     then: F,
-    /// One that has begun before is no matter of its.
+    /// Whether the thread was panicking before: that is no reason to act.
     before: bool,
 }
 
@@ -102,18 +102,18 @@ impl<F: Fn()> Drop for OnPanic<F> {
     }
 }
 
-/// Ends the threads of a store, when they have done what they were asked for.
+/// Ends the threads of a store after their jobs.
 async fn end<T: Send + 'static>(worker: Option<Worker<T>>) {
     // Joins them.
     let _ = spawn_blocking(move || drop(worker)).await;
 }
 
-/// Calls of stores at a time. Each takes a thread of the runtime's for itself and, in `object_store`, waits
-/// for a second one: if all of them, which are 512, waited for their second one, none would ever go on.
+/// Concurrent calls of stores. Each takes a thread of the runtime and, in `object_store`, waits for a second
+/// one. If all 512 threads waited for their second one, none would ever continue.
 static CALLS: Semaphore = Semaphore::const_new(128);
 
-/// Does on another thread what asks a store; none at the end of the runtime only. It is done also if
-/// nobody waits for it any more.
+/// Runs work on a store on another thread; none only at the end of the runtime. It is finished even if its
+/// caller has gone.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
@@ -127,8 +127,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     spawn_blocking(work).await.ok()
 }
 
-/// Asks for a body. What the machine is out of just then comes back, so it is asked again: for `patience`
-/// at most, if that has an end.
+/// Asks for a body. If the machine is out of a resource, it is retried, for at most `patience` if given.
 async fn look<T: Send + 'static>(
     library: &Library,
     patience: Option<Duration>,
@@ -166,7 +165,7 @@ pub enum DaemonError {
         /// Why.
         source: io::Error,
     },
-    /// Nothing can be sent in the background as it is to be.
+    /// Data cannot be sent in the background as configured.
     #[error(transparent)]
     Background(#[from] lull_transport::Error),
     /// The system gives no thread.
@@ -175,16 +174,16 @@ pub enum DaemonError {
     /// The origin cannot be reached.
     #[error("cannot reach the origin at {address}")]
     Origin {
-        /// Where.
+        /// The address.
         address: String,
         /// Why.
         #[source]
         why: LinkError,
     },
-    /// It is not that of the ticket.
+    /// The origin is not that of the ticket.
     #[error(transparent)]
     OtherOrigin(#[from] OtherOrigin),
-    /// The origin gives no certificate.
+    /// The origin issues no certificate.
     #[error(transparent)]
     NotEnrolled(#[from] NotEnrolled),
     /// The authority cannot be replaced now.
@@ -193,7 +192,7 @@ pub enum DaemonError {
     /// There is no replica of that name.
     #[error("there is no replica `{0}`: `lull status DIR` lists them")]
     NoReplica(String),
-    /// There is one, which shows nothing.
+    /// The replica exists, but has not joined.
     #[error("replica `{0}` has not joined, or was revoked: it will show nothing")]
     NotJoined(String),
     /// A call of its state machine has panicked.

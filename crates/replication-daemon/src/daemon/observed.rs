@@ -1,4 +1,4 @@
-//! A connection that tells when something comes by it, and when something is to go.
+//! A connection that reports received bytes, and attempts to send.
 
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -6,17 +6,17 @@ use std::io::{self, IoSlice};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a connection tells of.
+/// The direction that a connection reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Bytes have come.
     In,
-    /// Bytes are to go.
+    /// There are bytes to send.
     Out,
 }
 
-/// A stream that tells each time. It lies below TLS, which gives bytes out a record at a time: on a slow line one
-/// takes longer than anybody may be silent.
+/// A stream that reports each time. It is below TLS, which returns bytes a record at a time: on a slow line
+/// one record takes longer than the allowed silence.
 #[derive(Debug)]
 pub(crate) struct Observed<S, F> {
     stream: S,

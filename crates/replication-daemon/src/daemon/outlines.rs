@@ -1,5 +1,5 @@
-//! The outlines of bodies that are read in pieces: of each body all of it is read once, and from then on the
-//! pieces that somebody wants.
+//! The outlines of bodies that are read in pieces. All of a body is read once; from then on only the
+//! requested pieces are.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,18 +15,18 @@ use tokio::sync::{Semaphore, watch};
 use super::look;
 use crate::store::{Library, StoreError};
 
-/// Bytes of outlines that are kept: those of 64 GiB of bodies.
+/// Bytes of outlines that are kept: enough for 64 GiB of bodies.
 const MOST: usize = 32 << 20;
-/// What one takes beside its hashes, about.
+/// The approximate memory of one beside its hashes.
 const EACH: usize = 256;
-/// Bodies of a lane that are read for their outlines at a time: what else is asked of the store goes on
-/// meanwhile, and short ones do not wait for long ones.
+/// Bodies of a lane that are read for their outlines at a time: other jobs of the store continue meanwhile,
+/// and short ones do not wait for long ones.
 const AT_ONCE: usize = 4;
 
-/// None if the body is not there, or not what it should be.
+/// None if the body is missing or corrupt.
 type Found = Option<Arc<Outline>>;
 
-/// The outlines of a store's bodies, those that were used last.
+/// The outlines of a store's bodies, the most recently used ones.
 #[derive(Clone, Debug)]
 pub(super) struct Outlines(Arc<Shared>);
 
@@ -43,7 +43,7 @@ struct Kept {
     used: BTreeMap<u64, Digest>,
     uses: u64,
     bytes: usize,
-    /// Those that are worked out just now. What has failed ends without a word.
+    /// Outlines in computation. A failed one ends without a value.
     coming: BTreeMap<Digest, Weak<watch::Sender<Option<Found>>>>,
 }
 
@@ -80,11 +80,11 @@ impl Outlines {
         Outlines(Arc::new(Shared { kept: Mutex::default(), places }))
     }
 
-    /// The outline of a body. If it is not known all of the body is read: once, however many ask for it,
-    /// and once it has begun to the end, whether they wait or not.
+    /// The outline of a body. If it is unknown, the whole body is read. That happens once for all requests,
+    /// and continues to the end even if they do not wait.
     ///
     /// # Errors
-    /// If the disk fails, or the machine is out of something for longer than `patience`.
+    /// If the disk fails, or the machine lacks a resource for longer than `patience`.
     pub(super) async fn of(
         &self,
         library: &Library,
@@ -133,14 +133,14 @@ impl Outlines {
         if let Ok(found) = coming.wait_for(Option::is_some).await {
             return Ok(found.clone().flatten());
         }
-        // Why that has failed whoever asks hears at first hand.
+        // The reason of a failure goes to each caller directly.
         Ok(look(library, patience, ask).await?.map(Arc::new))
     }
 }
 
 #[cfg(test)]
 impl Outlines {
-    /// Until this is dropped no body of that size is read for its outline.
+    /// Until the result is dropped, no body of that size is read for its outline.
     pub(super) async fn keep_busy(&self, size: Bytes) -> impl Drop + use<> {
         struct Busy(Outlines, usize);
         impl Drop for Busy {
@@ -154,13 +154,13 @@ impl Outlines {
         Busy(self.clone(), lane)
     }
 
-    /// How many are kept, and how many are coming.
+    /// How many are kept, and how many are being read.
     pub(super) fn count(&self) -> (usize, usize) {
         let kept = self.0.kept();
         (kept.outlines.len(), kept.coming.len())
     }
 
-    /// How many wait for one that is coming.
+    /// How many wait for one that is being read.
     pub(super) fn waiting(&self) -> usize {
         let kept = self.0.kept();
         kept.coming.values().filter_map(Weak::upgrade).map(|sender| sender.receiver_count()).sum()
@@ -168,11 +168,11 @@ impl Outlines {
 }
 
 impl Shared {
-    /// Whether nobody waits for what is about to be read; then it is not coming any more. A replica that asks for
-    /// large bodies and withdraws them, one after the other, would else have all of them read, and all others
-    /// wait for that.
+    /// Whether no caller waits for the body that is about to be read; then the read is cancelled. Otherwise a
+    /// replica that demands and withdraws large bodies one after the other would have all of them read, and
+    /// delay all others.
     fn is_given_up(&self, digest: &Digest, sender: &watch::Sender<Option<Found>>) -> bool {
-        // Who asks takes a receiver behind the same lock.
+        // Callers take a receiver behind the same lock.
         let mut kept = self.kept();
         let is_given_up = sender.receiver_count() == 0;
         if is_given_up {
@@ -182,7 +182,7 @@ impl Shared {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // What is kept is never half of anything when something can panic.
+        // The data are consistent whenever a panic is possible.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -235,7 +235,7 @@ mod tests {
         let (one, other) = tokio::join!(ask(), ask());
         let (one, other) = (one.unwrap().unwrap(), other.unwrap().unwrap());
         assert!(Arc::ptr_eq(&one, &other) && outlines.0.kept().coming.is_empty());
-        // Nobody looks any more whether it is still there.
+        // The store no longer checks whether it exists.
         std::fs::remove_dir_all(folder.path().join("bodies")).unwrap();
         assert!(Arc::ptr_eq(&one, &ask().await.unwrap().unwrap()));
         let other = Content { digest: Digest::of(b"another"), size: Bytes(100_000), ..content };

@@ -1,4 +1,4 @@
-//! What tests of several modules begin with.
+//! The common setup of tests in several modules.
 
 use std::path::Path as FilePath;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::{
     Clock, OriginDaemon, OriginOptions, ReplicaDaemon, ReplicaOptions, create_origin, join,
 };
 
-/// An origin, and a replica of it of that name.
+/// An origin, and a replica with that name.
 pub(crate) async fn origin_and_replica(
     folder: &FilePath,
     name: &str,

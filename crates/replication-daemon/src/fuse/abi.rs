@@ -1,41 +1,41 @@
-//! What the kernel says and hears: the messages of `linux/fuse.h`, version 7.31, as far as a file
-//! system needs them that nobody writes to. Pure: bytes in, bytes out.
+//! The kernel's protocol: the messages of `linux/fuse.h`, version 7.31, as far as a read-only file system
+//! needs them. Pure: bytes in, bytes out.
 
 use std::time::Duration;
 
 use lull_replication::types::{self, Metadata, Mode};
 
-/// Version of the protocol: what an older kernel speaks it says itself.
+/// Version of the protocol: an older kernel reports its own.
 const MAJOR: u32 = 7;
 const MINOR: u32 = 31;
 /// Linux 4.20 (2018): `max_pages`.
 const LEAST_MINOR: u32 = 28;
 
-/// Pages are asked for in the background, several requests at a time, of which the kernel interrupts none.
+/// The kernel requests pages in the background, several at a time, and interrupts none of these requests.
 const ASYNC_READ: u32 = 1 << 0;
-/// So may lookups and listings in a folder: else one that waits holds up the others.
+/// So may lookups and listings in a folder. Otherwise one that waits blocks the others.
 const PARALLEL_DIROPS: u32 = 1 << 18;
 /// `max_pages` is said.
 const MAX_PAGES: u32 = 1 << 22;
-/// The targets of links are kept: each version of a link is an inode of its own.
+/// The targets of links are cached: each version of a link has its own inode.
 const CACHE_SYMLINKS: u32 = 1 << 23;
-/// A notification: names that the kernel has looked up before are to be looked up again. Linux 6.16 (2025): before,
-/// names could be forgotten one by one only, under the lock of their folder, which a lookup that waits holds.
+/// A notification: the kernel has to look up all names again. Linux 6.16 (2025): before, names could only be
+/// dropped one by one, under the lock of their folder, which a waiting lookup holds.
 const INC_EPOCH: i32 = 8;
-/// For so many seconds the kernel keeps what never changes.
+/// Seconds for which the kernel keeps what never changes.
 const FOREVER: u64 = 1 << 30;
 /// Pages of one read: 1 MiB.
 const PAGES: u16 = 256;
-/// Nothing is written, and no kernel takes less.
+/// Nothing is written, but no kernel accepts less.
 const MAX_WRITE: u32 = 4_096;
-/// Requests in the background at a time: as many as there can be. One that waits for its body may do so until the
-/// origin is back, and with as many of these the kernel would ask for no page more of any file.
+/// Concurrent background requests: the maximum. One that waits for its body may do so until the origin is
+/// back. Once the limit is reached, the kernel requests no further page of any file.
 const BACKGROUND: u16 = u16::MAX;
-/// With so many nothing is read ahead.
+/// With this many pending requests, the kernel reads nothing ahead.
 const CONGESTED: u16 = 48;
 
-/// The longest request: no write comes, so lookups and forgets are the longest. Less than 8 kB is
-/// refused by the kernel.
+/// The longest request: no write comes, so lookups and forgets are the longest. The kernel rejects less than
+/// 8 kB.
 pub(super) const LONGEST: usize = 64 * 1024;
 /// Bytes before each answer.
 const HEAD: usize = 16;
@@ -47,14 +47,14 @@ const LINK: u32 = 0o120_000;
 /// The kernel keeps the pages that it has of the inode.
 const KEEP_CACHE: u32 = 1 << 1;
 
-/// What the kernel asks.
+/// A request of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request<'a> {
     /// The request's number, for its answer.
     pub(super) unique: u64,
     /// The inode in question.
     pub(super) node: u64,
-    /// The user and the group that the calling process has on this file system.
+    /// The user and the group of the calling process on this file system.
     pub(super) caller: (u32, u32),
     pub(super) operation: Operation<'a>,
 }
@@ -66,9 +66,9 @@ pub(super) enum Operation<'a> {
         minor: u32,
         readahead: u32,
     },
-    /// Whether there is such a name in the folder.
+    /// Whether the folder has such a name.
     Lookup(&'a [u8]),
-    /// So many lookups of the inode are forgotten.
+    /// The kernel drops this many lookups of the inode.
     Forget(u64),
     /// The same of several inodes.
     ForgetMany(Vec<(u64, u64)>),
@@ -86,16 +86,16 @@ pub(super) enum Operation<'a> {
     CloseFolder(u64),
     /// How large the file system is.
     Size,
-    /// Whoever waits for this request is to be killed, or has got a signal.
+    /// The process that waits for this request is being killed, or has received a signal.
     Interrupt(u64),
     End,
-    /// Something that changes what is there.
+    /// Any operation that changes the tree.
     Write,
-    /// Something that this file system does not have.
+    /// An operation that this file system does not support.
     Other,
 }
 
-/// What is read of something open.
+/// The part of an open file that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) handle: u64,
@@ -121,7 +121,7 @@ impl<'a> Fields<'a> {
         self.take().map(u64::from_ne_bytes)
     }
 
-    /// What stands before the first zero.
+    /// The bytes before the first zero.
     fn name(&self) -> Option<&'a [u8]> {
         self.0.split(|byte| *byte == 0).next().filter(|name| name.len() < self.0.len())
     }
@@ -131,7 +131,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A request, if the bytes are one.
+/// A request, if the bytes are valid.
 pub(super) fn parse(bytes: &[u8]) -> Option<Request<'_>> {
     let mut from = Fields(bytes);
     let (length, opcode) = (from.u32()?, from.u32()?);
@@ -146,9 +146,9 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Request<'_>> {
         1 => Operation::Lookup(from.name()?),
         2 => Operation::Forget(from.u64()?),
         3 => Operation::Attributes,
-        // SETATTR, SYMLINK, MKNOD, MKDIR, UNLINK, RMDIR, RENAME, LINK, WRITE, SETXATTR, REMOVEXATTR,
-        // CREATE, FALLOCATE, RENAME2, COPY_FILE_RANGE, TMPFILE. The mount is read-only, so that the
-        // kernel refuses them by itself.
+        // SETATTR, SYMLINK, MKNOD, MKDIR, UNLINK, RMDIR, RENAME, LINK, WRITE, SETXATTR, REMOVEXATTR, CREATE,
+        // FALLOCATE, RENAME2, COPY_FILE_RANGE, TMPFILE. The mount is read-only, so the kernel itself refuses
+        // them.
         4 | 6 | 8..=13 | 16 | 21 | 24 | 35 | 43 | 45 | 47 | 51 => Operation::Write,
         5 => Operation::Target,
         14 => Operation::Open(from.u32()?),
@@ -173,12 +173,12 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Request<'_>> {
     Some(Request { unique, node, caller, operation })
 }
 
-/// The number of what is no request that is understood, if it has one.
+/// The number of a request that is not understood, if it has one.
 pub(super) fn unique_of(bytes: &[u8]) -> Option<u64> {
     Fields(bytes.get(8..)?).u64()
 }
 
-/// What `stat` tells.
+/// The attributes for `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attributes {
     /// `st_ino`.
@@ -199,7 +199,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// That of a version of an object.
+    /// The attributes of a version of an object.
     pub(super) fn of(metadata: &Metadata) -> Self {
         match metadata.kind {
             types::Kind::File => Kind::File(metadata.mode),
@@ -210,7 +210,7 @@ impl Kind {
 }
 
 impl Attributes {
-    /// For how long they may be remembered.
+    /// For how long the kernel may cache them.
     fn seconds(&self) -> u64 {
         if matches!(self.kind, Kind::Folder(_)) { 0 } else { FOREVER }
     }
@@ -223,12 +223,12 @@ pub(super) const EXECUTE: u32 = 1;
 const OPEN_TO_EXECUTE: u32 = 0x20;
 
 impl Kind {
-    /// Whether `caller` may use it in these ways, the bits of access(2), if it is of `owner`. Supplementary
-    /// groups of the caller are not known here, so they give no right.
+    /// Whether `caller` may use it in these ways, the bits of access(2), if it belongs to `owner`.
+    /// Supplementary groups of the caller are unknown here, so they give no right.
     pub(super) fn allows(self, ways: u32, caller: (u32, u32), owner: (u32, u32)) -> bool {
         let mode = self.mode();
         let allowed = match caller {
-            // Root reads all, and executes what anybody may execute (path_resolution(7)).
+            // Root reads everything, and executes files that any user may execute (path_resolution(7)).
             (0, _) if mode & 0o111 == 0 => !EXECUTE,
             (0, _) => u32::MAX,
             (user, _) if user == owner.0 => mode >> 6,
@@ -275,16 +275,16 @@ impl Answer {
         let this = self.u64(of.number).u64(of.size).u64(of.size.div_ceil(512));
         let this = this.u64(seconds).u64(seconds).u64(seconds);
         let this = this.u32(nanos).u32(nanos).u32(nanos);
-        // One link also of folders: how many folders are in one is not counted.
+        // One link also for folders: the subfolders of a folder are not counted.
         let this = this.u32(of.kind.mode()).u32(1).u32(user).u32(group);
-        // No device; blocks in which it is best read; flags.
+        // No device; the best block size for reads; flags.
         this.u32(0).u32(64 * 1024).u32(0)
     }
 
-    /// The inode of a name, which is to be remembered for so long. A version's attributes never change; those of a
-    /// folder are not to be remembered.
+    /// The inode of a name, which the kernel may cache for this long. A version's attributes never change;
+    /// those of a folder must not be cached.
     pub(super) fn entry(node: u64, of: &Attributes, remembered: Duration) -> Self {
-        // Inodes have no generations: their numbers are never used again.
+        // Inodes have no generations: their numbers are never reused.
         let this = Answer::default().u64(node).u64(0);
         let this = this.u64(remembered.as_secs()).u64(of.seconds());
         this.u32(remembered.subsec_nanos()).u32(0).attributes(of)
@@ -295,7 +295,7 @@ impl Answer {
         Answer::default().u64(of.seconds()).u32(0).u32(0).attributes(of)
     }
 
-    /// A file is open. The pages of its inode never go out of date.
+    /// A file is open. The pages of its inode never go stale.
     pub(super) fn opened(handle: u64) -> Self {
         Answer::default().u64(handle).u32(KEEP_CACHE).u32(0)
     }
@@ -331,8 +331,8 @@ impl Answer {
         Some(this.u64(0).u64(0).u64(0).u64(0))
     }
 
-    /// Adds a name of a folder if there is room for it in `size` bytes. `next` is what the kernel asks
-    /// for to have the one after it.
+    /// Adds a name of a folder if it fits into `size` bytes. `next` is the offset with which the kernel asks
+    /// for the following name.
     pub(super) fn add_name(
         &mut self,
         (number, kind): (u64, Kind),
@@ -359,13 +359,13 @@ impl Answer {
     }
 }
 
-/// The notification that all names are to be looked up again.
+/// The notification that all names have to be looked up again.
 pub(super) fn forget_names() -> [u8; HEAD] {
-    // Of a notification the number is positive.
+    // The number of a notification is positive.
     head(0, -INC_EPOCH, 0)
 }
 
-/// What stands before an answer of `length` bytes; an error is a number of `errno.h`, or zero.
+/// The header of an answer of `length` bytes; an error is a number of `errno.h`, or zero.
 pub(super) fn head(unique: u64, error: i32, length: usize) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     let length = u32::try_from(HEAD + length).unwrap_or(u32::MAX);

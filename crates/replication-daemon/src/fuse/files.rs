@@ -1,4 +1,4 @@
-//! Requests of the kernel, and what they are answered with.
+//! Requests of the kernel, and their answers.
 
 use std::collections::BTreeMap;
 use std::fs::File as Device;
@@ -24,14 +24,14 @@ use super::nodes::{File, Node, Nodes, Place, number_of};
 use super::remembered::forget_names;
 use crate::daemon::{Found, ReadError, ReplicaHandle, Tries};
 
-/// Requests for pages that are answered at a time, of which each takes as much memory as it asks for, 1 MiB at most.
-/// Those whose body is not here take nothing yet.
+/// Page requests that are answered at the same time. Each takes as much memory as it asks for, at most 1 MiB.
+/// Those that wait for a body take none so far.
 const AT_A_TIME: usize = 64;
 
-/// The body of a version, for all who have it open and have read of it.
+/// The body of a version, shared by all open handles that have read it.
 type Body = AsyncMutex<Weak<Found>>;
 
-/// The file system: what the kernel knows of it, and what waits.
+/// The file system: inodes known to the kernel, and waiting requests.
 #[derive(Debug)]
 pub(super) struct Files {
     device: Device,
@@ -41,19 +41,20 @@ pub(super) struct Files {
     owner: (u32, u32),
     nodes: Mutex<Nodes<Body>>,
     handles: Mutex<Handles>,
-    /// Requests that wait, by their numbers, and what interrupts them; none when nobody is left to be answered.
+    /// Waiting requests by number, with the sender that interrupts each; none when no request can be
+    /// answered.
     waiting: Mutex<Option<BTreeMap<u64, oneshot::Sender<()>>>>,
-    /// Places of requests for pages that are answered.
+    /// Slots for requests for pages.
     pages: Semaphore,
-    /// Whether the kernel can be told to forget all names at once: otherwise it is to remember none.
+    /// Whether the kernel can be told to forget all names at once: otherwise it may cache none.
     pub(super) remembers: bool,
-    /// Names that the kernel has asked for.
+    /// Names that the kernel has looked up.
     pub(super) lookups: AtomicU64,
     /// A state, and when it was first seen here.
     changed: Mutex<(Sequence, i64)>,
 }
 
-/// What is open.
+/// Open files.
 #[derive(Debug, Default)]
 struct Handles {
     open: BTreeMap<u64, Open>,
@@ -66,7 +67,7 @@ pub(super) enum Open {
     Folder(Arc<[Listed]>),
 }
 
-/// A file that is open. Its body is looked for when it is first read of: the kernel may have its pages.
+/// An open file. Its body is opened at the first read: the kernel may have its pages.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     file: Arc<File<Body>>,
@@ -84,7 +85,7 @@ impl Handles {
 /// Writes an answer.
 ///
 /// # Errors
-/// If nobody waits for it any more, or nothing is mounted.
+/// If its requester has gone, or nothing is mounted.
 pub(super) fn answer(
     mut device: &Device,
     unique: u64,
@@ -95,14 +96,14 @@ pub(super) fn answer(
     device.write_vectored(&[IoSlice::new(&head), IoSlice::new(body)]).map(drop)
 }
 
-/// The mode of a folder. One that is no object of its own has that of a folder that is not written to.
+/// The mode of a folder. A folder that is not an object has the mode of a read-only folder.
 fn mode_of(told: Option<Metadata>) -> Mode {
     told.map_or(Mode::IMPLIED, |told| told.mode)
 }
 
 fn errno_of(error: ReadError) -> Errno {
     match error {
-        // By `wait` it is none: whoever reads waits for as long as it takes.
+        // `wait` has no error: the reader waits as long as necessary.
         ReadError::Waits(_) | ReadError::Evicted => Errno::ETIMEDOUT,
         ReadError::Scarce => Errno::ENFILE,
         ReadError::Lost | ReadError::Stopped => Errno::EIO,
@@ -132,10 +133,10 @@ impl Files {
         &self.device
     }
 
-    /// Answers a request, or sees to it that it is answered.
+    /// Answers a request, or makes sure that it is answered.
     pub(super) fn serve(self: &Arc<Self>, bytes: &[u8]) {
         let Some(abi::Request { unique, node, caller, operation }) = abi::parse(bytes) else {
-            // The kernel says no such thing; if it ever does, nobody is left waiting.
+            // The kernel sends no such request; if it ever does, no process is left waiting.
             return abi::unique_of(bytes).map_or((), |unique| self.refuse(unique, Errno::EIO));
         };
         match operation {
@@ -161,10 +162,10 @@ impl Files {
                 self.say(unique, &Answer::size(status.bytes, status.objects));
             }
             Operation::Interrupt(of) => match self.waited(of) {
-                // The request is answered; this is none that waits for an answer.
+                // The interrupted request is answered; this one gets no answer.
                 Some(waiting) => drop(waiting.send(())),
-                // It is just being answered, or has just been taken by another thread: if there is
-                // anything left to be interrupted, the kernel says so again.
+                // It is just being answered, or was just taken by another thread: if it can still be
+                // interrupted, the kernel asks again.
                 None => self.refuse(unique, Errno::EAGAIN),
             },
             Operation::End => self.say(unique, &Answer::default()),
@@ -173,20 +174,19 @@ impl Files {
         }
     }
 
-    /// Nobody is answered any more, since nothing is mounted: what waits is given up, or reads of others would
-    /// wait behind it.
+    /// Cancels waiting requests, since nothing is mounted any more: reads of others would wait behind them.
     pub(super) fn end(&self) {
-        // Also where a thread of the mount has panicked with it.
+        // Also if a thread of the mount has panicked with it.
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         drop(waiting.take());
     }
 
-    /// What interrupts a request, unless it waits no more.
+    /// The sender that interrupts a request, unless it no longer waits.
     fn waited(&self, unique: u64) -> Option<oneshot::Sender<()>> {
         lock(&self.waiting).as_mut().and_then(|waiting| waiting.remove(&unique))
     }
 
-    /// Who has gone meanwhile is told nothing.
+    /// A requester that has gone gets no answer.
     pub(super) fn say(&self, unique: u64, said: &Answer) {
         let _ = answer(&self.device, unique, Ok(said.bytes()));
     }
@@ -195,7 +195,7 @@ impl Files {
         let _ = answer(&self.device, unique, Err(error));
     }
 
-    /// Does what takes long, unless it is interrupted, and then the rest.
+    /// Does a slow part, unless it is interrupted, and then the rest.
     fn wait<T: Send + 'static>(
         self: &Arc<Self>,
         unique: u64,
@@ -223,15 +223,14 @@ impl Files {
         });
     }
 
-    /// Reads of the replica, and waits if it has to.
+    /// Reads from the replica, and waits if necessary.
     pub(super) fn ask(
         self: &Arc<Self>,
         unique: u64,
         what: What,
         then: impl FnOnce(&Arc<Self>, Answered) + Send + 'static,
     ) {
-        // All who read here are one session, and one replica answers them: it has always seen what
-        // they have.
+        // All readers here are one session, answered by one replica that has always seen their state.
         let request = Request { what, after: Sequence::ZERO };
         let mut pending = match self.replica.begin(request) {
             Ok(pending) => pending,
@@ -248,7 +247,7 @@ impl Files {
         }
     }
 
-    /// The folder that an inode stands for, if the caller may use it in these ways, by the bits of access(2).
+    /// The folder of an inode, if the caller may use it in these ways, by the bits of access(2).
     pub(super) fn folder(
         &self,
         node: u64,
@@ -269,7 +268,7 @@ impl Files {
         let child = |place: Place| {
             place.child(name).map_err(|error| match error {
                 PathError::Long | PathError::LongName => Errno::ENAMETOOLONG,
-                // There is no object of a name that none may have.
+                // No object can have a forbidden name.
                 _ => Errno::ENOENT,
             })
         };
@@ -283,7 +282,7 @@ impl Files {
         match &place {
             Place::Now(Some(path)) => {
                 let what = What::Entry(path.clone());
-                // A lookup of a remembered name is not checked here.
+                // A lookup of a cached name is not checked here.
                 let remembers = self.remembers && mode.bits() & 0o111 == 0o111;
                 self.ask(unique, what, move |this, answer| {
                     let holds_for = if remembers { answer.holds_for } else { Duration::ZERO };
@@ -292,7 +291,7 @@ impl Files {
             }
             Place::Then(at, Some(path)) => match self.replica.entry_at(*at, path) {
                 Some(outcome) => self.found(unique, place, &outcome, Duration::ZERO),
-                // The folder was of a state that cannot be told any more.
+                // The folder belonged to a state that is no longer available.
                 None => self.refuse(unique, Errno::ESTALE),
             },
             Place::Then(_, None) | Place::Now(None) | Place::States => {
@@ -301,7 +300,7 @@ impl Files {
         }
     }
 
-    /// What is under the name that was looked up.
+    /// Answers with the entry under the looked-up name.
     fn found(&self, unique: u64, place: Place, outcome: &Outcome, remembered: Duration) {
         let (node, told) = match outcome {
             Outcome::Entry(Entry::File(version)) => (Node::file(place, *version), None),
@@ -316,7 +315,7 @@ impl Files {
         }
     }
 
-    /// Tells the kernel of an inode, unless it is of a state that cannot be told. `told` is what is told of a
+    /// Reports an inode to the kernel, unless its state is no longer available. `told` is the metadata of a
     /// folder.
     fn tell(&self, unique: u64, node: Node<Body>, told: Option<Metadata>, remembered: Duration) {
         let Some(attributes) = self.attributes(&node, told) else {
@@ -325,13 +324,14 @@ impl Files {
         let node = lock(&self.nodes).tell(node);
         let entry = Answer::entry(node, &attributes, remembered);
         if answer(&self.device, unique, Ok(entry.bytes())).is_err() {
-            // Nobody was told, so nobody forgets.
+            // The kernel did not get the answer, so it will not forget the inode.
             lock(&self.nodes).forget(node, 1);
         }
     }
 
-    /// A folder of the present state is there, and has its time, by that state: that is a read like any. The
-    /// kernel looks up no name of the root, nor of the folder that a process is in. A version never changes.
+    /// The existence and the time of a folder of the present state depend on that state, so this is a read.
+    /// The kernel does not look up the name of the root, nor of a process's working directory. A version
+    /// never changes.
     fn stat(self: &Arc<Self>, unique: u64, node: u64) {
         let Some(node) = lock(&self.nodes).get(node) else {
             return self.refuse(unique, Errno::ESTALE);
@@ -352,7 +352,7 @@ impl Files {
         let what = path.clone().map_or(What::Root, What::Entry);
         self.ask(unique, what, move |this, answer| match answer.outcome {
             Outcome::Entry(Entry::Folder(told)) => this.say_attributes(unique, &node, told),
-            // It was, when its name was looked up.
+            // It existed when its name was looked up.
             _ => this.refuse(unique, Errno::ESTALE),
         });
     }
@@ -364,7 +364,7 @@ impl Files {
         }
     }
 
-    /// It says nothing of a state, so it waits for nothing.
+    /// The answer does not depend on a state, so it waits for nothing.
     fn access(&self, unique: u64, node: u64, ways: u32, caller: (u32, u32)) {
         let kind = match lock(&self.nodes).get(node) {
             Some(Node::Folder(_, mode)) => Kind::Folder(mode),
@@ -378,14 +378,14 @@ impl Files {
         }
     }
 
-    /// What `stat` tells; none of a folder of a state that cannot be told any more.
+    /// The attributes for `stat`; none for a folder of a state that is no longer available.
     fn attributes(&self, node: &Node<Body>, told: Option<Metadata>) -> Option<Attributes> {
         let owner = self.owner;
         Some(match node {
             Node::File(file) => {
                 let content = file.version.content;
                 Attributes {
-                    // Of a version it is the same in all states.
+                    // For a version it is the same in all states.
                     number: number_of(file.path.as_bytes(), Some(file.version.sequence)),
                     kind: Kind::of(&content.metadata),
                     size: content.size.0,
@@ -405,8 +405,8 @@ impl Files {
         })
     }
 
-    /// When this mount first saw the present state: folders are modified then, as far as anybody can
-    /// tell who goes by their times.
+    /// When this mount first saw the present state. It serves as the modification time of folders, for
+    /// programs that compare times.
     fn changed(&self) -> i64 {
         let state = self.replica.position();
         let mut changed = lock(&self.changed);
@@ -417,7 +417,7 @@ impl Files {
         changed.1
     }
 
-    /// The read (SSR §6.2.2): what is opened has its body here, and keeps it.
+    /// The read (SSR §6.2.2): an opened file has its body here and keeps it.
     fn open(self: &Arc<Self>, unique: u64, node: u64, flags: u32, caller: (u32, u32)) {
         let file = match lock(&self.nodes).get(node) {
             Some(Node::File(file)) => file,
@@ -441,7 +441,7 @@ impl Files {
         }
     }
 
-    /// Has a version's body here, and then goes on with it.
+    /// Fetches a version's body, and then calls `then`.
     fn version(
         self: &Arc<Self>,
         unique: u64,
@@ -449,7 +449,7 @@ impl Files {
         then: fn(&Arc<Self>, u64, Arc<File<Body>>),
     ) {
         if file.then.is_some() {
-            // What a state was nothing can change: no lease is needed to say so, and no order.
+            // A past state never changes, so its answer needs neither lease nor order.
             match self.replica.holding(&file.path, &file.version) {
                 Holding::Here => return then(self, unique, file),
                 Holding::Gone => return self.refuse(unique, Errno::ESTALE),
@@ -483,7 +483,7 @@ impl Files {
     pub(super) fn opened(&self, unique: u64, open: Open, said: fn(u64) -> Answer) {
         let handle = lock(&self.handles).add(open);
         if answer(&self.device, unique, Ok(said(handle).bytes())).is_err() {
-            // Nobody has it, so nobody closes it.
+            // The kernel did not get the handle, so it will not close it.
             lock(&self.handles).open.remove(&handle);
         }
     }
@@ -528,8 +528,7 @@ impl Files {
             if let Some(bytes) = read {
                 return Ok(bytes);
             }
-            // Overwritten long ago, or given up for want of room: if it is still current, it is
-            // fetched again.
+            // It was overwritten long ago, or evicted. If it is still current, it is fetched again.
             lock(&open.body).take();
             let mut shared = open.file.body.lock().await;
             if shared.upgrade().is_some_and(|other| Arc::ptr_eq(&other, &found)) {
@@ -544,7 +543,7 @@ impl Files {
             return Ok(Arc::clone(held));
         }
         let OpenFile { file, body } = open;
-        // Held while it is looked for, so that many who read one large file look for it once.
+        // Held during the lookup, so that many readers of one large file look for it once.
         let mut shared = file.body.lock().await;
         let found = match shared.upgrade() {
             Some(found) => found,
@@ -552,7 +551,7 @@ impl Files {
                 let found = self.replica.version(&file.path, file.version, patience).await;
                 // It was overwritten, and its time of grace is over.
                 let mut found = found.map_err(errno_of)?.ok_or(Errno::ESTALE)?;
-                // Files may be open for ever: what is overwritten in them goes by that time.
+                // Files may be open for ever: overwritten bodies in them are dropped after that time.
                 found.let_go();
                 Arc::new(found)
             }
@@ -563,7 +562,7 @@ impl Files {
     }
 }
 
-/// The bytes from `begin` to before `end`; none if they have gone.
+/// The bytes from `begin` to before `end`; none if they are no longer stored.
 async fn part(found: &Found, begin: u64, end: u64) -> Result<Option<Vec<u8>>, Errno> {
     let piece = PIECE as u64;
     let mut bytes = Vec::new();

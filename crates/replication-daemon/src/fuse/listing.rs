@@ -1,4 +1,4 @@
-//! Listings: a folder that is open has the names of one state.
+//! Listings: an open folder has the names of one state.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::abi::{Answer, Kind, READ, Range};
 use super::files::{Files, Open};
 use super::nodes::{Place, number_of};
 
-/// A name of a folder that is open.
+/// A name of an open folder.
 #[derive(Debug)]
 pub(super) struct Listed {
     name: Vec<u8>,
@@ -45,7 +45,7 @@ impl Files {
         }
     }
 
-    /// What is in the folder that is opened.
+    /// Answers with the entries of the opened folder.
     fn listed(&self, unique: u64, place: &Place, outcome: Outcome) {
         let Outcome::Names(names) = outcome else {
             return self.refuse(unique, Errno::ENOENT);

@@ -1,22 +1,25 @@
-//! The face of a replica as a file system that nobody writes to (feature `fuse`).
+//! The face of a replica as a read-only file system (feature `fuse`).
 //!
-//! | rule | how |
-//! |---|---|
-//! | the read is `open` | it is answered by the state machine, like any read: under the lease, in order, with its body |
-//! | what is open stays what it was | a version is an inode of its own: `nodes`, so pages never go out of date, and are kept |
-//! | no name passes by the lease | the kernel remembers a name for as long as the answer holds, and forgets all names before another state is shown; missing names and attributes of folders it remembers for no time at all |
-//! | a listing is one read | of all its names, when the folder is opened |
-//! | a state that was is a folder below `.lull` | what it says never changes, so it needs neither lease nor order |
-//! | who waits may be interrupted | what waits is a task; the kernel's interrupt ends it, and its read |
-//! | more of what is open holds up nobody | it is no read of the state: for pages the kernel sends no interrupt, whoever is killed |
-//! | who may not search a folder finds nothing in it | names in a folder that not everybody may search are not remembered |
+//! - The read is `open`: the state machine answers it like any read, under the lease, in order, with its
+//!   body.
+//! - An open file keeps its version: each version has its own inode, see `nodes`. So pages never go stale,
+//!   and are kept.
+//! - No name outlives the lease: the kernel caches a name while the answer holds, and drops all names before
+//!   another state is shown. Missing names and attributes of folders are not cached.
+//! - A listing is one read of all its names, when the folder is opened.
+//! - A past state is a folder below `.lull`: it never changes, so it needs neither lease nor order.
+//! - A waiting request can be interrupted: it is a task. The kernel's interrupt ends it, and its read.
+//! - A read of an open file blocks no other request. It is not a read of the state: for pages the kernel
+//!   sends no interrupt, even if the process is killed.
+//! - A user without search permission for a folder finds nothing in it: names in a folder that not all users
+//!   may search are not cached.
 //!
 //! All processes that read through one mount are one session: one replica answers them, from a state
 //! that only goes forward.
 //!
-//! A few threads take the kernel's requests. What can be answered at once they answer; what has to wait,
-//! for the origin or for a disk, is handed to the runtime. The protocol itself is in `abi`: see
-//! `docs/adr` for why no library speaks it here.
+//! A few threads take the kernel's requests. They answer at once if they can; a request that has to wait, for
+//! the origin or for a disk, is handed to the runtime. The protocol itself is in `abi`: see `docs/adr` for
+//! why no library implements it here.
 
 mod abi;
 mod files;
@@ -45,25 +48,24 @@ use point::Point;
 pub use point::MountError;
 pub(crate) use point::mounted_at;
 
-/// Threads that take requests, at most: what takes long is done by others.
+/// Threads that take requests, at most: others do the slow parts.
 const THREADS: usize = 4;
 
-/// What somebody has left half done is not gone on with: whoever comes to it panics as well, and the mount
-/// ends.
+/// A half-done change after a panic is not continued: later callers panic as well, and the mount ends.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("another thread of the mount has panicked")
 }
 
-/// Why a mount has ended by itself.
+/// Why a mount has ended without a request of this process.
 #[derive(Debug)]
 pub enum Ended {
-    /// Somebody has unmounted it.
+    /// Another process has unmounted it.
     Unmounted,
-    /// It has failed, perhaps with something half done, and was unmounted: whoever runs it should end.
+    /// It has failed, perhaps with a half-done change, and was unmounted: its process should end.
     Failed(io::Error),
 }
 
-/// A replica's files, mounted in a folder. Dropped, they are unmounted.
+/// A replica's files, mounted in a folder. They are unmounted when this is dropped.
 #[derive(Debug)]
 pub struct Mounted {
     shared: Arc<Shared>,
@@ -74,7 +76,7 @@ pub struct Mounted {
 struct Shared {
     files: Arc<Files>,
     point: Mutex<Point>,
-    /// It ends, because it is asked to or because it was unmounted.
+    /// It ends, on request or because it was unmounted.
     ending: AtomicBool,
 }
 
@@ -84,7 +86,7 @@ impl Mounted {
         std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
     }
 
-    /// Tells why nothing can be mounted in a folder, as far as that is known beforehand.
+    /// Returns why nothing can be mounted in a folder, as far as that can be known beforehand.
     ///
     /// # Errors
     /// As for [`open`](Mounted::open).
@@ -92,12 +94,11 @@ impl Mounted {
         Point::check(folder).map(drop)
     }
 
-    /// Mounts the replica's files in a folder, which has to be empty; inside a Tokio runtime. A read
-    /// that cannot be answered waits: for `patience` at most, if it has an end. `gone` is called when
-    /// it ends by itself.
+    /// Mounts the replica's files in an empty folder, inside a Tokio runtime. A read that cannot be answered
+    /// waits for `patience` at most, or without a limit. `gone` is called when the mount ends unrequested.
     ///
     /// # Errors
-    /// If the folder, the rights or the kernel don't allow it.
+    /// If the folder, the rights or the kernel do not permit it.
     pub fn open(
         folder: &FilePath,
         replica: ReplicaHandle,
@@ -117,7 +118,7 @@ impl Mounted {
             let (shared, gone) = (Arc::clone(&mounted.shared), Arc::clone(&gone));
             let listen = move || {
                 let end = catch_unwind(AssertUnwindSafe(|| listen(&shared.files)));
-                // Nothing is gone on with but the end.
+                // Only the end remains.
                 let end = end.unwrap_or_else(|_| io::Error::other("a thread of it has panicked"));
                 if !shared.ending.swap(true, Ordering::SeqCst) {
                     gone(shared.end(end));
@@ -129,17 +130,18 @@ impl Mounted {
         Ok(mounted)
     }
 
-    /// The whole path of the folder.
+    /// The full path of the folder.
     pub fn path(&self) -> PathBuf {
         self.shared.point().path().to_owned()
     }
 
-    /// Whether the kernel remembers names, which Linux 6.16 and later can do here; and how many it has asked for.
+    /// Whether the kernel caches names, which Linux 6.16 and later can do here; and the number of its
+    /// lookups.
     pub fn lookups(&self) -> (bool, u64) {
         self.shared.files.lookups()
     }
 
-    /// Unmounts it. Reads that wait get an error; what is still open is of no use any more.
+    /// Unmounts it. Waiting reads get an error; open files become unusable.
     ///
     /// # Errors
     /// If the system refuses.
@@ -149,12 +151,12 @@ impl Mounted {
         let close = move || {
             match shared.unmount() {
                 Ok(()) => {}
-                // Somebody has taken it away while it was in use: the end of this process ends that.
+                // Another process has unmounted it while it was in use; it ends with this process.
                 Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => return Ok(()),
                 Err(error) => return Err(error),
             }
             for thread in threads {
-                // One that panicked has nothing more to say.
+                // The result of a panicked thread is of no interest.
                 let _ = thread.join();
             }
             Ok(())
@@ -164,12 +166,12 @@ impl Mounted {
 }
 
 impl Shared {
-    /// Whatever has panicked, it is to be unmounted.
+    /// The lock is taken even if a thread has panicked: the folder has to be unmounted.
     fn point(&self) -> MutexGuard<'_, Point> {
         self.point.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No more requests are taken, because of this error.
+    /// No more requests are taken because of this error.
     fn end(&self, why: io::Error) -> Ended {
         let mut point = self.point();
         let ended = match why.raw_os_error().map(Errno::from_raw) {
@@ -177,7 +179,7 @@ impl Shared {
                 point.forget();
                 Ended::Unmounted
             }
-            // Requests that nobody takes would wait for ever.
+            // Requests that no thread takes would wait for ever.
             other => {
                 let _ = point.unmount();
                 // By /sys/fs/fuse/connections.
@@ -202,7 +204,7 @@ impl Shared {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Nobody is left who could be told.
+        // No receiver is left for the error.
         let _ = self.shared.unmount();
     }
 }
@@ -222,14 +224,14 @@ fn begin(mut device: &File) -> io::Result<Option<()>> {
     Ok(answer.map(drop))
 }
 
-/// Takes requests until there are no more; gives why.
+/// Takes requests until there are no more; returns why they ended.
 fn listen(files: &Arc<Files>) -> io::Error {
     let mut bytes = vec![0; abi::LONGEST];
     loop {
         match files.device().read(&mut bytes) {
             Ok(length) => files.serve(bytes.get(..length).unwrap_or_default()),
             Err(error) => match error.raw_os_error().map(Errno::from_raw) {
-                // The request was given up before it was taken, or this thread got a signal.
+                // The request was cancelled before this thread took it, or this thread got a signal.
                 Some(Errno::ENOENT | Errno::EINTR | Errno::EAGAIN) => {}
                 _ => return error,
             },

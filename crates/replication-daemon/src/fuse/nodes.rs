@@ -1,8 +1,7 @@
-//! The inodes that the kernel knows, and what they stand for. Pure.
+//! The inodes that the kernel knows, and their meaning. Pure.
 //!
-//! A version of an object is an inode of its own, so what the kernel has read of an inode never goes
-//! out of date: the name has another inode when the object is written. A folder has one for as long as
-//! the kernel knows it.
+//! Each version of an object has its own inode, so cached data of an inode never go stale: after a write the
+//! name has another inode. A folder keeps one for as long as the kernel knows it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,19 +13,19 @@ use lull_replication::types::{Mode, Sequence, Version};
 /// The inode of the root.
 pub(super) const ROOT: u64 = 1;
 
-/// Where a folder, or a name of one, is.
+/// The place of a folder, or of a name in one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     /// In the present state; the root has no path.
     Now(Option<Path>),
-    /// Lull's own folder, which has a folder for each state that can be told.
+    /// Lull's own folder, which has a folder for each available state.
     States,
     /// In the state of that number.
     Then(Sequence, Option<Path>),
 }
 
 impl Place {
-    /// The place of a name in this one.
+    /// The place of a name in this place.
     pub(super) fn child(&self, name: &[u8]) -> Result<Place, PathError> {
         let within = |path: &Option<Path>| {
             let mut whole = path.as_ref().map_or_else(Vec::new, Path::prefix);
@@ -41,14 +40,14 @@ impl Place {
             Place::States => {
                 let digits = name.strip_prefix(b"@").and_then(|rest| str::from_utf8(rest).ok());
                 let at = digits.and_then(|digits| digits.parse().ok()).map(Sequence);
-                // One name for each: no plus, no zeros before it.
+                // One name per state: no plus sign, no leading zeros.
                 let at = at.filter(|at| at.to_string().as_bytes() == name);
                 at.map(|at| Place::Then(at, None)).ok_or(PathError::Reserved)
             }
         }
     }
 
-    /// The whole name from where it is mounted.
+    /// The full name below the mount.
     pub(super) fn name(&self) -> Cow<'_, [u8]> {
         match self {
             Place::Now(path) => path.as_ref().map_or(&b""[..], Path::as_bytes).into(),
@@ -61,10 +60,10 @@ impl Place {
     }
 }
 
-/// What an inode stands for. `B` is what is known of the body of a file.
+/// The meaning of an inode. `B` is the known part of a file's body.
 #[derive(Debug)]
 pub(super) enum Node<B> {
-    /// A folder, with its mode when the kernel was told of it last.
+    /// A folder, with its mode as last reported to the kernel.
     Folder(Place, Mode),
     /// One version of an object.
     File(Arc<File<B>>),
@@ -73,14 +72,14 @@ pub(super) enum Node<B> {
 /// One version of an object.
 #[derive(Debug)]
 pub(super) struct File<B> {
-    /// In the state of that number, or the present one.
+    /// In the state of that number, or in the present one.
     pub(super) then: Option<Sequence>,
     pub(super) path: Path,
     pub(super) version: Version,
     pub(super) body: B,
 }
 
-/// By derive it would need `B: Clone`.
+/// A derived implementation would require `B: Clone`.
 impl<B> Clone for Node<B> {
     fn clone(&self) -> Self {
         match self {
@@ -90,7 +89,7 @@ impl<B> Clone for Node<B> {
     }
 }
 
-/// A name for what an inode stands for.
+/// What identifies an inode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Folder(Place),
@@ -118,8 +117,8 @@ impl<B> Node<B> {
     }
 }
 
-/// `st_ino`: the same for a folder and for a version each time, also after a new start. Two may have
-/// the same one as soon as they have the same 62 bits of a hash, which does no harm here.
+/// `st_ino`: the same for a folder and for a version each time, also after a restart. Two may share one if 62
+/// bits of their hashes are equal, which does no harm here.
 pub(super) fn number_of(path: &[u8], version: Option<Sequence>) -> u64 {
     if path.is_empty() {
         return ROOT;
@@ -129,18 +128,18 @@ pub(super) fn number_of(path: &[u8], version: Option<Sequence>) -> u64 {
     hasher.update(path);
     let mut first = [0; 8];
     first.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
-    // Positive also where it is taken for a signed number, and not that of the root.
+    // Positive also as a signed number, and not that of the root.
     u64::from_le_bytes(first) >> 1 | 2
 }
 
 #[derive(Debug)]
 struct Known<B> {
     node: Node<B>,
-    /// How often the kernel was told of it, and has not forgotten it.
+    /// The number of lookups by the kernel that it has not forgotten.
     lookups: u64,
 }
 
-/// All that the kernel knows.
+/// All inodes that the kernel knows.
 #[derive(Debug)]
 pub(super) struct Nodes<B> {
     known: BTreeMap<u64, Known<B>>,
@@ -158,7 +157,7 @@ impl<B> Nodes<B> {
         self.known.get(&number).map(|known| known.node.clone())
     }
 
-    /// The kernel is told of a folder, or of a version.
+    /// Counts a lookup of a folder or a version by the kernel.
     pub(super) fn tell(&mut self, node: Node<B>) -> u64 {
         let key = node.key();
         if let Some(number) = self.numbers.get(&key)
@@ -174,7 +173,7 @@ impl<B> Nodes<B> {
         self.last
     }
 
-    /// The kernel has forgotten so many times that it was told.
+    /// The kernel has forgotten this many lookups.
     pub(super) fn forget(&mut self, number: u64, lookups: u64) {
         let Some(known) = self.known.get_mut(&number) else { return };
         known.lookups = known.lookups.saturating_sub(lookups);
@@ -263,7 +262,7 @@ mod tests {
             assert!(child(&states, name).is_err(), "{name}");
         }
         assert_eq!(child(&state, ".lull"), Err(PathError::Reserved), "states are not in states");
-        // Deeper than at the root the name is anybody's.
+        // Only at the root the name is reserved.
         let Place::Now(Some(own)) = child(&child(&root, "a").unwrap(), ".lull").unwrap() else {
             panic!("a file of the tree");
         };

@@ -1,4 +1,4 @@
-//! Where the files are mounted: what may be there, mounting, unmounting.
+//! The mount point: its requirements, mounting, unmounting.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,9 +13,9 @@ use nix::unistd::{getegid, geteuid};
 use thiserror::Error;
 
 const DEVICE: &str = "/dev/fuse";
-/// By this type mounts of Lull are told from others.
+/// The type that distinguishes mounts of Lull from others.
 const KIND: &str = "fuse.lull";
-/// What is shown as mounted.
+/// The source shown for the mount.
 const SOURCE: &str = "lull";
 
 /// Why nothing is mounted.
@@ -24,7 +24,7 @@ pub enum MountError {
     /// There is no such folder.
     #[error("`{}` is not there: make the folder first", .0.display())]
     Missing(PathBuf),
-    /// It is something else.
+    /// It is not a folder.
     #[error("`{}` is no folder: name one", .0.display())]
     NoFolder(PathBuf),
     /// Files in it would be hidden.
@@ -35,7 +35,7 @@ pub enum MountError {
     Busy {
         /// The folder.
         path: PathBuf,
-        /// What.
+        /// Its path.
         kind: String,
     },
     /// Only root may mount.
@@ -57,7 +57,7 @@ pub enum MountError {
     },
 }
 
-/// What is mounted, until it is unmounted or dropped.
+/// A mount, until it is unmounted or dropped.
 #[derive(Debug)]
 pub(super) struct Point {
     path: PathBuf,
@@ -65,7 +65,7 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// The whole path of a folder that may be mounted on, and what speaks to the kernel then.
+    /// The full path of a folder that may be mounted on, and the device for the kernel's requests.
     pub(super) fn check(path: &Path) -> Result<(PathBuf, File), MountError> {
         let path = prepare(path)?;
         match OpenOptions::new().read(true).write(true).open(DEVICE) {
@@ -77,12 +77,12 @@ impl Point {
         }
     }
 
-    /// Mounts what speaks through the file that comes with it.
+    /// Mounts the file system that is served through the returned file.
     pub(super) fn mount(path: &Path) -> Result<(Self, File), MountError> {
         let (path, device) = Self::check(path)?;
-        // All users are let in. The kernel does not check permissions, `open` and `access` do: the kernel
-        // would ask for the attributes of each folder on the way, which is a read, and an earlier state is
-        // read without one.
+        // All users have access. The kernel does not check permissions; `open` and `access` do. Otherwise the
+        // kernel would request the attributes of each folder on the way, which is a read, and an earlier
+        // state is read without one.
         let options = format!(
             "fd={},rootmode=40000,user_id={},group_id={},allow_other",
             device.as_raw_fd(),
@@ -103,39 +103,37 @@ impl Point {
         &self.path
     }
 
-    /// Somebody else has unmounted it.
+    /// It was unmounted externally.
     pub(super) fn forget(&mut self) {
         self.mounted = false;
     }
 
-    /// Unmounts it. What waits there is told that it has ended; what is in use goes when it is let go
-    /// of.
+    /// Unmounts it. Waiting requests get an error; a mount in use disappears with its last user.
     pub(super) fn unmount(&mut self) -> io::Result<()> {
         if !core::mem::take(&mut self.mounted) {
             return Ok(());
         }
-        // By force: a plain one leaves the connection to the kernel open for as long as any other mount
-        // namespace has a copy of the mount, and that is every one that was made meanwhile.
+        // By force: otherwise the connection to the kernel stays open while any other mount namespace has a
+        // copy of the mount. Every namespace that was made meanwhile has one.
         umount2(&self.path, MntFlags::MNT_FORCE | MntFlags::MNT_DETACH).map_err(io::Error::from)
     }
 }
 
 impl Drop for Point {
     fn drop(&mut self) {
-        // Nobody is left who could be told.
+        // No receiver is left for the error.
         let _ = self.unmount();
     }
 }
 
-/// The whole path of the folder, if something may be mounted there. A mount that a killed process has
-/// left behind is taken away first.
+/// The full path of the folder, if it can be mounted on. A mount left by a killed process is removed first.
 fn prepare(path: &Path) -> Result<PathBuf, MountError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => MountError::Missing(path.to_owned()),
         io::ErrorKind::NotADirectory => MountError::NoFolder(path.to_owned()),
         _ => MountError::System { path: path.to_owned(), source },
     };
-    // The second if it dies this very moment.
+    // The second error if the server dies at this moment.
     let is_dead = |error: &io::Error| {
         let error = error.raw_os_error().map(Errno::from_raw);
         matches!(error, Some(Errno::ENOTCONN | Errno::ECONNABORTED))
@@ -147,9 +145,9 @@ fn prepare(path: &Path) -> Result<PathBuf, MountError> {
     let whole = whole.map_err(failed)?;
     while let Some(kind) = mounted_at(&whole).map_err(failed)? {
         // Of the file system, not of the folder: that would be a read of a replica that is mounted there, and
-        // may have to wait.
+        // might have to wait.
         match statvfs(&whole).map_err(io::Error::from) {
-            // Nobody answers for it any more.
+            // Its server is dead.
             Err(error) if is_dead(&error) && kind == KIND => {
                 umount2(&whole, MntFlags::MNT_DETACH).map_err(|error| match error {
                     Errno::EPERM => MountError::Rights(path.to_owned()),
@@ -166,7 +164,7 @@ fn prepare(path: &Path) -> Result<PathBuf, MountError> {
     if entries.next().is_some() { Err(MountError::NotEmpty(path.to_owned())) } else { Ok(whole) }
 }
 
-/// The whole path of something that cannot be looked at itself.
+/// The full path of something that may not be resolved itself.
 fn absolute(path: &Path) -> io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     match (path.parent(), path.file_name()) {
@@ -175,14 +173,14 @@ fn absolute(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The type of the file system that is mounted there last, if one is.
+/// The type of the file system that was mounted there last, if any.
 pub(crate) fn mounted_at(path: &Path) -> io::Result<Option<String>> {
     let table = fs::read("/proc/self/mountinfo")?;
     Ok(kind_in(&table, path.as_os_str().as_bytes()))
 }
 
-/// The same in a table as proc(5) describes it: the path is the fifth field, with some bytes written
-/// in octal; the type is the first one after a lonely dash.
+/// The same from a table as in proc(5): the path is the fifth field, with some bytes in octal; the type is
+/// the first one after a separate dash.
 fn kind_in(table: &[u8], path: &[u8]) -> Option<String> {
     table.rsplit(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ');

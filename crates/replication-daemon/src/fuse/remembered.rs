@@ -1,10 +1,10 @@
-//! Names that the kernel remembers, so that it need not ask for them again.
+//! Names that the kernel caches.
 //!
-//! A name leads to one version of an object. The kernel may use it for as long as the replica would answer by the
-//! same state. There are two ends of that, and the replica reports both before it answers any read otherwise:
-//! another state, and the end of the lease. Then the kernel is asked to look up all names again. A name
-//! that is on its way to the kernel meanwhile is looked up again as well, since the kernel counts these times and
-//! notes the count when it asks.
+//! A name leads to one version of an object. The kernel may cache it for as long as the replica would answer
+//! from the same state. Two events end that: another state, and the end of the lease. The replica reports
+//! both before it gives any read another answer. Then the kernel has to look up all names again. That also
+//! covers a name on its way to the kernel, since the kernel counts these events and notes the count when it
+//! asks.
 
 use std::fs::File as Device;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use super::abi;
 use super::files::Files;
 
-/// Has the kernel look up all names again.
+/// Makes the kernel look up all names again.
 ///
 /// # Errors
 /// If the kernel knows no such notification, or nothing is mounted.
@@ -23,18 +23,18 @@ pub(super) fn forget_names(mut device: &Device) -> io::Result<()> {
 }
 
 impl Files {
-    /// Has the replica tell when names have to be looked up again.
+    /// Makes the replica report when names must be looked up again.
     pub(super) fn remember(self: &Arc<Self>) {
         if self.remembers {
             let files = Arc::downgrade(self);
-            // What is not mounted any more remembers nothing.
+            // After an unmount nothing is cached.
             self.replica.remember(move || {
                 files.upgrade().is_some_and(|files| forget_names(files.device()).is_ok())
             });
         }
     }
 
-    /// Whether the kernel remembers names, and how many it has asked for.
+    /// Whether the kernel caches names, and the number of its lookups.
     pub(super) fn lookups(&self) -> (bool, u64) {
         (self.remembers, self.lookups.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! What asks an origin or a replica of this machine, by the socket in its folder.
+//! The client of a local origin or replica, by the socket in its folder.
 
 mod folder;
 
@@ -30,12 +30,12 @@ use super::transaction::{END, Head, Of, What, put_head};
 use crate::source;
 use folder::{difference, is_empty, scan};
 
-/// A file's name in one line, whatever is in it.
+/// A file's name in one line, for any bytes.
 fn shown(path: &FilePath) -> String {
     Escaped(path.as_os_str().as_bytes()).to_string()
 }
 
-/// Several errors with their causes, one a line.
+/// Several errors with their causes, one per line.
 fn listed(errors: &[ClientError]) -> String {
     let line = |error: &ClientError| match error {
         ClientError::File { source, .. } => format!("\n  {error}: {source}"),
@@ -44,24 +44,24 @@ fn listed(errors: &[ClientError]) -> String {
     errors.iter().map(line).collect()
 }
 
-/// Why nothing came of it.
+/// Why a request has failed.
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// No process listens there.
     #[error("nothing runs in `{}`: start it first", .0.display())]
     NotRunning(PathBuf),
-    /// Its socket is for somebody else.
+    /// Its socket belongs to another user.
     #[error(
         "only the user who runs what is in `{}` may say that: put `sudo -u USER` before it", .0.display()
     )]
     Rights(PathBuf),
-    /// The daemon refuses, and says why.
+    /// The daemon rejects it, and says why.
     #[error("{0}")]
     Refused(String),
     /// The connection failed.
     #[error("the connection to the daemon failed")]
     Connection(#[source] io::Error),
-    /// It said something else than expected.
+    /// The answer was unexpected.
     #[error("the daemon said something unexpected: install the same release everywhere")]
     Unexpected,
     /// A file cannot be read.
@@ -89,10 +89,10 @@ pub enum ClientError {
     /// It changes all the time.
     #[error("`{}` changes while it is read: publish when it has come to rest", shown(.0))]
     Restless(PathBuf),
-    /// Several entries of the folder cannot be published, each for a reason of its own.
+    /// Several entries of the folder cannot be published, each for its own reason.
     #[error("nothing is published, because {} entries of the folder cannot be:{}", .0.len(), listed(.0))]
     Several(Vec<ClientError>),
-    /// There is nothing in it.
+    /// The folder is empty.
     #[error(
         "`{}` has no files, and {deleted} would be deleted for that: is its disk mounted? If it is meant, say \
          --delete-all", path.display()
@@ -103,10 +103,10 @@ pub enum ClientError {
         /// How many.
         deleted: u64,
     },
-    /// Somebody else writes all the time.
+    /// Other writers never pause.
     #[error("others write there all the time: try again")]
     Overtaken,
-    /// It is done, and replicas do not have it yet.
+    /// It is committed, but replicas do not have it so far.
     #[error(
         "state {} is made, and not all of them have it after {} s: they will when they are connected",
         sequence.0, limit.as_secs_f64()
@@ -114,19 +114,19 @@ pub enum ClientError {
     Late {
         /// The state.
         sequence: Sequence,
-        /// For how long they were waited for.
+        /// The limit of the wait.
         limit: Duration,
     },
 }
 
-/// What a publication has done.
+/// The result of a publication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     /// The state that has it.
     pub sequence: Sequence,
-    /// Files that are new or others.
+    /// Files that are new or changed.
     pub put: u64,
-    /// Files that are not there any more.
+    /// Files that no longer exist.
     pub deleted: u64,
     /// Files that stayed.
     pub unchanged: u64,
@@ -134,7 +134,7 @@ pub struct Published {
     pub bytes: u64,
 }
 
-/// How far a publication is. All of it may be read at any time.
+/// The progress of a publication. All of it may be read at any time.
 #[derive(Debug, Default)]
 pub struct Publishing {
     /// Files that were read and hashed.
@@ -147,23 +147,23 @@ pub struct Publishing {
     pub sent: AtomicU64,
 }
 
-/// What has become of a transaction.
+/// The result of a transaction.
 enum Written {
     At(Sequence),
-    /// Others were faster. What was sent the origin keeps for a while.
+    /// Other writers were faster. The origin keeps the uploaded bodies for a while.
     Moved,
-    /// It has not the bodies any more that it was told to have.
+    /// It no longer has bodies that it was expected to have.
     Gone,
 }
 
-/// Talks to the daemon of a folder.
+/// Sends requests to the daemon of a folder.
 #[derive(Clone, Debug)]
 pub struct Client {
     folder: PathBuf,
 }
 
 impl Client {
-    /// That of the daemon in `folder`.
+    /// The client of the daemon in `folder`.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Client { folder: folder.into() }
     }
@@ -202,7 +202,7 @@ impl Client {
             Ok((status, body.collect().await.map_err(failed)?.to_bytes()))
         };
         tokio::pin!(talking, connection);
-        // The answer may be there when the connection ends.
+        // The answer may have arrived when the connection ends.
         tokio::select! {
             biased;
             answer = &mut talking => answer,
@@ -226,16 +226,16 @@ impl Client {
         serde_json::from_slice(&answer).map_err(|_| ClientError::Unexpected)
     }
 
-    /// What the daemon tells of itself, as JSON.
+    /// The status of the daemon, as JSON.
     ///
     /// # Errors
-    /// If there is none.
+    /// If no daemon answers.
     pub async fn status(&self) -> Result<String, ClientError> {
         let answer = self.send(self.request(Method::GET, "/.lull/status", Content::none())).await?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// A ticket for a replica of this name, which is to find the origin at `address`, or where it
+    /// A ticket for a replica of this name, which will connect to the origin at `address`, or where it
     /// listens.
     ///
     /// # Errors
@@ -264,15 +264,15 @@ impl Client {
     /// Begins to replace the origin's authority, or ends it.
     ///
     /// # Errors
-    /// If the origin does not run, or it is not the time for that.
+    /// If the origin does not run, or this step is not possible now.
     pub async fn rotate(&self, finish: bool) -> Result<(), ClientError> {
         self.order(&Order::Rotate { finish }).await.map(drop)
     }
 
-    /// Makes the state that of `to` again, as one more transaction.
+    /// Restores the state of `to`, as one more transaction.
     ///
     /// # Errors
-    /// If the origin does not run, or there is no way back.
+    /// If the origin does not run, or no rollback to that state is possible.
     pub async fn rollback(&self, to: Sequence) -> Result<Sequence, ClientError> {
         match self.order(&Order::Rollback { to: to.0 }).await? {
             Done::Sequence(sequence) => Ok(Sequence(sequence)),
@@ -280,10 +280,10 @@ impl Client {
         }
     }
 
-    /// Asks whether there are replicas of these names, which can be waited for.
+    /// Checks that replicas of these names exist, and can be waited for.
     ///
     /// # Errors
-    /// If the origin does not run, or one of them is none, has not joined, or was revoked.
+    /// If the origin does not run, or a name has no replica, or that has not joined or was revoked.
     pub async fn joined(&self, names: &[String]) -> Result<(), ClientError> {
         if names.is_empty() {
             return Ok(());
@@ -291,11 +291,11 @@ impl Client {
         self.order(&Order::Joined { names: names.to_vec() }).await.map(drop)
     }
 
-    /// Waits until these replicas have the state at `sequence`: for `limit` at most, if that has an end. What
-    /// that means is told at [`OriginHandle::wait_for`](crate::daemon::OriginHandle::wait_for).
+    /// Waits until these replicas have the state at `sequence`, for at most `limit` if given. See
+    /// [`OriginHandle::wait_for`](crate::daemon::OriginHandle::wait_for) for the exact condition.
     ///
     /// # Errors
-    /// As for [`joined`](Client::joined), and if they do not have it by then.
+    /// As for [`joined`](Client::joined), and if they do not have it in time.
     pub async fn wait_for(
         &self,
         names: &[String],
@@ -305,7 +305,7 @@ impl Client {
         self.wait(names, sequence, None, limit).await
     }
 
-    /// The same with all files that are below `within` in that state, or with all there are:
+    /// The same with all files that are below `within` in that state, or with all files:
     /// [`OriginHandle::wait_for_files`](crate::daemon::OriginHandle::wait_for_files).
     ///
     /// # Errors
@@ -337,12 +337,12 @@ impl Client {
         waited.unwrap_or(Err(ClientError::Late { sequence, limit })).map(drop)
     }
 
-    /// Makes what is below `into`, or all, that of a folder of this machine, as one transaction: files
-    /// that the folder does not have are deleted. A file of which only the time is another stays as it
-    /// is. A folder without files deletes everything only if that is said by `delete_all`.
+    /// Makes everything below `into`, or everything, equal to a local folder, as one transaction: files that
+    /// are not in the folder are deleted. A file that differs only in its time is not changed. A folder
+    /// without files deletes everything only with `delete_all`.
     ///
     /// # Errors
-    /// If the origin does not run or refuses, or the folder has what cannot be published.
+    /// If the origin does not run or rejects it, or the folder contains entries that cannot be published.
     pub async fn publish(
         &self,
         source: &FilePath,
@@ -352,7 +352,7 @@ impl Client {
         self.publish_showing(source, into, delete_all, &Arc::default()).await
     }
 
-    /// The same for a caller that shows how far it is: `publishing` is counted up meanwhile.
+    /// The same for a caller that shows the progress: `publishing` is counted up meanwhile.
     ///
     /// # Errors
     /// As for [`publish`](Client::publish).
@@ -363,7 +363,7 @@ impl Client {
         delete_all: bool,
         publishing: &Arc<Publishing>,
     ) -> Result<Published, ClientError> {
-        /// A writer in between makes it look again; that takes no time, for all bodies are there by then.
+        /// A concurrent write causes another comparison. That is fast, since all bodies are stored by then.
         const TRIES: usize = 20;
         let (from, below) = (source.to_owned(), into.cloned());
         let counting = Arc::clone(publishing);
@@ -412,7 +412,7 @@ impl Client {
         Ok((sequence, entries.collect::<Result<_, ClientError>>()?))
     }
 
-    /// Sends a transaction that was made for a state, or for what is below a folder of it.
+    /// Sends a transaction that was made for a state, or for a folder of it.
     async fn write(
         &self,
         (after, within): (Sequence, Option<&Path>),
@@ -430,7 +430,7 @@ impl Client {
             request.headers_mut().insert(WITHIN, within);
         }
         let (root, publishing) = (root.to_owned(), Arc::clone(publishing));
-        // Each look at a file blocks, and there may be a million.
+        // Each file system call for a file blocks, and there may be a million files.
         let send = move || send_changes(&sender, &root, heads, &publishing);
         let send = async {
             let sent = tokio::task::spawn_blocking(send).await;
@@ -438,7 +438,7 @@ impl Client {
         };
         let (sent, answered) = tokio::join!(send, self.exchange(request));
         let (status, answer) = match (sent, answered) {
-            // The daemon's word says more than that it stopped to listen.
+            // The daemon's answer is more informative than the broken connection.
             (_, Ok(answered)) => answered,
             (Err(error), _) => return Err(error),
             (Ok(()), Err(error)) => return Err(error),
@@ -475,7 +475,7 @@ fn body(root: &FilePath, path: &FilePath, head: &Head) -> io::Result<Box<dyn Rea
     })
 }
 
-/// Sends heads and files; blocks. What cannot be read cuts the stream off, so nothing of it happens.
+/// Sends heads and files; blocks. An unreadable file cuts the stream off, so nothing of it is committed.
 fn send_changes(
     to: &Sender<io::Result<Buffer>>,
     root: &FilePath,
@@ -545,7 +545,7 @@ mod tests {
         fs::write(source.join("d/a"), "1").unwrap();
         let (root, files) = scan(&source, None, &Publishing::default()).unwrap();
         let (heads, _) = difference(&files, &BTreeMap::new(), None, &BTreeSet::new());
-        // Somebody puts a link in the place of the folder that the file was in.
+        // A link replaces the folder that the file was in.
         fs::rename(source.join("d"), folder.path().join("out")).unwrap();
         std::os::unix::fs::symlink(folder.path().join("out"), source.join("d")).unwrap();
         assert!(matches!(folder::hash(&root, &root.join("d/a")), Err(ClientError::File { .. })));

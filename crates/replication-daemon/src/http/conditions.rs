@@ -10,14 +10,14 @@ pub(super) fn tag_of(body: &Digest) -> String {
     format!("\"{body}\"")
 }
 
-/// The body of a tag; none if it is none of ours.
+/// The body of a tag; none if it is not a tag of Lull.
 fn body_of(tag: &str) -> Option<Digest> {
     let hex = tag.strip_prefix('"')?.strip_suffix('"')?;
     let body = Digest(*blake3::Hash::from_hex(hex).ok()?.as_bytes());
     (tag_of(&body) == tag).then_some(body)
 }
 
-/// How tags are compared (§8.8.3.2): ours are strong.
+/// How tags are compared (§8.8.3.2): those of Lull are strong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comparison {
     Strong,
@@ -31,7 +31,7 @@ fn named(headers: &HeaderMap, field: impl AsHeaderName, comparison: Comparison) 
         return None;
     }
     let mut bodies = Vec::new();
-    // What is no text has no tag of ours.
+    // Values that are not text contain no tag of Lull.
     let lines = lines.iter().filter_map(|line| line.to_str().ok());
     for tag in lines.flat_map(|line| line.split(',')).map(str::trim) {
         let tag = match comparison {
@@ -46,40 +46,40 @@ fn named(headers: &HeaderMap, field: impl AsHeaderName, comparison: Comparison) 
     Some(Named::These(bodies))
 }
 
-/// `If-Match`, which wants one of these bodies to be there (§13.1.1).
+/// `If-Match`, which requires one of these bodies (§13.1.1).
 fn wanted(headers: &HeaderMap) -> Option<Condition> {
     named(headers, header::IF_MATCH, Comparison::Strong).map(Condition::Has)
 }
 
-/// `If-None-Match`, which wants none of them (§13.1.2).
+/// `If-None-Match`, which requires that none of them is current (§13.1.2).
 fn unwanted(headers: &HeaderMap) -> Option<Condition> {
     named(headers, header::IF_NONE_MATCH, Comparison::Weak).map(Condition::HasNot)
 }
 
-/// Whether a request is made under a condition that a version is to be judged by.
+/// Whether a request has a condition about a version.
 pub(super) fn are_any(headers: &HeaderMap) -> bool {
     let fields = [header::IF_MATCH, header::IF_NONE_MATCH, header::IF_UNMODIFIED_SINCE];
     fields.iter().any(|field| headers.contains_key(field))
 }
 
-/// What becomes of a read of a version.
+/// The decision about a read of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
     /// It is done.
     Fine,
-    /// It is of another version than it was meant for.
+    /// The condition is for another version.
     Failed,
-    /// Whoever reads has that version.
+    /// The client has that version.
     Known,
 }
 
-/// Judges a read of an object with this body, of this date (§13.2.2).
+/// Judges a read of an object with this body and date (§13.2.2).
 pub(super) fn judge(headers: &HeaderMap, body: &Digest, modified: HttpDate) -> Judged {
     let failed = match wanted(headers) {
         Some(condition) => !condition.holds(Some(body)),
         None => {
             let since = headers.get(header::IF_UNMODIFIED_SINCE);
-            // What is no date is not looked at (§13.1.4).
+            // Invalid dates are ignored (§13.1.4).
             let since = since.and_then(|since| since.to_str().ok()?.parse::<HttpDate>().ok());
             since.is_some_and(|since| modified > since)
         }
@@ -105,7 +105,7 @@ pub(super) struct ByTime;
 /// If one of them cannot be judged.
 pub(super) fn of_write(headers: &HeaderMap) -> Result<Vec<Condition>, ByTime> {
     let wanted = wanted(headers);
-    // Beside If-Match it is not looked at (§13.1.4).
+    // Ignored beside If-Match (§13.1.4).
     if wanted.is_none() && headers.contains_key(header::IF_UNMODIFIED_SINCE) {
         return Err(ByTime);
     }
@@ -187,7 +187,7 @@ mod tests {
             (vec![(since, before), (no, &own)], Judged::Failed),
         ] {
             let given: Vec<_> = given.into_iter().map(|(name, text)| (name, &**text)).collect();
-            // It was written within a second, and dates tell whole ones.
+            // It was written within a second, and dates have whole seconds.
             let modified = HttpDate::from(at(10) + Duration::from_millis(700));
             assert_eq!(judge(&fields(&given), &OWN, modified), expected, "{given:?}");
         }

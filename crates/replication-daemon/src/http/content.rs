@@ -8,14 +8,14 @@ use bytes::Bytes as Buffer;
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc::Receiver;
 
-/// Bytes that go out: all at once, or as they come.
+/// Bytes to be sent: all at once, or as they arrive.
 #[derive(Debug)]
 pub(crate) enum Content {
     /// All of them; none once they are taken.
     Whole(Option<Buffer>),
-    /// As somebody sends them, so many in all if that is known. Fewer are an error.
+    /// Pieces as a sender produces them, with the total length if known. Fewer bytes are an error.
     Pieces {
-        /// Where they come from.
+        /// Their source.
         pieces: Receiver<io::Result<Buffer>>,
         /// How many are left.
         left: Option<u64>,

@@ -1,4 +1,4 @@
-//! What a daemon tells of itself: JSON, the text format of Prometheus, and a page.
+//! The status of a daemon: JSON, the text format of Prometheus, and a page.
 
 use core::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::daemon::{OriginStatus, OutageStatus, PeerStatus, ReplicaStatus};
 pub(super) const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(super) fn json(status: &impl Serialize) -> String {
-    // Numbers and texts only: there is nothing that could fail.
+    // It consists of numbers and texts only, so this cannot fail.
     serde_json::to_string_pretty(status).map(|text| text + "\n").unwrap_or_default()
 }
 
@@ -103,7 +103,7 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
     text
 }
 
-/// A part of a whole; all of nothing.
+/// A part of a whole; 1 if the whole is 0.
 fn share(part: Option<u64>, whole: Option<u64>) -> Option<f64> {
     let (part, whole) = (part?, whole?);
     Some(if whole == 0 { 1.0 } else { part as f64 / whole as f64 })
@@ -113,7 +113,7 @@ fn label(one: &PeerStatus) -> String {
     format!("{{replica=\"{}\"}}", escaped(&one.name))
 }
 
-/// As the text format wants labels.
+/// Escaped for labels of the text format.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -178,7 +178,7 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     text
 }
 
-/// What a replica does, in words.
+/// The activity of a replica, in words.
 fn state_of(one: &PeerStatus) -> (&'static str, String) {
     let (class, mut text) = match one {
         one if !one.admitted => ("off", "not admitted".to_owned()),
@@ -192,7 +192,7 @@ fn state_of(one: &PeerStatus) -> (&'static str, String) {
         _ => ("late", "catching up".to_owned()),
     };
     if let Some(time) = one.masked_seconds.filter(|_| one.admitted) {
-        // Of what is only the least there is no most.
+        // A lower bound has no upper bound.
         let _ = if one.unheard {
             write!(text, ", masked for all of that at most")
         } else {
@@ -208,12 +208,12 @@ fn state_of(one: &PeerStatus) -> (&'static str, String) {
     (class, text)
 }
 
-/// A figure of which nobody knows how much more it is.
+/// A value that is only a lower bound.
 fn at_least(so: bool, figure: String) -> String {
     if so { format!("≥ {figure}") } else { figure }
 }
 
-/// By how much a clock is off.
+/// The error of a clock.
 fn skew_of((least, most): (f64, f64)) -> String {
     format!("{:+.0} to {:+.0} ms", 1e3 * least, 1e3 * most)
 }

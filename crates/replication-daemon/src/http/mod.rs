@@ -1,6 +1,6 @@
-//! The faces of origin and replica in HTTP/1.1 (feature `http`).
+//! The HTTP/1.1 faces of origin and replica (feature `http`).
 //!
-//! | who | where | what |
+//! | user | address | purpose |
 //! |---|---|---|
 //! | replica | `GET`, `HEAD /PATH` | an object, with `ETag`, `Age`, conditions, ranges and the session's token |
 //! | origin | `PUT`, `DELETE /PATH` | a write of one object, with a token of the operator's, and conditions |
@@ -8,7 +8,7 @@
 //! | origin | `GET /.lull/` | the same for people |
 //! | origin | `/.lull/tree`, `/.lull/transactions` and others | what [`client`] speaks, see there: all but the tree by a socket in the origin's folder only |
 //!
-//! `.lull` at the root is no name of an object, so nothing is hidden by it.
+//! `.lull` at the root is not a valid name of an object, so it hides nothing.
 
 pub mod client;
 mod conditions;
@@ -44,20 +44,20 @@ pub use origin::OriginFace;
 pub use replica::{Blocked, ReplicaFace};
 use watched::watched;
 
-/// What carries the token of a session, in both directions.
+/// The header with a session token, in both directions.
 const SESSION: HeaderName = HeaderName::from_static("lull-session");
 /// The name of an origin's socket in its folder.
 const SOCKET: &str = "control.sock";
-/// Descriptors that are for no connection of a face: for the database, for bodies that are read and written,
-/// for what speaks to the origin or to replicas. Else who connects might end the daemon.
+/// Descriptors for uses other than connections of a face: the database, bodies that are read and written, and
+/// connections to the origin or to replicas. Otherwise clients could end the daemon by connecting.
 const RESERVED: u64 = 256;
-/// Connections of one face, however many descriptors there may be: each takes memory, too.
+/// Connections of one face at most, with any number of descriptors: each takes memory, too.
 const MOST: u64 = 16_384;
 /// For the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
-/// Who takes nothing of an answer for so long is disconnected: it has a place that others may wait for.
+/// A client that reads nothing of an answer for this long is disconnected: other clients may need its place.
 const UNTAKEN: Duration = Duration::from_secs(600);
-/// For what is under way when the face is to end.
+/// The time for requests in progress when the face is closed.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Answers requests.
@@ -66,11 +66,11 @@ pub(crate) trait Face: Send + Sync + 'static {
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Content>> + Send;
 }
 
-/// Where requests come in.
+/// The source of requests.
 enum Listener {
     Tcp {
         listener: TcpListener,
-        /// Whoever takes nothing for so long is disconnected.
+        /// A client that takes nothing for this long is disconnected.
         untaken: Duration,
     },
     Unix(UnixListener),
@@ -86,8 +86,8 @@ impl Listener {
         Listener::Tcp { listener, untaken: UNTAKEN }
     }
 
-    /// Connections at a time, where a process may have so many descriptors; further ones wait. Of a port and
-    /// a socket together they leave about a third.
+    /// Concurrent connections of a process that may have this many descriptors; further ones wait. A port and
+    /// a socket together leave about a third.
     fn places(&self, descriptors: u64) -> usize {
         let free = descriptors.saturating_sub(RESERVED).max(64);
         let share = match self {
@@ -109,7 +109,7 @@ impl Listener {
     }
 }
 
-/// A face that is open. Dropped, it closes at once.
+/// An open face. It closes at once when it is dropped.
 pub struct Serving {
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
@@ -128,7 +128,7 @@ impl Serving {
         Serving { stop, accepting }
     }
 
-    /// Closes it: what is under way may end first, within a few seconds.
+    /// Closes it: requests in progress may end first, within a few seconds.
     pub async fn close(mut self) {
         self.stop.send_replace(true);
         let _ = timeout(DRAIN, &mut self.accepting).await;
@@ -173,7 +173,7 @@ async fn accept(listener: Listener, face: Arc<impl Face>, stop: watch::Receiver<
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error means that nobody is left who could want anything else.
+    // An error means that no caller is left.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -183,7 +183,7 @@ async fn serve(stream: Box<dyn Stream>, face: &impl Face, mut stop: watch::Recei
     http.timer(TokioTimer::new()).header_read_timeout(HEAD);
     let connection = http.serve_connection(TokioIo::new(stream), service_fn(answer));
     tokio::pin!(connection);
-    // How a client's connection ends is the client's matter.
+    // A client's way of ending its connection is of no interest here.
     tokio::select! {
         _ = connection.as_mut() => return,
         () = stopped(&mut stop) => connection.as_mut().graceful_shutdown(),
@@ -201,7 +201,7 @@ fn line(status: StatusCode, text: impl fmt::Display) -> Response<Content> {
     response
 }
 
-/// A document that is true just now.
+/// A document that is current only now.
 fn document(kind: &'static str, text: String) -> Response<Content> {
     let mut response = Response::new(Content::of(text));
     let headers = response.headers_mut();
@@ -217,13 +217,13 @@ fn name_of(request: &Request<impl Sized>) -> Vec<u8> {
     percent_encoding::percent_decode_str(path).collect()
 }
 
-/// What a request asks of Lull itself, if it does: the name below Lull's own.
+/// The name below Lull's own folder that a request is for, if any.
 fn own_of(name: &[u8]) -> Option<&str> {
     let own = name.strip_prefix(OWN.as_bytes())?.strip_prefix(b"/")?;
     Some(str::from_utf8(own).unwrap_or("?"))
 }
 
-/// The socket by which whoever may use an origin's folder gives it orders.
+/// The socket for orders to an origin, for users with access to its folder.
 fn socket(folder: &FilePath) -> PathBuf {
     folder.join(SOCKET)
 }
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(tcp.places(u64::MAX) as u64, MOST);
     }
 
-    /// Answers with as much as is taken; says when nobody takes any more.
+    /// Answers as fast as the client reads; reports when it no longer does.
     struct Endless(mpsc::Sender<()>);
 
     impl Face for Endless {
@@ -279,7 +279,7 @@ mod tests {
             client
         };
         let _takes_nothing = ask().await;
-        // This one takes a little now and then.
+        // This one takes a few bytes at intervals.
         let mut slow = ask().await;
         let slowly = tokio::spawn(async move {
             let mut bytes = vec![0; 1 << 20];

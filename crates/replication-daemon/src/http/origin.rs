@@ -1,4 +1,4 @@
-//! What an origin answers.
+//! The HTTP answers of an origin.
 
 #[cfg(test)]
 mod tests;
@@ -32,24 +32,24 @@ use crate::daemon::{DaemonError, OriginHandle, WriteError, blocking};
 use crate::identity::IdentityError;
 use crate::store::Body;
 
-/// The state that a transaction was made for.
+/// The base state of a transaction.
 pub(super) const AFTER: HeaderName = HeaderName::from_static("lull-after");
-/// The folder of it that matters, percent-encoded; without it all does.
+/// Its relevant folder, percent-encoded; without it the whole state is relevant.
 pub(super) const WITHIN: HeaderName = HeaderName::from_static("lull-within");
 /// The state that a write has made.
 const SEQUENCE: HeaderName = HeaderName::from_static("lull-sequence");
 /// The longest order.
 const LONGEST_ORDER: usize = 64 * 1024;
-/// For so long what follows an answer is taken from whoever has not looked at that yet.
+/// How long the rest of a request is read after the answer, for a client that has not seen the answer so far.
 const LINGER: Duration = Duration::from_secs(10);
-/// A request's body of which nothing comes for so long is given up, at a port. It is no long time for a line to
-/// be down, and none of what has come is kept: else whoever stops in the middle would keep his place, and a file.
+/// A request body without progress for this long is cancelled, at a port. A connection may be down for this
+/// long, but nothing of a body is kept. Otherwise a client that stops in the middle would keep its place, and
+/// a file.
 const STALLED: Duration = Duration::from_secs(60);
-/// For so long the bodies of a transaction are kept that others were faster than: it is made anew, and names
-/// them.
+/// How long the bodies of a superseded transaction are kept: the repeated transaction names them.
 const KEEP: Duration = Duration::from_secs(120);
 
-/// What may be asked of an origin beside writes.
+/// A request to an origin beside writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Order {
@@ -70,7 +70,7 @@ pub(super) enum Order {
     Joined {
         names: Vec<String>,
     },
-    /// `files`: the folder whose files are waited for, "" for all; missing where those of the commit are.
+    /// `files`: the folder whose files are awaited, "" for all; missing for those of the commit.
     Wait {
         names: Vec<String>,
         sequence: u64,
@@ -78,7 +78,7 @@ pub(super) enum Order {
     },
 }
 
-/// What comes of it.
+/// The result of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Done {
@@ -106,20 +106,20 @@ fn is_not(lost: &bool) -> bool {
 #[derive(Debug)]
 pub struct OriginFace {
     origin: OriginHandle,
-    /// Where replicas connect, as far as that is known: what tickets say unless they are told.
+    /// The address for replicas, if known: the default in tickets.
     address: Option<String>,
-    /// The hash of the operator's token; none where the file system guards the way in. Only there orders are
-    /// taken: browsers show a password to a page on behalf of others as well, and who writes files need not
-    /// be who lets replicas in.
+    /// The hash of the operator's token; none if the file system controls access. Orders are accepted only
+    /// then: a browser may send a password on behalf of another page, and the right to write files does not
+    /// include the right to admit replicas.
     token: Option<blake3::Hash>,
-    /// A request's body of which nothing comes for so long is given up; none where it comes from a process of this
-    /// machine, which may be stopped and go on, and whose end is always told.
+    /// A request body without progress for this long is cancelled. None for a local process, which may be
+    /// stopped and continued, and whose end is always reported.
     stalled: Option<Duration>,
 }
 
 impl OriginFace {
-    /// Opens the face on a port, for whoever shows `token` as a bearer token, or as a password: for writes,
-    /// and for what tells of the origin.
+    /// Opens the face on a port, for clients that present `token` as a bearer token or as a password: for
+    /// writes, and for the origin's status.
     pub fn open(
         listener: TcpListener,
         origin: OriginHandle,
@@ -131,7 +131,7 @@ impl OriginFace {
         Serving::open(Listener::tcp(listener), Arc::new(face))
     }
 
-    /// Opens it as a socket in the origin's folder, for whoever may use that.
+    /// Opens it as a socket in the origin's folder, for users with access to that.
     ///
     /// # Errors
     /// If the socket cannot be made.
@@ -165,7 +165,7 @@ impl OriginFace {
         token.is_some_and(|token| blake3::hash(&token) == expected)
     }
 
-    /// Gives an object a body; with the hash of that.
+    /// Gives an object a body; returns the body's hash.
     async fn put(
         &self,
         path: Path,
@@ -173,7 +173,7 @@ impl OriginFace {
         request: Request<&mut Incoming>,
     ) -> Result<(Done, Digest), Failed> {
         if request.headers().contains_key(header::CONTENT_RANGE) {
-            // It would become all of the object (RFC 9110 §14.5).
+            // It would become the whole object (RFC 9110 §14.5).
             return Err(Failed::Part);
         }
         let size = request.headers().get(header::CONTENT_LENGTH);
@@ -193,7 +193,7 @@ impl OriginFace {
         }
         let payload = intake.finish().await?;
         let body = payload.digest;
-        // No header has the mode: it stays what it was.
+        // No header has the mode: the object keeps its mode.
         let before = self.origin.metadata(&path).filter(|before| before.kind == Kind::File);
         let mode = before.map(|metadata| metadata.mode).unwrap_or_default();
         let metadata = Metadata { kind: Kind::File, modified: self.origin.now(), mode };
@@ -303,7 +303,7 @@ impl OriginFace {
                 let file = File::of(&version.content);
                 let lost = tree.lost.contains(&version.content.digest);
                 let entry = Entry { path: path.to_string(), file, lost };
-                // Numbers and texts only: there is nothing that could fail.
+                // It consists of numbers and texts only, so this cannot fail.
                 text += &serde_json::to_string(&entry).unwrap_or_default();
                 text.push('\n');
             }
@@ -366,15 +366,15 @@ impl OriginFace {
         }
         let (done, body) = self.put(path, conditions, request).await?;
         let mut response = self.done(&done);
-        // For the condition of the next one.
+        // For the condition of the next write.
         if let Ok(tag) = HeaderValue::from_str(&tag_of(&body)) {
             response.headers_mut().insert(header::ETAG, tag);
         }
         Ok(response)
     }
 
-    /// What is done, as JSON; and a state with the token of a session that has seen it: who shows that to a
-    /// replica reads what was written, or something newer.
+    /// The result, as JSON. A state comes with the token of a session that has seen it: a client that
+    /// presents it to a replica reads that state or a newer one.
     fn done(&self, done: &Done) -> Response<Content> {
         let mut response = document("application/json", figures::json(done));
         if let Done::Sequence(sequence) = done {
@@ -398,15 +398,15 @@ fn named(name: &[u8]) -> Result<Path, Malformed> {
 async fn next(body: &mut Incoming) -> Result<Option<bytes::Bytes>, Malformed> {
     loop {
         let Some(frame) = body.frame().await else { return Ok(None) };
-        // What are no data are trailers, which say nothing here.
+        // Frames without data are trailers, which have no meaning here.
         if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
             return Ok(Some(data));
         }
     }
 }
 
-/// Takes what is left of a body, for a while. Whoever is still sending it when the answer is there would find
-/// the connection broken, and not the answer.
+/// Reads the rest of a body for a while. Otherwise a client that is still sending when the answer comes would
+/// find a broken connection, and not the answer.
 fn discard(mut body: Incoming) {
     if !body.is_end_stream() {
         tokio::spawn(async move {
@@ -416,7 +416,7 @@ fn discard(mut body: Incoming) {
     }
 }
 
-/// Why a request did not do what it was for.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 enum Failed {
     #[error(transparent)]
@@ -502,7 +502,7 @@ impl Face for OriginFace {
 pub(super) fn local(folder: &FilePath) -> io::Result<UnixListener> {
     let path = socket(folder);
     match fs::remove_file(&path) {
-        // Of the one before: the store is locked by now, so that one has ended.
+        // A socket of the previous process: the store is locked by now, so that has ended.
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }

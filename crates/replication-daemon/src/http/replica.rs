@@ -1,4 +1,4 @@
-//! What a replica answers.
+//! The HTTP answers of a replica.
 
 mod links;
 #[cfg(test)]
@@ -32,27 +32,28 @@ use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of, 
 use crate::daemon::{Found, ReadError, ReplicaHandle};
 use links::{Resolved, resolve};
 
-/// The cookie of a session, which a browser shows to one host only; and the parameter of a query that takes it to
-/// another replica.
+/// The cookie of a session, which a browser sends to one host only; and the query parameter that carries it
+/// to another replica.
 const COOKIE: &str = "lull-session";
-/// Who takes nothing of a body for so long keeps it no longer: what is overwritten in it may go meanwhile.
+/// A client that reads nothing of a body for this long no longer keeps it: an overwritten body may then be
+/// dropped.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// What happens to a read that cannot be answered now (SSR §6.2.2).
+/// The treatment of a read that cannot be answered now (SSR §6.2.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Blocked {
-    /// It waits for as long as whoever reads does.
+    /// It waits as long as the client does.
     #[default]
     Wait,
-    /// After a time it is told that it cannot: 503.
+    /// After a time it fails with 503.
     Error(Duration),
-    /// After a time it is sent to another replica, of which this is the URL without a query: 307. Unless another
-    /// one has sent it here: then it is told that it cannot.
+    /// After a time it is redirected (307) to another replica, given as a URL without a query. If another
+    /// replica redirected it here, it fails instead.
     Redirect(Duration, Uri),
 }
 
 impl Blocked {
-    /// For how long a read waits, if that has an end.
+    /// For how long a read waits; none without a limit.
     pub fn patience(&self) -> Option<Duration> {
         match self {
             Blocked::Wait => None,
@@ -61,11 +62,11 @@ impl Blocked {
     }
 }
 
-/// What is shown at a port.
+/// The contents of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shows {
     Objects,
-    /// How the replica is.
+    /// The status of the replica.
     Figures,
     Both,
 }
@@ -79,7 +80,7 @@ pub struct ReplicaFace {
 }
 
 impl ReplicaFace {
-    /// Opens the face, for objects and for what tells how the replica is.
+    /// Opens the face, for objects and for the replica's status.
     pub fn open(listener: TcpListener, replica: ReplicaHandle, blocked: Blocked) -> Serving {
         Self::showing(Shows::Both, listener, replica, blocked)
     }
@@ -93,7 +94,7 @@ impl ReplicaFace {
         Self::showing(Shows::Objects, listener, replica, blocked)
     }
 
-    /// Opens it only for what tells how the replica is.
+    /// Opens it only for the replica's status.
     pub fn open_figures(listener: TcpListener, replica: ReplicaHandle) -> Serving {
         Self::showing(Shows::Figures, listener, replica, Blocked::Wait)
     }
@@ -108,7 +109,7 @@ impl ReplicaFace {
         Serving::open(Listener::tcp(listener), Arc::new(face))
     }
 
-    /// Opens it as a socket in the replica's folder, for whoever may use that.
+    /// Opens it as a socket in the replica's folder, for users with access to that.
     ///
     /// # Errors
     /// If the socket cannot be made.
@@ -127,7 +128,7 @@ impl ReplicaFace {
             Ok(seen) => seen,
             Err(error) => return line(StatusCode::BAD_REQUEST, error),
         };
-        // As web servers do: a folder is read by its index.
+        // Like web servers: a folder is read by its index.
         let file = match name {
             _ if name.is_empty() || name.ends_with(b"/") => [name, b"index.html"].concat(),
             _ => name.to_owned(),
@@ -144,14 +145,14 @@ impl ReplicaFace {
         response
     }
 
-    /// Reads the file that a name leads to: a state, and the answer unless there is no such file.
+    /// Reads the file that a name leads to. Returns the state, and the answer unless there is no such file.
     async fn read(
         &self,
         name: &Path,
         after: Sequence,
         request: &Request<Incoming>,
     ) -> Result<(Sequence, Option<Response<Content>>), ReadError> {
-        /// How often links are followed again that were changed meanwhile.
+        /// How often links that change meanwhile are followed again.
         const TRIES: usize = 8;
         let patience = self.blocked.patience();
         for _ in 0..TRIES {
@@ -167,7 +168,7 @@ impl ReplicaFace {
                     (at, found.map(|found| self.found(found, &path, request)))
                 }
             };
-            // Where the state is another one by now, the link may lead elsewhere.
+            // If the state has changed by now, the link may lead elsewhere.
             if only_in.is_none_or(|only| only == at) {
                 return Ok((at, response));
             }
@@ -175,8 +176,8 @@ impl ReplicaFace {
         Err(ReadError::Evicted)
     }
 
-    /// What needs no body, so that it waits for none: a state, and the answer unless there is no such object.
-    /// None if it is not such a request.
+    /// Answers a request that needs no body, so that it waits for none: gives a state, and the answer unless
+    /// there is no such object. None for other requests.
     async fn without_body(
         &self,
         path: &Path,
@@ -246,7 +247,7 @@ impl ReplicaFace {
         response
     }
 
-    /// The head of a response that tells of a version, from a state that has whatever was acknowledged before
+    /// The head of a response about a version, from a state that includes every commit acknowledged before
     /// `reflects`.
     fn head(
         &self,
@@ -263,13 +264,13 @@ impl ReplicaFace {
         };
         set(header::ETAG, &tag_of(version));
         set(header::LAST_MODIFIED, &date(version.content.metadata).to_string());
-        // A cache would answer without the promises, so it asks here each time. And one that many share keeps
-        // nothing at all: with a body it would keep the token of whoever asked first, and set others back to
-        // what he had seen.
+        // A cache would answer without the guarantees, so it must revalidate each time. A shared cache must
+        // store nothing: it would store the token of its first client with the body, and set other clients
+        // back to that state.
         set(header::CACHE_CONTROL, "no-cache, private");
         set(header::ACCEPT_RANGES, "bytes");
         set(header::CONTENT_TYPE, kind_of(path));
-        // It was read some time ago, if its body had to be looked for.
+        // It was read some time ago, if its body had to be fetched.
         if let Some(reflects) = reflects {
             let age = self.replica.now().local.since(reflects);
             set(header::AGE, &whole_seconds(age).to_string());
@@ -281,7 +282,7 @@ impl ReplicaFace {
         let size = found.version.content.size.0;
         let mut response = self.head(&found.version, path, found.reflects);
         let asked = request.headers();
-        // It may be a newer one than its name was judged by; one that is known is sent all the same.
+        // It may be newer than the version by which its name was judged; a known one is sent nevertheless.
         if judged(asked, &found.version) == Judged::Failed {
             return not_meant(path);
         }
@@ -315,7 +316,7 @@ fn set_range(response: &mut Response<Content>, text: &str) {
     }
 }
 
-/// A body that is on its way to who reads it.
+/// A body that is being sent to a client.
 struct Reading {
     replica: ReplicaHandle,
     path: Path,
@@ -324,7 +325,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// The bytes from `begin` to before `end`, as they are taken.
+    /// The bytes from `begin` to before `end`, as the client takes them.
     fn bytes(mut self, begin: u64, end: u64) -> Content {
         if begin == end {
             return Content::none();
@@ -337,15 +338,15 @@ impl Reading {
                     Ok(room) => room,
                     Err(_) => {
                         self.found.let_go();
-                        // Whoever takes nothing for much longer is disconnected.
+                        // A client that takes nothing for much longer is disconnected.
                         sender.reserve().await
                     }
                 };
-                // Nobody takes it any more.
+                // The client has gone.
                 let Ok(room) = room else { return };
                 let read = select! {
                     read = self.piece(u32::try_from(number).unwrap_or(u32::MAX)) => read,
-                    // It may have to come from the origin again, which may be away.
+                    // It may have to come from the origin again, which may be unreachable.
                     () = sender.closed() => return,
                 };
                 let read = read.map(|bytes| {
@@ -365,12 +366,12 @@ impl Reading {
     }
 
     async fn piece(&mut self, number: u32) -> io::Result<Buffer> {
-        /// How often a body is looked for that goes bad while it is read.
+        /// How often a body is reopened if it is found corrupted during a read.
         const TRIES: usize = 8;
         for _ in 0..TRIES {
             match self.found.piece(number).await {
                 Ok(Some(bytes)) => return Ok(bytes),
-                // If it is still current it is fetched again.
+                // If it is still current, it is fetched again.
                 Ok(None) => {
                     let again =
                         self.replica.version(&self.path, self.found.version, self.patience).await;
@@ -388,14 +389,14 @@ impl Reading {
     }
 }
 
-/// What a `Range` asks for.
+/// The range of a `Range` header.
 #[derive(Debug, PartialEq, Eq)]
 enum Ranged {
-    /// Everything: it is none, or one that is not understood, which may be ignored (RFC 9110 §14.2).
+    /// The whole body: there is no range, or an unknown one, which may be ignored (RFC 9110 §14.2).
     All,
     /// From the first to before the second.
     Part(u64, u64),
-    /// Nothing that is there.
+    /// No byte of the body.
     Outside,
 }
 
@@ -407,7 +408,7 @@ fn ranged(text: &str, size: u64) -> Ranged {
     let (begin, end) = match (first.trim().parse::<u64>(), last.trim().parse::<u64>()) {
         (Ok(begin), Ok(last)) if last >= begin => (begin, last.saturating_add(1).min(size)),
         (Ok(begin), Err(_)) if last.trim().is_empty() => (begin, size),
-        // The last so many.
+        // A suffix: the last bytes, of this number.
         (Err(_), Ok(count)) if first.trim().is_empty() => {
             (size.saturating_sub(count), if count == 0 { 0 } else { size })
         }
@@ -416,7 +417,7 @@ fn ranged(text: &str, size: u64) -> Ranged {
     if begin < end { Ranged::Part(begin, end) } else { Ranged::Outside }
 }
 
-/// What becomes of a read with these conditions.
+/// The decision about a read with these conditions.
 fn judged(headers: &HeaderMap, version: &Version) -> Judged {
     let content = &version.content;
     conditions::judge(headers, &content.digest, date(content.metadata))
@@ -428,25 +429,25 @@ fn not_meant(path: &Path) -> Response<Content> {
     line(StatusCode::PRECONDITION_FAILED, text)
 }
 
-/// What a client has seen, by the tokens that it shows.
+/// The state that a client has seen, by its tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     /// The highest state.
     at: Sequence,
-    /// What it will show the next time by itself: not what came by a query.
+    /// The state that it will present next time by itself, without that of a query.
     kept: Sequence,
-    /// Its cookie is of another origin, of which no client gets rid by itself; or of a key that is being
-    /// replaced, so that it will not be believed for long.
+    /// Its cookie is of another origin, and no client drops such a cookie by itself. Or its key is being
+    /// replaced, so the cookie will not be accepted for long.
     anew: bool,
 }
 
 impl Seen {
-    /// A header that is no token is an error of who has written the client. Cookies and links may be
-    /// left over from another origin, of which nothing was promised here.
+    /// A malformed token in a header is an error of the client's author. Cookies and links may be left over
+    /// from another origin, which made no promises here.
     fn of(request: &Request<impl Sized>, tokens: &Keyring) -> Result<Self, TokenError> {
         let mut seen = Seen::default();
         if let Some(token) = request.headers().get(SESSION) {
-            // What is no text is no token either, and is told so.
+            // Bytes that are not text are reported as a malformed token.
             seen.kept = tokens.verify(token.to_str().unwrap_or_default())?;
         }
         for cookie in cookies(request.headers()) {
@@ -466,7 +467,7 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| of_session(pair.trim()))
 }
 
-/// The parameters of a query, as they stand there.
+/// The parameters of a query, undecoded.
 fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
     uri.query().unwrap_or_default().split('&').filter(|one| !one.is_empty())
 }
@@ -476,9 +477,9 @@ fn of_session(pair: &str) -> Option<&str> {
     pair.strip_prefix(COOKIE)?.strip_prefix('=')
 }
 
-/// The same at another replica. The token goes along in the query, because no browser shows a cookie to
-/// another host; there it becomes a cookie. It goes along whatever it is of, so that it is known there who was
-/// sent.
+/// The same URL at another replica. The token is passed in the query, because browsers send no cookie to
+/// another host; there it becomes a cookie. It is always passed, so that the other replica recognizes
+/// redirected requests.
 fn elsewhere(other: &Uri, uri: &Uri, token: &str) -> String {
     let others = parameters(uri).filter(|one| of_session(one).is_none()).map(str::to_owned);
     let query: Vec<_> = others.chain([format!("{COOKIE}={token}")]).collect();
@@ -486,13 +487,13 @@ fn elsewhere(other: &Uri, uri: &Uri, token: &str) -> String {
     format!("{}{}?{}", base.trim_end_matches('/'), uri.path(), query.join("&"))
 }
 
-/// Whether another replica has sent this request here. If this one sent it on, both might go on like that for
-/// ever.
+/// Whether another replica redirected this request here. If this one redirected it again, both might continue
+/// for ever.
 fn was_sent_here(uri: &Uri) -> bool {
     parameters(uri).any(|one| of_session(one).is_some())
 }
 
-/// Links are followed before, and a folder has no bytes.
+/// Links are followed before this, and a folder has no bytes.
 fn is_file(version: &Version) -> bool {
     version.content.metadata.kind == Kind::File
 }
@@ -501,7 +502,7 @@ fn tag_of(version: &Version) -> String {
     conditions::tag_of(&version.content.digest)
 }
 
-/// Rounded up: what is told is a bound.
+/// Rounded up, because the value is a bound.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
@@ -515,7 +516,7 @@ fn absent(name: &[u8]) -> Response<Content> {
     line(StatusCode::NOT_FOUND, format_args!("there is no `{}`", Escaped(name)))
 }
 
-/// What a file is, by its name.
+/// The media type of a file, by its name.
 fn kind_of(path: &Path) -> &'static str {
     mime_guess::from_path(&*path.key()).first_raw().unwrap_or("application/octet-stream")
 }

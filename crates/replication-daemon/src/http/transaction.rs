@@ -1,6 +1,6 @@
-//! A transaction as a stream: for each change a head in JSON behind its length (4 bytes, little-endian),
-//! and the bytes of the body where it brings one; at the end a length of zero. What is cut off on its
-//! way is not one, whatever the connection says.
+//! A transaction as a stream. Each change is a head in JSON after its length (4 bytes, little-endian), and
+//! the bytes of the body if it brings one; the end is a length of zero. A truncated stream is no transaction,
+//! whatever the connection says.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,13 +19,13 @@ use thiserror::Error;
 use crate::daemon::{HeldBodies, HeldBody, OriginHandle, WriteError, blocking};
 use crate::store::{Bodies, Body, Stager, StoreError};
 
-/// Bytes of new bodies that a transaction keeps in memory, at most; of the rest as many on their way to
-/// the disk. Large ones go to it as they come.
+/// Bytes of new bodies that a transaction keeps in memory, at most; as many more may be on their way to the
+/// disk. Large ones go there as they arrive.
 const MOST_IN_MEMORY: u64 = 16 << 20;
-/// The longest head: a path of 4095 bytes, each of them escaped, and some numbers.
+/// The longest head: a path of 4095 escaped bytes, and some numbers.
 const LONGEST_HEAD: usize = 32 * 1024;
 
-/// What is done to an object.
+/// The change of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
     pub(super) path: String,
@@ -42,7 +42,7 @@ pub(super) enum What {
     Delete,
 }
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Of {
@@ -55,7 +55,7 @@ pub(super) enum Of {
 /// An object, without its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct File {
-    /// What it is; without it, as an earlier release has it, a file.
+    /// Its kind; without it, as in an earlier release, a file.
     #[serde(default)]
     pub(super) kind: Of,
     /// BLAKE3, in hex.
@@ -64,7 +64,7 @@ pub(super) struct File {
     /// Nanoseconds since the beginning of 1970.
     pub(super) modified: i64,
     pub(super) executable: bool,
-    /// The permission bits; without them, as an earlier release has it, 0755 or 0644.
+    /// The permission bits; if they are missing, as in an earlier release, 0755 or 0644.
     #[serde(default)]
     pub(super) mode: Option<u16>,
 }
@@ -103,7 +103,7 @@ impl File {
     }
 }
 
-/// Why a stream is no transaction.
+/// Why a stream is not a valid transaction.
 #[derive(Debug, Error)]
 pub(super) enum Malformed {
     #[error("the stream is not a transaction: install the same release on both sides")]
@@ -142,7 +142,7 @@ pub(super) fn put_head(to: &mut Vec<u8>, head: &Head) -> io::Result<()> {
 /// Ends a stream.
 pub(super) const END: [u8; 4] = [0; 4];
 
-/// Takes in one body.
+/// Receives one body.
 pub(super) struct Intake(Stager);
 
 impl Intake {
@@ -158,7 +158,7 @@ impl Intake {
         Ok(Intake(written??))
     }
 
-    /// All of a body of one piece: it mostly stays in memory, so no other thread is needed.
+    /// A whole body of one piece: it mostly stays in memory, so no other thread is needed.
     fn all_at_once(mut self, bytes: &[u8]) -> Result<Payload<Body>, Malformed> {
         self.0.write(bytes)??;
         Ok(self.0.finish()??)
@@ -170,18 +170,18 @@ impl Intake {
     }
 }
 
-/// Makes a transaction of a stream. What is more than fits in memory is in the origin's store before
-/// the transaction is, and held for it.
+/// Builds a transaction from a stream. Bodies that do not fit in memory are stored in the origin before the
+/// transaction, and held for it.
 pub(super) struct Parser {
     origin: OriginHandle,
-    /// All bodies are held, so that they are here for another try.
+    /// All bodies are held, so that they are stored for another attempt.
     holds_all: bool,
     bytes: Vec<u8>,
     changes: BTreeMap<Path, Put<Body>>,
     /// Bytes of the bodies in `changes` that are in memory.
     in_memory: u64,
     held: HeldBodies,
-    /// The body that is under way, and how much of it is to come.
+    /// The current body, and how many bytes of it are missing.
     body: Option<(Path, File, Intake, u64)>,
     ended: bool,
 }
@@ -200,7 +200,7 @@ impl Parser {
         }
     }
 
-    /// For a transaction that may be refused only to be made again.
+    /// For a transaction that may only be rejected to be repeated.
     pub(super) fn holding(origin: OriginHandle) -> Self {
         Parser { holds_all: true, ..Self::new(origin) }
     }
@@ -223,7 +223,7 @@ impl Parser {
             if self.ended {
                 return Err(Malformed::Stream);
             }
-            // As much as the head needs, and not a byte of what is behind it.
+            // As much as the head needs, and not a byte of the rest.
             let need = match self.bytes.first_chunk::<4>() {
                 None => 4,
                 Some(length) => 4 + u32::from_le_bytes(*length) as usize,
@@ -283,7 +283,7 @@ impl Parser {
         self.complete(path, file, payload).await
     }
 
-    /// All of a body is here.
+    /// A whole body has arrived.
     async fn complete(
         &mut self,
         path: Path,
@@ -319,7 +319,7 @@ impl Parser {
         Ok(Put::Stored(Content { digest, size, metadata }))
     }
 
-    /// The stream has ended: the transaction, and the bodies that are to be held until it is written.
+    /// The stream has ended. Returns the transaction, and the bodies to be held until it is written.
     pub(super) async fn finish(mut self) -> Result<(Transaction<Body>, Vec<HeldBody>), Malformed> {
         if !self.ended {
             return Err(Malformed::Cut);
@@ -348,7 +348,8 @@ mod tests {
         (folder, daemon)
     }
 
-    /// What a file has in it: small ones and larger ones, of which none goes to the disk as it comes.
+    /// The contents of a file: small ones and larger ones, none of which is written to the disk as it
+    /// arrives.
     fn body(number: u64) -> Vec<u8> {
         let size = if number.is_multiple_of(2) { 15_000 } else { 700_000 };
         let mut bytes = vec![0; size];
@@ -423,7 +424,7 @@ mod tests {
         let (changes, held) = parser.finish().await.unwrap();
         let is_named = |put: &Put<Body>| matches!(put, Put::Stored(_));
         assert!(changes.changes.values().all(is_named) && held.len() == 4);
-        // It is refused, and another one names them.
+        // It is rejected, and another one names them.
         drop(changes);
         assert!((0..4).all(|number| origin.has_body(&digest(number))));
         daemon.stop().await.unwrap();

@@ -1,4 +1,4 @@
-//! Connections of a face, of which the kernel tells when the other side has gone without a word.
+//! Connections of a face for which the kernel detects a peer that disappeared silently.
 
 use std::io;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use tokio::net::TcpStream;
 
 use crate::daemon::{Observed, Way};
 
-/// Who says nothing for so long, and is told nothing, is asked whether he is still there.
+/// An idle connection is probed after this time.
 const IDLE: Duration = Duration::from_secs(60);
-/// Between such questions. One that is answered is enough.
+/// Pause between these probes. One that is answered is enough.
 const INTERVAL: Duration = Duration::from_secs(15);
-/// Without an answer to so many he is gone.
+/// The number of unanswered probes after which the peer is dropped.
 const PROBES: u32 = 4;
-/// What that takes in all. The kernel goes by the user timeout instead of the number of questions, if it is set
-/// (`tcp_keepalive_timer` of Linux), so that is as long.
+/// The total time of that. If the user timeout is set, the kernel uses it instead of the number of probes
+/// (`tcp_keepalive_timer` of Linux), so it has this value.
 const GONE: Duration = Duration::from_secs(IDLE.as_secs() + INTERVAL.as_secs() * PROBES as u64);
 
-/// A connection whose other side may go without a word: its machine falls asleep, or out of the network. While it
-/// is told something it has as long as who takes nothing, which is `untaken`; while it is waited for, or waits for
-/// its answer, it is given up after two minutes.
+/// A connection whose peer may disappear silently: its machine is suspended, or leaves the network. While it
+/// is being written to, the limit is that of a client that reads nothing, `untaken`. While it waits for a
+/// request or an answer, it is dropped after two minutes.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -37,13 +37,13 @@ pub(super) fn watched(
     let mut last = Way::In;
     Ok(Observed::new(tcp, move |tcp, way| {
         if core::mem::replace(&mut last, way) != way {
-            // Counted while nothing is acknowledged, and while the other side has no room for anything. A line
-            // however slow is neither.
+            // Counted while nothing is acknowledged, and while the other side has no room. Neither is the
+            // case on a slow line.
             let limit = match way {
                 Way::In => gone,
                 Way::Out => untaken,
             };
-            // Of one that is closed there is nothing to be set.
+            // A closed one has no options to set.
             let _ = SockRef::from(tcp).set_tcp_user_timeout(Some(limit));
         }
     }))
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), INTERVAL);
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), PROBES);
         assert_eq!(GONE, Duration::from_secs(120));
-        // Or the kernel would ask for ten minutes.
+        // Otherwise the kernel would probe for ten minutes.
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(GONE));
     }
 

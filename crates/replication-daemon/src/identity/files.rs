@@ -1,4 +1,4 @@
-//! Files that nobody else may read, and that are there as a whole or not at all.
+//! Files that only their owner may read, and that are there completely or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -28,7 +28,7 @@ pub(super) fn read<T: DeserializeOwned>(folder: &Path) -> Result<T, IdentityErro
     }
 }
 
-/// Writes a file that is not there yet.
+/// Writes a new file.
 pub(super) fn create<T: Serialize>(folder: &Path, value: &T) -> Result<(), IdentityError> {
     let path = file(folder);
     if path.exists() {
@@ -38,14 +38,14 @@ pub(super) fn create<T: Serialize>(folder: &Path, value: &T) -> Result<(), Ident
     write(folder, value)
 }
 
-/// Replaces the file; it is on the disk when this returns.
+/// Replaces the file, durably.
 pub(super) fn write<T: Serialize>(folder: &Path, value: &T) -> Result<(), IdentityError> {
     let path = file(folder);
     let failed = |source| IdentityError::File { path: path.clone(), source };
     let bytes = serde_json::to_vec_pretty(value).map_err(io::Error::from).map_err(failed)?;
     let beside = path.with_extension("new");
     let mut options = OpenOptions::new();
-    // Left by a crash it may have other rights.
+    // A file left by a crash may have other permissions.
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
         _ => {}

@@ -1,8 +1,7 @@
-//! Who is the origin, and who is which replica: TLS 1.3 with certificates of both sides.
+//! The identities of the origin and its replicas: TLS 1.3 with certificates on both sides.
 //!
-//! The origin is its own certificate authority. Nobody else's certificates count, and no name of a
-//! host does: whoever holds the key of a certificate that the origin has issued to replica 3, and has
-//! not revoked, is replica 3.
+//! The origin is its own certificate authority. Other certificates are not accepted, and host names do not
+//! matter: the holder of the key of a valid certificate that the origin has issued to replica 3 is replica 3.
 //!
 //! ```text
 //!   OriginIdentity                                   replica
@@ -18,8 +17,8 @@
 //!     ├───────────────── Enrolled ────────────────────▶│ the new one was used
 //! ```
 //!
-//! What is said is in [`message`](lull_replication::message), from [`ToAuthority`](lull_replication::message::ToAuthority) on;
-//! `rustls` has the cryptography, with ring.
+//! The messages are in [`message`](lull_replication::message), from
+//! [`ToAuthority`](lull_replication::message::ToAuthority) on; `rustls` has the cryptography, with ring.
 
 mod files;
 mod origin;
@@ -52,16 +51,16 @@ pub use pinned::OtherOrigin;
 pub use replica::{Joining, Renewal, ReplicaIdentity};
 pub use ticket::{AddressError, Ticket, TicketError};
 
-/// The name in the origin's certificate: the authority vouches for one origin only, wherever it is.
+/// The name in the origin's certificate: the authority certifies only one origin, at any address.
 const ORIGIN_NAME: &str = "origin.lull.internal";
 /// How long an authority lasts.
 const AUTHORITY: Duration = Duration::from_secs(20 * 365 * 86_400);
 /// How long other certificates last; they are renewed when two thirds are over.
 const LIFETIME: Duration = Duration::from_secs(365 * 86_400);
-/// Certificates count from some time before they are issued, for clocks that are behind.
+/// Certificates are valid from some time before they are issued, for clocks that are slow.
 const BEFORE: Duration = Duration::from_secs(86_400);
 
-/// Whether there is one in a folder.
+/// Whether a folder has an identity.
 pub(crate) fn exists(folder: &Path) -> bool {
     files::file(folder).exists()
 }
@@ -69,7 +68,7 @@ pub(crate) fn exists(folder: &Path) -> bool {
 /// Why an identity cannot be made or used.
 #[derive(Debug, Error)]
 pub enum IdentityError {
-    /// There is none in the folder.
+    /// The folder has no identity.
     #[error(
         "`{}` has no identity in it: `lull origin init DIR` makes an origin, `lull replica join TICKET DIR` a \
          replica",
@@ -86,7 +85,7 @@ pub enum IdentityError {
         .0.display()
     )]
     Another(PathBuf),
-    /// What is in it is not what was written.
+    /// Its contents are corrupt.
     #[error("`{}` is damaged: restore it from a backup, or begin anew", .0.display())]
     Damaged(PathBuf),
     /// The file cannot be read or written.
@@ -106,24 +105,24 @@ pub enum IdentityError {
     /// The machine gives no random bytes.
     #[error("the machine gives no random bytes")]
     Random,
-    /// What is to be the address of the origin can be none.
+    /// The given address of the origin is invalid.
     #[error(transparent)]
     Address(#[from] AddressError),
 }
 
-/// Why the origin enrols nobody, or renews nothing.
+/// Why the origin enrols no replica, or renews no certificate.
 #[derive(Debug, Error)]
 pub enum EnrolError {
-    /// Because of what came.
+    /// Because of the request.
     #[error(transparent)]
     Refused(#[from] NotEnrolled),
-    /// The origin has a problem, which is not for whoever asks.
+    /// The origin has a problem, which is not reported to the peer.
     #[error(transparent)]
     Origin(#[from] IdentityError),
 }
 
 impl EnrolError {
-    /// What to tell whoever asks.
+    /// The error for the peer.
     pub fn told(&self) -> NotEnrolled {
         match self {
             EnrolError::Refused(why) => *why,
@@ -132,23 +131,23 @@ impl EnrolError {
     }
 }
 
-/// Who is at the other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A replica.
     Replica(ReplicaId),
-    /// Somebody without a certificate, who may enrol and do nothing else.
+    /// A peer without a certificate, which may enrol and do nothing else.
     Newcomer,
 }
 
-/// Why a connection is to be closed although TLS had no objection.
+/// Why a connection has to be closed although TLS had no objection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NotAdmitted {
-    /// The certificate is one of this authority's, and not one that counts: the replica has used a
-    /// newer one, or the origin was restored from a backup that does not know it.
+    /// The certificate is one of this authority's, but not valid any more: the replica has used a newer one,
+    /// or the origin was restored from a backup that does not know it.
     #[error("the certificate is not one that this origin knows: join again with a new ticket")]
     Unknown,
-    /// Somebody has joined in its place.
+    /// Another machine has joined in its place.
     #[error("another one has joined as replica {}: join again with a ticket of another name", .0.0)]
     Replaced(ReplicaId),
     /// The replica was revoked.
@@ -167,7 +166,7 @@ impl From<NotAdmitted> for Refusal {
 }
 
 fn provider() -> Arc<CryptoProvider> {
-    // Named, not the process's default: which one that is depends on what else is linked.
+    // Explicit, not the process's default: that depends on other linked crates.
     Arc::new(ring::default_provider())
 }
 
@@ -178,7 +177,7 @@ pub(crate) fn random() -> Result<[u8; 32], IdentityError> {
     Ok(bytes)
 }
 
-/// What a certificate is known by.
+/// The identifier of a certificate.
 fn fingerprint(certificate: &[u8]) -> Digest {
     Digest::of(certificate)
 }
@@ -187,7 +186,7 @@ fn hex(digest: &Digest) -> String {
     digest.to_string()
 }
 
-/// Parameters of a certificate for `name`, which counts from `now` on.
+/// Parameters of a certificate for `name`, valid from `now` on.
 fn parameters(name: &str, now: WallTime, lifetime: Duration) -> CertificateParams {
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name.push(DnType::CommonName, name);
@@ -198,8 +197,8 @@ fn parameters(name: &str, now: WallTime, lifetime: Duration) -> CertificateParam
     parameters
 }
 
-/// Parameters of a new authority. It has a name of its own, so that nobody tries to verify what
-/// another one has issued.
+/// Parameters of a new authority. It has a unique name, so that certificates of another authority are not
+/// verified with it.
 fn authority_parameters(number: &Digest, now: WallTime) -> CertificateParams {
     let mut parameters = parameters(&format!("Lull authority {number}"), now, AUTHORITY);
     // It issues certificates, and no further authorities.
@@ -208,8 +207,8 @@ fn authority_parameters(number: &Digest, now: WallTime) -> CertificateParams {
     parameters
 }
 
-/// Parameters of a certificate that its holder uses on one side of connections only, so that no
-/// replica can pass for the origin.
+/// Parameters of a certificate that its holder uses on one side of connections only, so that no replica can
+/// impersonate the origin.
 fn leaf_parameters(name: &str, usage: ExtendedKeyUsagePurpose, now: WallTime) -> CertificateParams {
     let mut parameters = parameters(name, now, LIFETIME);
     parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -218,8 +217,8 @@ fn leaf_parameters(name: &str, usage: ExtendedKeyUsagePurpose, now: WallTime) ->
     parameters
 }
 
-/// Whether a certificate that was issued at `issued` is to be renewed: it will be over, or was issued by
-/// a clock that was ahead, so that nobody accepts it yet.
+/// Whether a certificate issued at `issued` is to be renewed: it will expire, or a fast clock issued it, so
+/// that it is not valid so far.
 fn is_old(issued: WallTime, now: WallTime) -> bool {
     now.since(issued) > LIFETIME * 2 / 3 || issued.since(now) > BEFORE
 }
@@ -232,7 +231,7 @@ fn certificate(der: &[u8]) -> CertificateDer<'static> {
 #[cfg(test)]
 type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// A key in DER (PKCS #8), as `rcgen` gives it.
+/// A key in DER (PKCS #8), as returned by `rcgen`.
 fn key(der: &[u8]) -> PrivateKeyDer<'static> {
     PrivateKeyDer::Pkcs8(der.to_vec().into())
 }

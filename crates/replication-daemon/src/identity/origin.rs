@@ -1,4 +1,4 @@
-//! The origin's side: the authority, tickets, and who may come in.
+//! The origin's side: the authority, tickets, and admission.
 
 use core::fmt;
 use core::time::Duration;
@@ -27,7 +27,7 @@ use super::{
     certificate, files, fingerprint, hex, is_old, key, leaf_parameters, provider, random, ticket,
 };
 
-/// Certificates of a name that are remembered when they count no more, to tell those who show them why.
+/// Superseded certificates of a name that are remembered, so that their holders get the reason.
 const REPLACED: usize = 16;
 
 /// A certificate and its key, both in DER.
@@ -41,7 +41,7 @@ struct Certified {
 /// A ticket that was not used.
 #[derive(Clone, Serialize, Deserialize)]
 struct Open {
-    /// The hash of its secret: who reads the file cannot use it.
+    /// The hash of its secret, so that the file alone does not reveal it.
     secret: String,
     until: i64,
 }
@@ -50,44 +50,45 @@ struct Open {
 struct Known {
     name: String,
     ticket: Option<Open>,
-    /// Hashes of its certificates, the newest first. The second one counts until the first was used.
+    /// Hashes of its certificates, the newest first. The second one is valid until the first was used.
     certificates: Vec<String>,
-    /// Those of whoever has had its name before, the newest first.
+    /// Certificates of earlier holders of its name, the newest first.
     #[serde(default)]
     replaced: Vec<String>,
     /// The hash of the authority that issued the newest one.
     authority: Option<String>,
-    /// The newest one came with another authority to trust, which was being replaced.
+    /// The newest one came with a second trusted authority, during a replacement.
     #[serde(default)]
     trusts_both: bool,
-    /// And with another key of session tokens to believe in.
+    /// And with a second accepted key of session tokens.
     #[serde(default)]
     believes_both: bool,
     revoked: bool,
 }
 
-/// What is in the file.
+/// The contents of the file.
 #[derive(Clone, Serialize, Deserialize)]
 struct Kept {
-    /// The one that issues, and while it is being changed the one before.
+    /// The issuing authority, and during a replacement the previous one.
     authorities: Vec<Certified>,
     origin: Certified,
-    /// The key that session tokens are made with.
+    /// The key that makes session tokens.
     token_key: [u8; 32],
-    /// One more that is believed in: while the authority is being changed the next one, so that all know
-    /// it before any token is made with it; then the one before, until tokens of that matter no more.
+    /// A second accepted key. During a replacement of the authority it is the next one, so that all know it
+    /// before any token is made with it. Afterwards it is the previous one, until its tokens do not matter
+    /// any more.
     #[serde(default)]
     other_token_key: Option<[u8; 32]>,
     replicas: BTreeMap<u32, Known>,
 }
 
-/// The identity of an origin, and all that it knows of its replicas. Each change is on the disk when
-/// the call returns.
+/// The identity of an origin, and its knowledge of the replicas. Each change is durable when the call
+/// returns.
 pub struct OriginIdentity {
     folder: PathBuf,
     kept: Kept,
-    /// The last state that a token of the replaced key may be of: the last one there was when nobody made
-    /// such tokens any more. Not in the file: after a start it is a later one, which is as good.
+    /// The last state that a token of the replaced key may name: the last one when the last such token could
+    /// be made. Not in the file: after a start a later state is used, which is also safe.
     old_tokens: Option<Sequence>,
 }
 
@@ -98,16 +99,16 @@ impl fmt::Debug for OriginIdentity {
     }
 }
 
-/// Why a change of the authority cannot be begun or ended.
+/// Why a replacement of the authority cannot be begun or finished.
 #[derive(Debug, Error)]
 pub enum RotationError {
-    /// It is being changed already.
+    /// A replacement is in progress.
     #[error("the authority is being changed already: `lull origin rotate DIR --finish` ends that")]
     UnderWay,
-    /// It is not being changed.
+    /// There is no replacement in progress.
     #[error("the authority is not being changed: `lull origin rotate DIR` begins that")]
     NotBegun,
-    /// The key of session tokens that was replaced with the last one is believed yet.
+    /// The replaced session-token key of the last rotation is still accepted.
     #[error(
         "session tokens of the key before are believed yet: wait for the replicas of which `lull status` \
          tells that, or revoke them"
@@ -178,7 +179,7 @@ impl OriginIdentity {
     /// The identity in `folder`. The origin's own certificate is renewed if it is old.
     ///
     /// # Errors
-    /// If there is none, it is damaged, or it cannot be written.
+    /// If there is no origin, it is damaged, or it cannot be written.
     pub fn open(folder: &Path, now: WallTime) -> Result<Self, IdentityError> {
         let kept: Kept = files::read(folder)?;
         if kept.authorities.is_empty() {
@@ -189,8 +190,8 @@ impl OriginIdentity {
         Ok(identity)
     }
 
-    /// Renews the origin's own certificate if it is old. To be asked before connections are accepted, so
-    /// that it does not run out while the origin runs.
+    /// Renews the origin's own certificate if it is old. To be called before connections are accepted, so
+    /// that it does not expire while the origin runs.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -206,7 +207,7 @@ impl OriginIdentity {
         })
     }
 
-    /// Changes what is kept, in the file first.
+    /// Changes the persistent data, in the file first.
     fn change<T, E: From<IdentityError>>(
         &mut self,
         change: impl FnOnce(&mut Kept) -> Result<T, E>,
@@ -224,11 +225,11 @@ impl OriginIdentity {
         Keyring::new(TokenKey::new(self.kept.token_key), other)
     }
 
-    /// Gives the key of session tokens that was replaced up when tokens of it matter no more: nobody makes
-    /// them, because each replica has used a certificate that came since; and each answers reads with the
-    /// last state of that moment or a later one, so that nobody who shows one has seen anything newer.
-    /// `last` tells the last state, and `reached` with which one a replica answers reads, as far as it has
-    /// said so in this life of the origin. True if it was now: all replicas are to give it up as well.
+    /// Drops the replaced session-token key when its tokens no longer matter. Then no replica makes them,
+    /// because each has used a newer certificate. And each answers reads with the last state of that moment
+    /// or a later one. So no holder of such a token has seen a newer state. `last` returns the last state.
+    /// `reached` returns the state with which a replica answers reads, as far as it has reported it in this
+    /// incarnation of the origin. True if the key was dropped now: all replicas must drop it as well.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -241,7 +242,7 @@ impl OriginIdentity {
         if kept.other_token_key.is_none() || kept.makes_old_tokens() {
             return Ok(false);
         }
-        // Asked for now, when there are no more to come.
+        // Requested now, when there are no further ones.
         let until = *self.old_tokens.get_or_insert_with(last);
         let mut joined = kept.replicas.iter().filter(|(_, known)| known.has_joined());
         if !joined.all(|(number, _)| reached(ReplicaId(*number)).is_some_and(|at| at >= until)) {
@@ -255,23 +256,22 @@ impl OriginIdentity {
         Ok(true)
     }
 
-    /// The state that replicas have to answer reads with before the key of session tokens that was replaced
-    /// is given up; none if that waits for nothing, or for certificates.
+    /// The state that replicas have to answer reads with, before the session-token key that was replaced is
+    /// dropped. None if that waits for nothing, or for certificates.
     pub fn to_reach(&self) -> Option<Sequence> {
         self.old_tokens
     }
 
-    /// Whether the authority is being changed.
+    /// Whether the authority is being replaced.
     pub fn is_rotating(&self) -> bool {
         self.kept.authorities.len() > 1
     }
 
-    /// Makes a ticket for a new replica of this name, to be used within `valid`. If there is a
-    /// replica of this name, the ticket lets it join again, and what it had before counts no more
-    /// when it does.
+    /// Makes a ticket for a new replica of this name, valid for `valid`. If there is a replica of this name,
+    /// the ticket lets it join again, and its earlier certificates then become invalid.
     ///
     /// # Errors
-    /// If nobody can find the origin at that address, or the file cannot be written.
+    /// If the address is not reachable, or the file cannot be written.
     pub fn ticket(
         &mut self,
         name: &str,
@@ -305,11 +305,11 @@ impl OriginIdentity {
         })
     }
 
-    /// Somebody without a certificate wants to be a replica: a ticket lets it, once.
+    /// A machine without a certificate asks to become a replica: a ticket permits it, once.
     ///
     /// # Errors
-    /// If the ticket is not good, the request is none, or the file cannot be written; then the ticket
-    /// was not used.
+    /// If the ticket is not valid, the request is malformed, or the file cannot be written; then the ticket
+    /// stays unused.
     pub fn enrol(&mut self, enrol: &Enrol, now: WallTime) -> Result<Enrolled, EnrolError> {
         self.change(|kept| {
             let known = kept.replicas.get_mut(&enrol.replica.0).ok_or(NotEnrolled::Ticket)?;
@@ -331,11 +331,11 @@ impl OriginIdentity {
         })
     }
 
-    /// A replica that was admitted wants a certificate for a new key. The one that it has counts
-    /// until the new one is used.
+    /// An admitted replica requests a certificate for a new key. Its current one is valid until the new one
+    /// is used.
     ///
     /// # Errors
-    /// If the replica was revoked meanwhile, the request is none, or the file cannot be written.
+    /// If the replica was revoked meanwhile, the request is malformed, or the file cannot be written.
     pub fn renew(
         &mut self,
         replica: ReplicaId,
@@ -351,8 +351,8 @@ impl OriginIdentity {
         })
     }
 
-    /// From now on the replica is not admitted. Its connections are for the caller to close. True if
-    /// there is such a replica.
+    /// From now on the replica is not admitted. The caller has to close its connections. True if there is
+    /// such a replica.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -373,18 +373,18 @@ impl OriginIdentity {
             .map(|(number, known)| (ReplicaId(*number), &*known.name, known.has_joined()))
     }
 
-    /// Who is at the other end, by the certificates that it has shown and TLS has verified. To be
-    /// asked for each connection before anything is read from it.
+    /// The peer of a connection, by the certificates that it presented and TLS verified. To be called for
+    /// each connection before anything is read from it.
     ///
     /// # Errors
-    /// If it is to be closed.
+    /// If the connection has to be closed.
     pub fn admit(&mut self, shown: Option<&[CertificateDer<'_>]>) -> Result<Peer, NotAdmitted> {
         let Some((replica, at, certificates)) = self.find(shown)? else {
             return Ok(Peer::Newcomer);
         };
         if at == 0 && certificates > 1 {
-            // The replica has the new one. If this cannot be written the old one counts a little
-            // longer, and the next connection tries again.
+            // The replica has the new one. If this cannot be written, the old one is valid a little longer,
+            // and the next connection tries again.
             let _ = self.change(|kept| {
                 if let Some(known) = kept.replicas.get_mut(&replica.0) {
                     known.certificates.truncate(1);
@@ -395,12 +395,11 @@ impl OriginIdentity {
         Ok(Peer::Replica(replica))
     }
 
-    /// Whether who was admitted by these certificates still is. To be asked again when it says what
-    /// the connection is for: it may have been revoked since then, or somebody else may have joined
-    /// in its place.
+    /// Whether the peer admitted by these certificates still is admitted. To be called again when it names
+    /// its channel: it may have been revoked since then, or a successor may have joined in its place.
     ///
     /// # Errors
-    /// If the connection is to be closed.
+    /// If the connection has to be closed.
     pub fn still_admits(
         &self,
         peer: Peer,
@@ -411,8 +410,8 @@ impl OriginIdentity {
         if now == peer { Ok(()) } else { Err(NotAdmitted::Unknown) }
     }
 
-    /// Whose certificate it is, which of the replica's from the newest on, and how many it has; none
-    /// if none was shown.
+    /// Returns whose certificate it is, its index among the replica's from the newest on, and how many the
+    /// replica has. None if none was shown.
     fn find(
         &self,
         shown: Option<&[CertificateDer<'_>]>,
@@ -437,22 +436,22 @@ impl OriginIdentity {
             .map_or(NotAdmitted::Unknown, |(number, _)| NotAdmitted::Replaced(ReplicaId(*number)))
     }
 
-    /// How to accept connections. To be asked for again after a change of the authority.
+    /// How to accept connections. To be called again after a change of the authority.
     ///
     /// # Errors
-    /// If the file has keys or certificates that are none.
+    /// If the file has invalid keys or certificates.
     pub fn accept(&self, time: Arc<dyn TimeProvider>) -> Result<Arc<ServerConfig>, IdentityError> {
         let mut roots = RootCertStore::empty();
         for authority in &self.kept.authorities {
             roots.add(certificate(&authority.certificate))?;
         }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
-            // Who joins has none: `admit` tells.
+            // A joining replica has no certificate: `admit` decides.
             .allow_unauthenticated()
             .build()
             .map_err(|error| rustls::Error::General(error.to_string()))?;
         let authority = &self.kept.authorities[self.kept.authorities.len() - 1];
-        // With the authority, which whoever joins knows by its hash only.
+        // With the authority, because a joining replica knows only its hash.
         let chain =
             vec![certificate(&self.kept.origin.certificate), certificate(&authority.certificate)];
         let mut config = ServerConfig::builder_with_details(provider(), time)
@@ -464,31 +463,30 @@ impl OriginIdentity {
         Ok(Arc::new(config))
     }
 
-    /// Begins to change the authority: replicas get certificates of the new one, and trust it, when
-    /// they renew. The old one is trusted as well, and the origin goes on to show a certificate of it. So
-    /// with the key of session tokens: all learn the new one, and go on to make tokens with the old one.
+    /// Begins to change the authority: replicas get certificates of the new one, and trust it, when they
+    /// renew. The old one is still trusted, and the origin still shows a certificate of it. The key of
+    /// session tokens changes likewise: all get the new one, but still make tokens with the old one.
     ///
     /// # Errors
-    /// If it is being changed already, what the last change has left to be done is not, or the file cannot be
-    /// written.
+    /// If a replacement is in progress, the last one is not finished, or the file cannot be written.
     pub fn begin_rotation(&mut self, now: WallTime) -> Result<(), RotationError> {
         self.change(|kept| {
             if kept.authorities.len() > 1 {
                 return Err(RotationError::UnderWay);
             }
-            // There may be tokens of three keys otherwise, and replicas know two.
+            // Otherwise there could be tokens of three keys, and replicas know two.
             if kept.other_token_key.is_some() {
                 return Err(RotationError::Unsettled);
             }
             kept.authorities.insert(0, make_authority(now)?);
-            // Whoever has seen the key of the authority has seen that of tokens.
+            // An attacker who has the authority's key has the token key too.
             kept.other_token_key = Some(random()?);
             Ok(())
         })
     }
 
-    /// Whether a replica is to get a new certificate: the one that it has is of an authority that is
-    /// being replaced, or it came with an authority to trust or a key to believe in that was.
+    /// Whether a replica needs a new certificate. Its own is of an authority that is being replaced, or was
+    /// issued with an authority or a token key that was replaced since.
     pub fn is_behind(&self, replica: ReplicaId) -> bool {
         let kept = &self.kept;
         kept.replicas.get(&replica.0).is_some_and(|known| {
@@ -498,11 +496,11 @@ impl OriginIdentity {
         })
     }
 
-    /// Ends it: the old authority counts no more. Tokens are made with the new key from now on; when the old
-    /// one is given up [`settle`](OriginIdentity::settle) says.
+    /// Finishes it: the old authority is no longer trusted. From now on tokens are made with the new key;
+    /// [`settle`](OriginIdentity::settle) says when the old one is dropped.
     ///
     /// # Errors
-    /// If replicas would be shut out, it was not begun, or the file cannot be written.
+    /// If replicas would be shut out, no replacement was begun, or the file cannot be written.
     pub fn finish_rotation(&mut self, now: WallTime) -> Result<(), RotationError> {
         self.change(|kept| {
             if kept.authorities.len() < 2 {
@@ -532,8 +530,8 @@ impl OriginIdentity {
 }
 
 impl Kept {
-    /// Whether somebody may make session tokens with the key that was, or is, replaced: a replica has used no
-    /// certificate that came since.
+    /// Whether session tokens with the replaced key may still be made: a replica has not used a newer
+    /// certificate.
     fn makes_old_tokens(&self) -> bool {
         let may = |known: &Known| {
             known.has_joined() && (known.trusts_both || known.certificates.len() > 1)
@@ -548,8 +546,7 @@ impl Known {
     }
 }
 
-/// Whether a replica does not trust the newest authority yet, as far as is known: it has used no
-/// certificate of it.
+/// Whether a replica may not trust the newest authority so far: it has used no certificate of it.
 fn behind(kept: &Kept, known: &Known) -> bool {
     let newest = hex(&fingerprint(&kept.authorities[0].certificate));
     known.has_joined()
@@ -578,7 +575,7 @@ fn certify(
     known.trusts_both = both;
     known.believes_both = other_token_key.is_some();
     known.certificates.insert(0, hex(&fingerprint(&certificate)));
-    // One that was issued and never used makes room for the next.
+    // An unused one makes room for the next.
     if known.certificates.len() > 2 {
         known.certificates.remove(1);
     }

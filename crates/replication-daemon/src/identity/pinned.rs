@@ -1,4 +1,4 @@
-//! For whoever joins: the authority is not known yet, but its hash is.
+//! Verification for a joining replica: the authority is unknown, but its hash is known.
 
 use core::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use super::{fingerprint, provider};
 
-/// Why whoever joins does not talk to a server: it is not the origin of the ticket. Found within
+/// Why a joining replica rejects a server: it is not the origin of the ticket. Found within
 /// [`CertificateError::Other`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
@@ -23,7 +23,7 @@ use super::{fingerprint, provider};
 )]
 pub struct OtherOrigin;
 
-/// Takes the authority that has a hash from what the server sends, and then verifies as always.
+/// Takes the authority with the expected hash from the server's certificates, and then verifies as usual.
 pub(super) struct Pinned {
     authority: Digest,
 }

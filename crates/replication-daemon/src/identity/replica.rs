@@ -21,7 +21,7 @@ use super::{
     ticket,
 };
 
-/// What is in the file.
+/// The contents of the file.
 #[derive(Clone, Serialize, Deserialize)]
 struct Kept {
     replica: u32,
@@ -29,30 +29,30 @@ struct Kept {
     key: Vec<u8>,
     certificate: Vec<u8>,
     authorities: Vec<Vec<u8>>,
-    /// The key that session tokens are made with.
+    /// The key that makes session tokens.
     token_key: [u8; 32],
-    /// One more that is believed in, while one takes the place of the other.
+    /// A second accepted key, during a replacement.
     #[serde(default, alias = "previous_token_key")]
     other_token_key: Option<[u8; 32]>,
     issued: i64,
 }
 
-/// The name to connect to, wherever the origin is.
+/// The name to connect to, at any address of the origin.
 fn server_name() -> ServerName<'static> {
     ServerName::try_from(ORIGIN_NAME).expect("a name")
 }
 
-/// A certificate request for the key. The origin takes nothing but the key from it.
+/// A certificate request for the key. The origin uses only the key in it.
 fn request(key: &KeyPair) -> Result<Vec<u8>, IdentityError> {
     Ok(CertificateParams::default().serialize_request(key)?.der().to_vec())
 }
 
-/// A replica that has a ticket, and is no replica yet, or one that is to become another.
+/// A replica that has a ticket and is not enrolled so far, or one that is to become another.
 pub struct Joining {
     ticket: Ticket,
     key: KeyPair,
     request: Vec<u8>,
-    /// There is an identity in the folder, the place of which the new one takes.
+    /// The folder has an identity, which the new one replaces.
     again: bool,
 }
 
@@ -73,11 +73,11 @@ impl Joining {
         Ok(Joining { ticket, key, request, again: false })
     }
 
-    /// Begins to take the place of an identity, of which nothing else is used any more.
+    /// Begins to replace an identity, of which nothing else is used any more.
     ///
     /// # Errors
-    /// As for [`new`](Joining::new), and if that does not trust the origin of the ticket: then it may be
-    /// another one's.
+    /// As for [`new`](Joining::new), and if that identity does not trust the origin of the ticket: then the
+    /// ticket may be another origin's.
     pub fn again(ticket: Ticket, before: &ReplicaIdentity) -> Result<Self, IdentityError> {
         let mut authorities = before.kept.authorities.iter();
         if !authorities.any(|one| fingerprint(one) == ticket.authority) {
@@ -86,8 +86,8 @@ impl Joining {
         Ok(Joining { again: true, ..Joining::new(ticket)? })
     }
 
-    /// How to connect to the origin, at the address of the ticket: without a certificate, and only to
-    /// the one whose authority has the ticket's hash.
+    /// How to connect to the origin, at the address of the ticket: without a certificate, and only to the
+    /// origin whose authority has the ticket's hash.
     ///
     /// # Errors
     /// If TLS cannot be set up.
@@ -103,7 +103,7 @@ impl Joining {
         Ok((Arc::new(config), server_name()))
     }
 
-    /// What to say to it.
+    /// The enrolment request.
     pub fn enrol(&self) -> Enrol {
         Enrol {
             replica: self.ticket.replica,
@@ -112,10 +112,10 @@ impl Joining {
         }
     }
 
-    /// The origin has answered: the identity is kept in `folder` from now on.
+    /// The origin has answered: from now on the identity is kept in `folder`.
     ///
     /// # Errors
-    /// If there is one already that it is not to take the place of, or the file cannot be written.
+    /// If there is one that must not be replaced, or the file cannot be written.
     pub fn finish(
         self,
         folder: &Path,
@@ -155,8 +155,8 @@ impl fmt::Debug for ReplicaIdentity {
     }
 }
 
-/// A new key that has no certificate yet. It is on the disk only when it has: until then the old one
-/// is used.
+/// A new key without a certificate so far. It is written to the disk only with its certificate: until then
+/// the old one is used.
 pub struct Renewal {
     key: KeyPair,
     /// The certificate request, in DER.
@@ -173,17 +173,17 @@ impl ReplicaIdentity {
     /// The identity in `folder`.
     ///
     /// # Errors
-    /// If there is none, or it is damaged.
+    /// If there is no replica, or it is damaged.
     pub fn open(folder: &Path) -> Result<Self, IdentityError> {
         Ok(ReplicaIdentity { folder: folder.to_owned(), kept: files::read(folder)? })
     }
 
-    /// Where it is kept.
+    /// Its folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What it shows of itself, and the key for that.
+    /// Its certificate, and the key for that.
     #[cfg(test)]
     pub(super) fn shown(&self) -> super::Shown {
         (vec![certificate(&self.kept.certificate)], key(&self.kept.key))
@@ -194,15 +194,15 @@ impl ReplicaIdentity {
         ReplicaId(self.kept.replica)
     }
 
-    /// Where the origin listens.
+    /// The address of the origin.
     pub fn address(&self) -> &str {
         &self.kept.address
     }
 
-    /// The origin listens there from now on: whoever does is known by its certificate.
+    /// Sets the address of the origin; its certificate proves its identity there.
     ///
     /// # Errors
-    /// If nobody can find it there, or the file cannot be written.
+    /// If the address is not reachable, or the file cannot be written.
     pub fn set_address(&mut self, address: &str) -> Result<(), IdentityError> {
         if self.kept.address == address {
             return Ok(());
@@ -223,7 +223,7 @@ impl ReplicaIdentity {
     /// How to connect to the origin.
     ///
     /// # Errors
-    /// If the file has keys or certificates that are none.
+    /// If the file has invalid keys or certificates.
     pub fn connect(
         &self,
         time: Arc<dyn TimeProvider>,
@@ -242,8 +242,8 @@ impl ReplicaIdentity {
         Ok((Arc::new(config), server_name()))
     }
 
-    /// Whether it is time for [`renew`](ReplicaIdentity::renew): two thirds of the certificate's life
-    /// are over.
+    /// Whether it is time for [`renew`](ReplicaIdentity::renew): two thirds of the certificate's lifetime are
+    /// over.
     pub fn is_old(&self, now: WallTime) -> bool {
         is_old(WallTime::from_nanos(self.kept.issued), now)
     }
@@ -258,10 +258,10 @@ impl ReplicaIdentity {
         Ok(Renewal { key, request })
     }
 
-    /// The origin has answered: the new key and certificate are used from now on.
+    /// The origin has answered: from now on the new key and certificate are used.
     ///
     /// # Errors
-    /// If the file cannot be written: then the old ones are.
+    /// If the file cannot be written: then the old ones are used.
     pub fn renewed(
         &mut self,
         renewal: Renewal,

@@ -56,7 +56,7 @@ fn transfer<A, B>(
     Ok(moved)
 }
 
-/// Shakes hands; gives the server's side, or what the one who objected said.
+/// Performs the handshake; returns the server's side, or the error of the objecting side.
 fn shake(
     (client, name): (Arc<ClientConfig>, ServerName<'static>),
     server: Arc<ServerConfig>,
@@ -93,7 +93,7 @@ impl World {
         joining.finish(&folder, enrolled, at(0)).expect("an empty folder")
     }
 
-    /// What the origin says to a replica that connects.
+    /// The origin's answer to a replica that connects.
     fn connect(&mut self, replica: &ReplicaIdentity, day: u64) -> Result<Peer, String> {
         let client = replica.connect(clock(day)).expect("good keys");
         let server = self.origin.accept(clock(day)).expect("good keys");
@@ -206,7 +206,7 @@ fn certificates_of_others_are_refused_by_both_sides() {
     let (replica, stranger) = (world.join("berlin"), other.join("berlin"));
     let error = world.connect(&stranger, 0).expect_err("of another origin");
     assert!(error.contains("certificate"), "{error}");
-    // A stranger that does not look at the origin's certificate is refused as well.
+    // A stranger that does not verify the origin's certificate is refused as well.
     let pinned = Arc::new(pinned::Pinned::new(world.ticket("paris").authority));
     let (_, name) = stranger.connect(clock(0)).expect("good keys");
     let (chain, secret) = stranger.shown();
@@ -291,7 +291,7 @@ fn an_old_certificate_counts_until_the_new_one_was_used() {
     }
     assert_eq!(world.connect(&replica, 251), peer);
     assert_eq!(world.connect(&before, 251), Err(NotAdmitted::Unknown.to_string()));
-    // The origin renews its own, else it would be too old for this one.
+    // The origin renews its own certificate. Otherwise it would be too old for this one.
     assert!(world.connect(&replica, 500).is_err());
     let folder = world.folder.path().join("origin");
     world.origin = OriginIdentity::open(&folder, at(500)).expect("it was written");
@@ -320,7 +320,7 @@ fn the_authority_is_changed_without_shutting_anybody_out() {
     for replica in [&berlin, &paris, &tokyo] {
         assert!(world.connect(replica, 2).is_ok());
     }
-    // For the second time because the answer to the first is lost, say.
+    // For the second time because the answer to the first was lost, for example.
     for _ in 0..2 {
         let renewal = berlin.renew().expect("a key");
         let enrolled = world.origin.renew(berlin.replica(), &renewal.request, at(2));
@@ -330,7 +330,7 @@ fn the_authority_is_changed_without_shutting_anybody_out() {
         Err(RotationError::Behind(names)) => names,
         other => panic!("{other:?}"),
     };
-    // What was issued may not have come there before it is used.
+    // An issued certificate may not have arrived before it is used.
     assert_eq!(behind(&mut world), ["berlin", "paris"]);
     assert!(world.connect(&berlin, 3).is_ok());
     assert_eq!(behind(&mut world), ["paris"]);
@@ -343,7 +343,7 @@ fn the_authority_is_changed_without_shutting_anybody_out() {
     assert!(world.connect(&paris, 4).is_err());
     let late = world.join("oslo");
     assert!(world.connect(&late, 4).is_ok());
-    // Those who trust the old one as well get rid of it.
+    // Replicas that trust the old one as well drop it.
     let is_behind = |world: &World, one: &ReplicaIdentity| world.origin.is_behind(one.replica());
     assert!(is_behind(&world, &berlin) && is_behind(&world, &tokyo) && !is_behind(&world, &late));
     let renewal = berlin.renew().expect("a key");
@@ -354,12 +354,12 @@ fn the_authority_is_changed_without_shutting_anybody_out() {
     assert!(!is_behind(&world, &berlin));
 }
 
-/// Whether the old key is given up, when the last state is the fifth.
+/// Whether the old key is dropped, when the last state is the fifth.
 fn settle(world: &mut World, reached: impl Fn(ReplicaId) -> Option<Sequence>) -> bool {
     world.origin.settle(|| FIVE, reached).expect("it can be written")
 }
 
-/// Whatever somebody has seen at one of them, he may show to all others at any time.
+/// A client may present a token of one replica to all others at any time.
 #[test]
 fn while_the_key_of_tokens_is_changed_each_replica_believes_what_the_others_issue() {
     let mut world = World::new();
@@ -389,7 +389,7 @@ fn while_the_key_of_tokens_is_changed_each_replica_believes_what_the_others_issu
     renew(&mut world, &mut paris, 1);
     world.origin.finish_rotation(at(2)).expect("all have renewed");
     let mut oslo = world.join("oslo");
-    // One after the other begins with the new key, and is told so when it connects.
+    // One replica after the other begins with the new key, as requested when it connects.
     for number in 0..3 {
         let tokens = believed(&rings(&world, &[&berlin, &paris, &tokyo, &oslo]));
         assert_eq!(tokens.iter().filter(|token| **token == old).count(), 3 - number);
@@ -400,7 +400,8 @@ fn while_the_key_of_tokens_is_changed_each_replica_believes_what_the_others_issu
         renew(&mut world, next, 2);
     }
     assert!(settle(&mut world, |_| Some(FIVE)) && !settle(&mut world, |_| Some(FIVE)), "told once");
-    // Nobody makes tokens with the old one any more, nor shows less than they may be of, so it is given up.
+    // No replica makes tokens with the old key any more, and none answers from an earlier state than such
+    // tokens may require. So it is dropped.
     for one in [&mut berlin, &mut paris, &mut tokyo, &mut oslo] {
         assert_eq!(one.keyring().verify(&old), Ok(FIVE));
         assert!(world.origin.is_behind(one.replica()));
@@ -423,7 +424,7 @@ fn one_that_does_not_come_keeps_the_old_key_of_tokens_until_it_is_revoked() {
     renew(&mut world, &mut berlin, 2);
     assert!(!settle(&mut world, |_| Some(FIVE)));
     assert_eq!(world.origin.keyring().verify(&old), Ok(FIVE));
-    // Nor is it replaced by a third one.
+    // A third one does not replace it, either.
     let again = world.origin.begin_rotation(at(2));
     assert!(matches!(again, Err(RotationError::Unsettled)), "{again:?}");
     world.origin.revoke(paris.replica()).expect("it can be written");
@@ -432,7 +433,8 @@ fn one_that_does_not_come_keeps_the_old_key_of_tokens_until_it_is_revoked() {
     world.origin.begin_rotation(at(3)).expect("it can be written");
 }
 
-/// Else who has seen that state would be shown an earlier one, because his token is not believed.
+/// Otherwise a client that has seen that state would be shown an earlier one, because its token is not
+/// accepted.
 #[test]
 fn the_old_key_of_tokens_is_kept_until_all_show_what_a_token_of_it_may_be_of() {
     let mut world = World::new();
@@ -452,16 +454,16 @@ fn the_old_key_of_tokens_is_kept_until_all_show_what_a_token_of_it_may_be_of() {
         assert!(!settle(&mut world, late(at)), "{at:?}");
     }
     assert_eq!(world.origin.to_reach(), Some(FIVE));
-    // Nobody has to renew for that.
+    // So no replica has to renew.
     assert!(!world.origin.is_behind(here) && !world.origin.is_behind(there));
-    // What is written later has tokens of the new key only.
+    // Later states have tokens of the new key only.
     let settled = world.origin.settle(|| Sequence(9), |_| Some(FIVE));
     assert!(settled.expect("it can be written"));
     assert_eq!(world.origin.to_reach(), None);
     assert!(world.origin.is_behind(here) && world.origin.is_behind(there));
 }
 
-/// It does not know any more which state was the last one then.
+/// It no longer knows which state was the last one then.
 #[test]
 fn an_origin_that_has_started_again_keeps_the_old_key_of_tokens_until_all_show_its_last_state() {
     let mut world = World::new();
@@ -490,7 +492,7 @@ fn a_replica_joins_again_in_its_folder_at_the_same_origin_only() {
     assert_eq!(world.connect(&after, 1), Ok(Peer::Replica(ReplicaId(1))));
     let kept = ReplicaIdentity::open(before.folder()).expect("it was written");
     assert_eq!(kept.replica(), ReplicaId(1));
-    // Without being asked for it nothing is replaced.
+    // Nothing is replaced without a request.
     let joining = Joining::new(world.ticket("oslo")).expect("a key");
     let enrolled = world.origin.enrol(&joining.enrol(), at(1)).expect("a good ticket");
     let refused = joining.finish(before.folder(), enrolled, at(1));
@@ -551,7 +553,7 @@ fn keys_are_readable_by_their_owner_only() {
     assert!(matches!(ReplicaIdentity::open(&nothing), Err(IdentityError::Nothing(_))));
 }
 
-/// A clock that was set wrong for a moment shuts nobody out for longer.
+/// A clock that was wrong for a moment does not exclude replicas for longer.
 #[test]
 fn what_a_clock_has_issued_that_was_ahead_is_issued_again() {
     let folder = tempfile::tempdir().unwrap();

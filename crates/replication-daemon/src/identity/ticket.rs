@@ -1,4 +1,4 @@
-//! Tickets: what a person carries from the origin to a new replica.
+//! Tickets, which a person carries from the origin to a new replica.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -7,7 +7,7 @@ use core::str::FromStr;
 use lull_replication::types::{Digest, ReplicaId};
 use thiserror::Error;
 
-/// What a text that is a ticket begins with: the version of its layout.
+/// The prefix of a ticket's text: the version of its layout.
 const PREFIX: &str = "lull1";
 /// Hash of the authority, number, secret; then the address; then the checksum.
 const FIXED: usize = 32 + 4 + 32;
@@ -15,16 +15,16 @@ const CHECKSUM: usize = 4;
 /// The longest address: a name of a host and a port.
 const LONGEST_ADDRESS: usize = 300;
 
-/// Lets one replica join, once. Who has it can be that replica, so it is a secret until it was used.
+/// Lets one replica join, once. Its holder can become that replica, so it is a secret until it was used.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ticket {
-    /// Where the origin listens.
+    /// The address of the origin.
     pub address: String,
     /// The hash of the certificate of its authority.
     pub authority: Digest,
     /// The number that the replica will have.
     pub replica: ReplicaId,
-    /// What makes it this ticket.
+    /// The secret that proves it.
     pub secret: [u8; 32],
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// Why nobody will find the origin at an address.
+/// Why an address cannot lead to the origin.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
     /// It does not name a host and a port.
@@ -50,8 +50,8 @@ pub enum AddressError {
     Long(usize),
 }
 
-/// Looks at an address before somebody carries it to where nothing can be done about it. Whether there is such a
-/// host is not for this machine to say: it may have another name there.
+/// Checks an address before it is carried to a place where it cannot be corrected. Whether the host exists is
+/// not checked: it may have another name there.
 pub(super) fn check(address: &str) -> Result<(), AddressError> {
     if address.len() > LONGEST_ADDRESS {
         return Err(AddressError::Long(address.len()));
@@ -69,13 +69,13 @@ pub(super) fn check(address: &str) -> Result<(), AddressError> {
     }
 }
 
-/// Why a text is no ticket.
+/// Why a text is not a valid ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TicketError {
-    /// It does not look like one.
+    /// The text does not have the form of a ticket.
     #[error("this is no ticket: copy all of it, from `lull1` to the end")]
     Malformed,
-    /// A character of it is another, or missing.
+    /// One of its characters is wrong or missing.
     #[error("the ticket was copied wrongly: copy all of it, from `lull1` to the end")]
     Checksum,
 }

@@ -1,9 +1,9 @@
-//! From the acknowledgement of a write to the last replica that has decoded its invalidation, and what
-//! each of these takes of the processor. Bodies are off ([`Strategy::DemandOnly`]).
+//! From the acknowledgement of a write to the last replica that has decoded its invalidation, with the
+//! processor time of each. Bodies are off ([`Strategy::DemandOnly`]).
 //!
-//! Replicas are in this process, on threads of their own name, so that what they take of the processor
-//! is told from what the origin takes: its connections, its store, and the writes themselves. What the
-//! writes take is measured first, without a replica.
+//! Replicas are in this process, on named threads, so that their processor time is separate from that of the
+//! origin: its connections, its store, and the writes themselves. The cost of writes is measured first,
+//! without a replica.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,17 +19,17 @@ use super::times::{Spread, Times, rounded};
 use super::{PATIENCE, Scratch, Settings, SpeedError, knee, origin, raise_files, runtime, tickets};
 use crate::daemon::OriginHandle;
 
-/// Connections of a replica, of which both ends are here.
+/// Connections of a replica; both ends are in this process.
 const ENDS: u64 = 6;
 /// The threads of the replicas.
 const SWARM: &str = "lull-swarm";
 
-/// How fast all replicas were told.
+/// How fast all replicas were informed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Bytes of each write.
     pub bytes: usize,
-    /// The most that p99 may be, in milliseconds.
+    /// The largest permitted p99, in milliseconds.
     pub limit_ms: f64,
     /// By replicas and rate.
     pub points: Vec<Point>,
@@ -40,24 +40,24 @@ pub struct Report {
 /// The highest rate at which p99 holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Knee {
-    /// With so many replicas.
+    /// Number of replicas.
     pub replicas: u32,
-    /// It holds there and at all lower ones; none if it does at none.
+    /// The rate, with p99 holding there and at all lower ones; none if it holds at none.
     pub rate: Option<u32>,
 }
 
-/// So many replicas at one rate.
+/// A number of replicas at one rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Replicas.
     pub replicas: u32,
-    /// Writes a second that were offered.
+    /// Offered writes per second.
     pub rate: u32,
     /// Writes that were due, of those that count.
     pub due: u64,
     /// Those that were acknowledged.
     pub acknowledged: u64,
-    /// Those that not all replicas have decoded, ten seconds after the last invalidation that came.
+    /// Those not decoded by all replicas, ten seconds after the last invalidation that arrived.
     pub undelivered: u64,
     /// Invalidations that were decoded, of all writes and by all replicas.
     pub delivered: u64,
@@ -66,15 +66,15 @@ pub struct Point {
     pub decoded: Spread,
     /// The same from when the write was due.
     pub from_due: Spread,
-    /// By how much writes were sent later than due.
+    /// How much later than due writes were sent.
     pub late: Spread,
-    /// What a write takes of the processor without replicas, in microseconds.
+    /// Processor time of a write without replicas, in microseconds.
     pub write_cpu_us: f64,
-    /// What a delivered invalidation takes of the origin's, without that.
+    /// The origin's processor time for a delivered invalidation, without that.
     pub cpu_us: f64,
-    /// What it takes of the origin's and the replica's, with the writes.
+    /// The processor time of origin and replica for it, with the writes.
     pub all_cpu_us: f64,
-    /// Whether p99 is no more than the limit.
+    /// Whether p99 is within the limit.
     pub holds: bool,
 }
 
@@ -123,7 +123,7 @@ fn point(settings: &Settings, replicas: u32, rate: u32) -> Result<Point, SpeedEr
     let spent = Spent::of(SWARM)?.since(before);
     theirs.block_on(swarm.stop())?;
     let delivered = board.decoded();
-    // An unanswered write may have come all the same.
+    // An unanswered write may have been committed.
     let most = (made.acknowledged() + made.count(|end| *end == End::Unanswered))
         .saturating_mul(u64::from(replicas));
     if delivered > most || (complete && delivered < expected) {
@@ -145,7 +145,7 @@ fn point(settings: &Settings, replicas: u32, rate: u32) -> Result<Point, SpeedEr
             End::Refused | End::Unanswered => None,
         };
         undelivered += u64::from(at.is_none());
-        // A replica may be told before the writer is.
+        // A replica may learn of a write before its writer does.
         let after = |from: Instant| at.map_or(PATIENCE, |(_, last)| last.duration_since(from));
         decoded.add(at.map_or(PATIENCE, |(acknowledged, _)| after(acknowledged)));
         from_due.add(after(made.begun + write.due));
@@ -169,7 +169,7 @@ fn point(settings: &Settings, replicas: u32, rate: u32) -> Result<Point, SpeedEr
     })
 }
 
-/// Makes the writes; what they took of the processor meanwhile.
+/// Makes the writes; returns their processor time.
 fn offered(
     runtime: &Runtime,
     handle: &OriginHandle,
@@ -180,7 +180,7 @@ fn offered(
     Ok((made, Spent::of(SWARM)?.since(before)))
 }
 
-/// Microseconds for each of so many.
+/// Microseconds per item.
 fn each(spent: Duration, count: u64) -> f64 {
     rounded(spent.as_secs_f64() * 1e6 / count.max(1) as f64)
 }

@@ -1,8 +1,8 @@
-//! What an origin of many objects and replicas has in memory at most.
+//! The maximum memory of an origin with many objects and replicas.
 //!
-//! This process is the origin and does nothing else but write; a second one has the replicas. They are
-//! told of every write and take bodies until the origin waits for them, which it soon does: so nearly
-//! all bodies wait for all replicas, which is the most that it ever has to remember.
+//! This process is the origin and only writes; a second process has the replicas. They receive every write
+//! and take bodies until the origin waits for them, which happens soon. So nearly all bodies wait for all
+//! replicas, which is the most that the origin ever has to remember.
 
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::path::{Path as FilePath, PathBuf};
@@ -23,21 +23,21 @@ use super::{Scratch, SpeedError, name_of, origin, raise_files, runtime, tickets,
 use crate::daemon::{OriginDaemon, OriginHandle};
 use crate::identity::Ticket;
 
-/// Connections of a replica, of which one end is here.
+/// Connections of a replica; one end is in this process.
 const ENDS: u64 = 3;
-/// Writes under way at a time: as many as a durable step takes.
+/// Writes in progress at a time: as many as a durable step takes.
 const UNDER_WAY: usize = 256;
-/// By how many commits replicas may be behind: half of what the log has. Beyond it they would begin anew.
+/// By how many commits replicas may be behind: half of the log. Beyond the log they would start over.
 const BEHIND: u64 = 50_000;
-/// How often is looked how far they are.
+/// How often their progress is checked.
 const LOOK: u64 = 5_000;
-/// For how long replicas may stand still.
+/// For how long replicas may make no progress.
 const STILL: Duration = Duration::from_secs(120);
 
-/// How much there is.
+/// The size of the run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the origin is made.
+    /// The folder in which the origin is created.
     pub folder: PathBuf,
     /// Objects, each written once.
     pub objects: u64,
@@ -45,11 +45,11 @@ pub struct Settings {
     pub replicas: u32,
     /// Bytes of each object.
     pub size: usize,
-    /// What runs [`replicas`] in a process of its own: a program and its arguments.
+    /// The command that runs [`replicas`] in its own process: a program and its arguments.
     pub program: (PathBuf, Vec<String>),
 }
 
-/// What that takes.
+/// The measured resources.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Objects.
@@ -58,7 +58,7 @@ pub struct Report {
     pub replicas: u32,
     /// Bytes of each object.
     pub bytes: usize,
-    /// Until all was written, and all replicas were told.
+    /// Until everything was written, and all replicas were informed.
     pub seconds: f64,
     /// Invalidations that they have decoded.
     pub delivered: u64,
@@ -66,11 +66,11 @@ pub struct Report {
     pub waiting: u64,
     /// Bodies that were sent.
     pub bodies: u64,
-    /// The most memory that the origin ever had (`VmHWM`).
+    /// The origin's peak memory (`VmHWM`).
     pub most_resident_bytes: u64,
 }
 
-/// What the process of the replicas is told, on its standard input.
+/// The order to the process of the replicas, on its standard input.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     folder: PathBuf,
@@ -79,20 +79,20 @@ struct Order {
     chain: [u8; 32],
 }
 
-/// What it tells at the end, on its standard output.
+/// Its report at the end, on its standard output.
 #[derive(Debug, Serialize, Deserialize)]
 struct Told {
     decoded: u64,
     bodies: u64,
 }
 
-/// What it says when all replicas are connected.
+/// Its message when all replicas are connected.
 const READY: &str = "ready";
 
-/// Writes all objects, and has all replicas told of them.
+/// Writes all objects, and informs all replicas.
 ///
 /// # Errors
-/// If the origin, a replica or their process fails, or they stand still.
+/// If the origin, a replica or their process fails, or they make no progress.
 pub fn run(settings: &Settings) -> Result<Report, SpeedError> {
     raise_files(settings.replicas, ENDS)?;
     let scratch = Scratch::new(settings.folder.join("memory"))?;
@@ -108,7 +108,7 @@ pub fn run(settings: &Settings) -> Result<Report, SpeedError> {
         let waiting: u64 = status.replicas.iter().filter_map(|replica| replica.queue).sum();
         (status.sequence, status.pushed, waiting)
     };
-    // Here, so that nothing is in it that comes after the measurement.
+    // Read here, so that it includes nothing after the measurement.
     let most_resident_bytes = most_resident()?;
     let Told { decoded, bodies } = other.end()?;
     // Some more may have left since the others were counted.
@@ -175,7 +175,7 @@ fn late(what: &'static str) -> SpeedError {
     SpeedError::Late { what, after: STILL }
 }
 
-/// The most memory that this process ever had, in bytes.
+/// The peak memory of this process, in bytes.
 fn most_resident() -> Result<u64, SpeedError> {
     let status = std::fs::read_to_string("/proc/self/status").map_err(SpeedError::System)?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -184,7 +184,7 @@ fn most_resident() -> Result<u64, SpeedError> {
     kib.map(|kib| kib * 1024).ok_or_else(missing)
 }
 
-/// The process of the replicas. Dropped, it is ended.
+/// The process of the replicas. It is ended when this is dropped.
 struct Other {
     child: Child,
     says: Lines<BufReader<ChildStdout>>,
@@ -225,7 +225,7 @@ impl Other {
         }
     }
 
-    /// What it says next. It ends by itself where it waits in vain.
+    /// Its next message. Ends by a timeout if none comes.
     fn next(&mut self) -> Result<String, SpeedError> {
         match self.says.next() {
             Some(line) => line.map_err(failed),
@@ -233,11 +233,11 @@ impl Other {
         }
     }
 
-    /// What was wrong with it, now that it has ended.
+    /// The error messages of the process, after its end.
     fn last_words(&mut self) -> String {
         let mut said = String::new();
         if let Some(errors) = &mut self.child.stderr {
-            // What was read before an error is still worth showing.
+            // Output before an error is still worth showing.
             let _ = errors.read_to_string(&mut said);
         }
         match said.lines().rfind(|line| !line.trim().is_empty()) {
@@ -246,7 +246,7 @@ impl Other {
         }
     }
 
-    /// Ends it; gives what it has counted.
+    /// Ends it; returns its counts.
     fn end(mut self) -> Result<Told, SpeedError> {
         drop(self.child.stdin.take());
         let told = self.next()?;
@@ -262,10 +262,10 @@ impl Drop for Other {
     }
 }
 
-/// The other process: has the replicas that its standard input names, until that ends.
+/// The other process: runs the replicas that its standard input names, until that ends.
 ///
 /// # Errors
-/// If what it is told makes no sense, or a replica fails.
+/// If its order is invalid, or a replica fails.
 pub fn replicas(
     input: impl Read + Send + 'static,
     mut output: impl Write,
@@ -286,7 +286,7 @@ pub fn replicas(
         writeln!(output, "{READY}").and_then(|()| output.flush()).map_err(failed)?;
         let (end, mut ended) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
-            // Whatever comes, and whatever becomes of it: what counts is the end.
+            // Any input and any error are ignored: only the end counts.
             let _ = std::io::copy(&mut input, &mut std::io::sink());
             let _ = end.send(());
         });

@@ -3,13 +3,13 @@
 //!
 //! | what | how |
 //! |---|---|
-//! | [`writes`] | durable writes that are made when they are due, whatever waits |
+//! | [`writes`] | durable writes at fixed times, even if others still wait |
 //! | [`fan_out`] | from the acknowledgement of a write to the moment at which the last of many replicas has decoded its invalidation, and what that takes of the processor |
-//! | [`memory`] | what an origin of many objects and replicas has in memory at most |
-//! | [`mount`] | a replica in a mount, to be opened by whoever measures that |
+//! | [`memory`] | the peak memory of an origin with many objects and replicas |
+//! | [`mount`] | a replica in a mount, to be opened by the measuring program |
 //!
-//! Replicas of `fan_out` and `memory` are so as far as the protocol goes: `swarm`. A time counts from when
-//! something was due (no coordinated omission), and what has not happened by the end counts as
+//! Replicas of `fan_out` and `memory` implement only the protocol: `swarm`. A time counts from when an
+//! operation was due (no coordinated omission). An operation that is not finished by the end counts as
 //! [`PATIENCE`].
 
 pub mod fan_out;
@@ -44,24 +44,24 @@ use crate::store::{Body, StoreError};
 use offered::Offer;
 pub use times::Spread;
 
-/// What is offered to an origin.
+/// The offered load of an origin.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the origin is made: a folder on the disk in question.
+    /// The folder in which the origin is created, on the disk in question.
     pub folder: PathBuf,
-    /// Writes a second; each rate has a new origin.
+    /// Writes per second; each rate has a new origin.
     pub rates: Vec<u32>,
-    /// Who make them.
+    /// The number of writers.
     pub writers: u32,
     /// Bytes of each write.
     pub size: usize,
     /// Objects that are written in turn.
     pub objects: u64,
-    /// For how long, before what counts.
+    /// How long before the counted time.
     pub settle: Duration,
-    /// For how long, of what counts.
+    /// Length of the counted time.
     pub length: Duration,
-    /// The most that p99 may be.
+    /// The largest permitted p99.
     pub limit: Duration,
 }
 
@@ -76,10 +76,10 @@ impl Settings {
     }
 }
 
-/// The type of the file system that a folder is on, as the kernel's table of mounts has it.
+/// The type of a folder's file system, from the kernel's table of mounts.
 ///
 /// # Errors
-/// If the folder or the table cannot be looked at.
+/// If the folder or the table cannot be read.
 pub fn file_system(folder: &FilePath) -> io::Result<Option<String>> {
     let whole = std::fs::canonicalize(folder)?;
     for above in whole.ancestors() {
@@ -90,11 +90,11 @@ pub fn file_system(folder: &FilePath) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// For how long is waited, behind what was due last, for what has not happened.
+/// How long unfinished operations are awaited after the last one was due.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a ticket may take to be used.
+/// How long a ticket is valid.
 const TICKET: Duration = Duration::from_secs(3_600);
-/// Descriptors of a process beside its connections.
+/// Descriptors of a process in addition to its connections.
 const FILES: u64 = 256;
 
 /// Why nothing was measured.
@@ -103,10 +103,10 @@ pub enum SpeedError {
     /// A daemon has failed, or did not start.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    /// A ticket could not be made, or an identity not be used.
+    /// A ticket could not be made, or an identity could not be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// A body could not be taken in.
+    /// A body could not be received.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// There is no room for one.
@@ -127,12 +127,12 @@ pub enum SpeedError {
         #[source]
         why: LinkError,
     },
-    /// The origin has told a replica something else than what comes next.
+    /// The origin has sent a replica another message than the expected one.
     #[error("replica {replica} was told {told}")]
     Told {
         /// Its number.
         replica: u32,
-        /// What.
+        /// The message.
         told: String,
     },
     /// The system allows too few open files.
@@ -143,20 +143,20 @@ pub enum SpeedError {
     Files {
         /// Replicas.
         replicas: u32,
-        /// What they take.
+        /// The number that is needed.
         needed: u64,
         /// The limit.
         limit: u64,
     },
-    /// Something that has to come did not.
+    /// An expected event did not occur.
     #[error("{what} did not come within {} s: the machine is too slow for that many", .after.as_secs())]
     Late {
-        /// What.
+        /// The operation.
         what: &'static str,
-        /// How long was waited.
+        /// The length of the wait.
         after: Duration,
     },
-    /// Counts that have to be equal are not.
+    /// Counts that must be equal differ.
     #[error("what was counted does not add up: {0}")]
     Sums(String),
     /// The process of the replicas has failed.
@@ -170,14 +170,14 @@ pub enum SpeedError {
         /// Why.
         source: io::Error,
     },
-    /// The system gives no threads, or does not tell what they took.
+    /// The system gives no threads, or does not report their usage.
     #[error("the system gives no threads, or does not tell what they took")]
     System(#[source] io::Error),
 }
 
-/// A runtime whose threads have a name of their own, for as long as it is there.
+/// A runtime whose threads have their own name during its lifetime.
 fn runtime(name: &str) -> Result<Runtime, SpeedError> {
-    /// Beyond any run: what a thread took of the processor is forgotten with it.
+    /// Beyond any run: with a thread, the record of its processor time is lost.
     const KEPT: Duration = Duration::from_secs(86_400);
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
     let mut builder = Builder::new_multi_thread();
@@ -189,7 +189,7 @@ fn clock() -> Arc<dyn Clock> {
     Arc::new(MachineClock)
 }
 
-/// A new origin in a folder, to which nobody has written yet.
+/// A new, empty origin in a folder.
 async fn origin(folder: &FilePath, strategy: Strategy) -> Result<OriginDaemon, SpeedError> {
     let clock = clock();
     create_origin(folder, clock.read().wall)?;
@@ -198,19 +198,19 @@ async fn origin(folder: &FilePath, strategy: Strategy) -> Result<OriginDaemon, S
     Ok(OriginDaemon::start(options, clock, |_| {}).await?)
 }
 
-/// Tickets for so many replicas.
+/// Tickets for this many replicas.
 fn tickets(origin: &OriginDaemon, replicas: u32) -> Result<Vec<Ticket>, SpeedError> {
     let (handle, address) = (origin.handle(), origin.address().to_string());
     let ticket = |number| Ok(handle.ticket(&name_of(number), &address, TICKET)?);
     (0..replicas).map(ticket).collect()
 }
 
-/// What a replica is called.
+/// The name of a replica.
 fn name_of(number: u32) -> String {
     format!("replica-{number}")
 }
 
-/// A write of one object. No two numbers have the same bytes.
+/// A write of one object. Different numbers have different bytes.
 fn write_of(
     handle: &OriginHandle,
     object: u64,
@@ -232,7 +232,7 @@ fn bytes_of(number: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Lets this process have the open files that so many replicas take, of which each has `each`.
+/// Raises this process's limit of open files to what this many replicas need, with `each` per replica.
 fn raise_files(replicas: u32, each: u64) -> Result<(), SpeedError> {
     let system = |error: nix::Error| SpeedError::System(error.into());
     let (now, limit) = getrlimit(Resource::RLIMIT_NOFILE).map_err(system)?;
@@ -246,7 +246,7 @@ fn raise_files(replicas: u32, each: u64) -> Result<(), SpeedError> {
     setrlimit(Resource::RLIMIT_NOFILE, needed, limit).map_err(system)
 }
 
-/// A folder that is gone with this.
+/// A folder that is removed when this is dropped.
 #[derive(Debug)]
 struct Scratch(PathBuf);
 
@@ -260,12 +260,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Whoever gave the folder that it is in takes away what is left of it.
+        // The owner of its parent folder removes the rest.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The most that may be offered so that it and all that is less holds; none if the least does not.
+/// The highest rate at which it holds, as at all lower ones; none if it does not hold at the lowest.
 fn knee(mut points: Vec<(u32, bool)>) -> Option<u32> {
     points.sort_unstable();
     points.into_iter().take_while(|(_, holds)| *holds).map(|(offered, _)| offered).last()

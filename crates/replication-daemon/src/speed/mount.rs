@@ -1,4 +1,4 @@
-//! A replica in a mount, with an origin beside it, for whoever measures what it takes to open its files.
+//! A replica in a mount, with an origin beside it, for measurements of opening its files.
 
 use std::path::Path as FilePath;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::fuse::Mounted;
 /// For how long the replica may fetch the files.
 const FETCHED: Duration = Duration::from_secs(60);
 
-/// A replica whose files are mounted, and its origin. Dropped, both end, and nothing is mounted.
+/// A replica whose files are mounted, and its origin. Dropping it ends both, and unmounts the files.
 #[derive(Debug)]
 pub struct MountedReplica {
     runtime: Runtime,
-    // None when it was ended.
+    // None after it was ended.
     parts: Option<(Mounted, ReplicaDaemon, OriginDaemon)>,
 }
 
 impl MountedReplica {
-    /// Makes both in `folder`, publishes the files that lie in `files`, which has no folders in it, and
-    /// mounts the replica in the empty folder `place` when it has them.
+    /// Makes both in `folder`, and publishes the files in `files`, a folder without folders. Mounts the
+    /// replica in the empty folder `place` when it has them.
     ///
     /// # Errors
-    /// If one of them does not start, or the system mounts nothing.
+    /// If one of them does not start, or the system permits no mount.
     pub fn start(
         folder: &FilePath,
         files: &FilePath,
@@ -62,7 +62,7 @@ impl MountedReplica {
     /// Unmounts it and ends both.
     ///
     /// # Errors
-    /// What one of them has failed with.
+    /// The failure of one of them.
     pub fn stop(mut self) -> Result<(), SpeedError> {
         let Some((mounted, replica, origin)) = self.parts.take() else { return Ok(()) };
         self.runtime.block_on(async {

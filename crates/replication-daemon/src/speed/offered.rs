@@ -1,4 +1,4 @@
-//! Writes that are made when they are due, whatever became of those before.
+//! Writes at fixed times, independent of the earlier ones.
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,15 @@ use tokio::time::{sleep_until, timeout_at};
 use super::{PATIENCE, SpeedError, write_of};
 use crate::daemon::{OriginHandle, WriteError};
 
-/// Until the first write is due, so that all writers are there.
+/// Time before the first write is due, so that all writers have started.
 const AHEAD: Duration = Duration::from_millis(50);
 
-/// What is offered to an origin.
+/// The offered load of an origin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
-    /// Writes a second, by all writers together.
+    /// Writes per second, of all writers together.
     pub(super) rate: u32,
-    /// Who take turns, evenly spaced; none of them waits for an answer before its next write.
+    /// Writers that take turns, evenly spaced; none of them waits for an answer before its next write.
     pub(super) writers: u32,
     /// Bytes of each body.
     pub(super) size: usize,
@@ -38,7 +38,7 @@ pub(super) struct Write {
     pub(super) end: End,
 }
 
-/// What became of it.
+/// Its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum End {
     Acknowledged(Sequence, Duration),
@@ -48,7 +48,7 @@ pub(super) enum End {
 }
 
 impl Write {
-    /// From when it was due to its acknowledgement.
+    /// From its due time to its acknowledgement.
     pub(super) fn time(&self) -> Duration {
         match self.end {
             End::Acknowledged(_, at) => at.saturating_sub(self.due),
@@ -56,13 +56,13 @@ impl Write {
         }
     }
 
-    /// By how much it was sent later than due.
+    /// How much later than due it was sent.
     pub(super) fn late(&self) -> Duration {
         self.sent.saturating_sub(self.due)
     }
 }
 
-/// All writes, in the order in which they were due.
+/// All writes, by their due times.
 #[derive(Debug)]
 pub(super) struct Offered {
     /// From when on times count.
@@ -71,7 +71,7 @@ pub(super) struct Offered {
 }
 
 impl Offered {
-    /// How many have this end.
+    /// How many ended like this.
     pub(super) fn count(&self, is: impl Fn(&End) -> bool) -> u64 {
         self.writes.iter().filter(|write| is(&write.end)).count() as u64
     }
@@ -105,7 +105,7 @@ impl Offer {
         Ok(Offered { begun, writes })
     }
 
-    /// What one of the writers does.
+    /// The loop of one writer.
     async fn write(
         self,
         handle: OriginHandle,

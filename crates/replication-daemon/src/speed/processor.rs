@@ -1,4 +1,4 @@
-//! What this process took of the processor.
+//! The processor time of this process.
 
 use std::fs;
 use std::io;
@@ -13,12 +13,12 @@ use super::SpeedError;
 pub(super) struct Spent {
     /// All threads.
     pub(super) all: Duration,
-    /// Those of one name.
+    /// That of threads with this name.
     pub(super) named: Duration,
 }
 
 impl Spent {
-    /// What was spent so far, by all threads and by those of a name, which are all still there.
+    /// The time spent so far, by all threads and by those of a name, which all still run.
     pub(super) fn of(name: &str) -> Result<Self, SpeedError> {
         let system = |error: nix::Error| SpeedError::System(error.into());
         let all = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_err(system)?;
@@ -26,7 +26,7 @@ impl Spent {
         Ok(Spent { all: all.into(), named })
     }
 
-    /// What was spent since then.
+    /// The time spent since then.
     pub(super) fn since(self, earlier: Self) -> Self {
         Spent {
             all: self.all.saturating_sub(earlier.all),
@@ -34,7 +34,7 @@ impl Spent {
         }
     }
 
-    /// By the threads that have other names.
+    /// That of threads with other names.
     pub(super) fn others(self) -> Duration {
         self.all.saturating_sub(self.named)
     }
@@ -44,7 +44,7 @@ fn named(name: &str) -> io::Result<Duration> {
     let mut spent = Duration::ZERO;
     for task in fs::read_dir("/proc/self/task")? {
         let task = task?.path();
-        // Threads of others end when they like.
+        // Threads of other owners end at any time.
         let Ok(own) = fs::read_to_string(task.join("comm")) else { continue };
         if own.trim_end() == name {
             let text = fs::read_to_string(task.join("schedstat"))?;
@@ -79,7 +79,7 @@ mod tests {
         let spent = Spent::of("a-name").unwrap().since(before);
         drop(end);
         thread.join().unwrap();
-        // On a machine with other things to do it may have had less than the clock says.
+        // On a busy machine it may have had less time than the clock shows.
         assert!(spent.named > Duration::ZERO && spent.named <= spent.all, "{spent:?}");
         assert_eq!(spent.others() + spent.named, spent.all);
     }

@@ -1,9 +1,9 @@
-//! Replicas as far as the protocol goes: enrolled, connected by all three channels, told of every commit.
-//! They decode what comes and say what a replica says, and keep nothing.
+//! Replicas that implement only the protocol: enrolled, connected on all three channels, informed of every
+//! commit. They decode messages and send those of a replica, and store nothing.
 //!
-//! A replica acknowledges what its disk has; these have none, so they acknowledge whenever nothing more
-//! has come. Pings and reports are those of a replica. Of bodies they take what the origin sends and
-//! never say that they have it, so that it sends no more than a few.
+//! A replica acknowledges durable commits; these have no disk, so they acknowledge whenever nothing more has
+//! come. Pings and reports are those of a replica. They take the bodies that the origin sends and never
+//! confirm them, so that it sends only a few.
 
 use std::future::ready;
 use std::path::Path as FilePath;
@@ -29,8 +29,7 @@ use super::{PATIENCE, SpeedError, clock, name_of};
 use crate::daemon::{Incoming, LinkError, Outgoing, dial, enrol, today};
 use crate::identity::{ReplicaIdentity, Ticket};
 
-/// Who enrols or connects at a time: an origin has places for 64 connections of which it does not know
-/// yet what they are for.
+/// How many enrol or connect at a time: an origin has places for 64 connections without a known channel.
 const TOGETHER: usize = 16;
 /// Commits after which a replica acknowledges although more has come.
 const MOST: u64 = 256;
@@ -38,11 +37,11 @@ const MOST: u64 = 256;
 type Reading = ReadHalf<TlsStream<TcpStream>>;
 type Writing = WriteHalf<TlsStream<TcpStream>>;
 
-/// What all replicas have heard. Times count from the beginning.
+/// The messages received by all replicas. Times count from the beginning.
 #[derive(Debug)]
 pub(super) struct Board {
     begun: Instant,
-    /// The state behind which commits are counted one by one.
+    /// The state after which commits are counted one by one.
     after: Sequence,
     commits: Vec<Commit>,
     decoded: AtomicU64,
@@ -57,7 +56,7 @@ struct Commit {
 }
 
 impl Board {
-    /// For so many commits behind a state; of others only the sum is known.
+    /// For this many commits after a state; of others only the sum is known.
     pub(super) fn new(after: Sequence, commits: u64) -> Self {
         Board {
             begun: Instant::now(),
@@ -89,7 +88,7 @@ impl Board {
         self.bodies.load(Ordering::Relaxed)
     }
 
-    /// When the last of so many replicas has decoded a commit; none if not all have.
+    /// When the last of this many replicas has decoded a commit; none if not all have.
     pub(super) fn last(&self, sequence: Sequence, replicas: u32) -> Option<Instant> {
         let place = usize::try_from(sequence.0.checked_sub(self.after.0 + 1)?).ok()?;
         let commit = self.commits.get(place)?;
@@ -98,7 +97,7 @@ impl Board {
     }
 }
 
-/// Does all of it, a few at a time; gives what came of it, in no order.
+/// Runs all of it, a few at a time; returns the results, in no order.
 async fn few<T: Send + 'static>(
     work: impl Iterator<Item = impl Future<Output = Result<T, SpeedError>> + Send + 'static>,
 ) -> Result<Vec<T>, SpeedError> {
@@ -118,7 +117,7 @@ async fn few<T: Send + 'static>(
     Ok(done)
 }
 
-/// Lets all tickets be used; the identities are in folders of their own.
+/// Uses all tickets; the identities are in separate folders.
 pub(super) async fn join(
     folder: &FilePath,
     tickets: Vec<Ticket>,
@@ -131,7 +130,7 @@ pub(super) async fn join(
     few(tickets.into_iter().enumerate().map(one)).await
 }
 
-/// Replicas that are connected. Dropped, they are gone.
+/// Connected replicas. They are disconnected when this is dropped.
 #[derive(Debug)]
 pub(super) struct Swarm {
     tasks: JoinSet<Result<(), SpeedError>>,
@@ -165,7 +164,7 @@ impl Swarm {
         Ok(Swarm { tasks, stop })
     }
 
-    /// Tells why one of them does not follow any more, if that is so.
+    /// Returns the error of a replica that does not follow any more, if there is one.
     pub(super) fn check(&mut self) -> Result<(), SpeedError> {
         match self.tasks.try_join_next() {
             Some(ended) => ended.expect("no replica panics"),
@@ -173,8 +172,8 @@ impl Swarm {
         }
     }
 
-    /// Waits until so many commits were decoded, counted once for each replica; whether they were,
-    /// [`PATIENCE`] after the last of those that came.
+    /// Waits until this many commits were decoded, counted once for each replica. Returns false [`PATIENCE`]
+    /// after the last commit.
     pub(super) async fn wait(&mut self, board: &Board, decoded: u64) -> Result<bool, SpeedError> {
         const PAUSE: Duration = Duration::from_millis(2);
         let (mut before, mut since) = (board.decoded(), Instant::now());
@@ -204,7 +203,7 @@ impl Swarm {
     }
 }
 
-/// The connections of a replica that the origin talks to.
+/// The connections of a replica that the origin has accepted.
 struct Connected {
     session: Session,
     incoming: Incoming<Reading, ToReplica>,
@@ -242,7 +241,7 @@ impl Connected {
         Ok(Connected { session, incoming, outgoing, demand, speculative })
     }
 
-    /// Hears what comes until the connection ends, which is an error, or this is given up.
+    /// Receives messages until the connection ends, which is an error, or the task is cancelled.
     async fn follow(self, replica: u32, from: Sequence, board: &Board) -> Result<(), SpeedError> {
         let Connected { session, incoming, outgoing, mut demand, mut speculative } = self;
         let failed = |why| SpeedError::Replica { replica, why };
@@ -255,7 +254,7 @@ impl Connected {
     }
 }
 
-/// The channel that all depends on.
+/// The channel that all others depend on.
 struct Control {
     replica: u32,
     session: Session,
@@ -324,7 +323,7 @@ impl Control {
     }
 }
 
-/// What a replica without bodies says of itself.
+/// The report of a replica without bodies.
 fn report() -> Report {
     let reflects = Some(WallTime::default());
     Report { reflects, lasts: None, skew: Some((0, 0)), stock: Stock::default() }
@@ -333,7 +332,7 @@ fn report() -> Report {
 /// A connection for bodies.
 struct Bodies {
     incoming: Incoming<Reading, BodyPart>,
-    // Closed, it would end the session.
+    // Closing it would end the session.
     _outgoing: Outgoing<Writing>,
 }
 
@@ -346,7 +345,7 @@ impl Bodies {
         Ok(Bodies { incoming: Incoming::new(read), _outgoing: outgoing })
     }
 
-    /// Takes what comes until the connection ends, which is an error.
+    /// Receives until the connection ends, which is an error.
     async fn take(&mut self, board: &Board) -> Result<(), LinkError> {
         loop {
             if let BodyPart::Header(_) = self.incoming.next().await?.message {
@@ -368,7 +367,7 @@ mod tests {
         }
         assert_eq!(board.decoded(), 5);
         assert!(board.last(Sequence(4), 2).is_some_and(|at| at <= Instant::now()));
-        // Those before and behind are only counted.
+        // Earlier and later ones are only counted.
         for (sequence, replicas) in [(5, 2), (3, 1), (6, 1)] {
             assert_eq!(board.last(Sequence(sequence), replicas), None);
         }

@@ -9,14 +9,14 @@ use serde::Serialize;
 #[derive(Clone, Debug)]
 pub(super) struct Times(Histogram<u64>);
 
-/// What they come to, in milliseconds.
+/// Their statistics, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// How many there are.
     pub count: u64,
     /// The median.
     pub p50_ms: f64,
-    /// 99 of a hundred took no longer.
+    /// 99 % are at most this long.
     pub p99_ms: f64,
     /// The longest.
     pub max_ms: f64,
@@ -29,7 +29,7 @@ impl Times {
 
     pub(super) fn add(&mut self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        // It grows as far as it has to: an error would mean over five hundred years.
+        // It grows as necessary: an error would mean over five hundred years.
         let _ = self.0.record(nanos);
     }
 
@@ -52,7 +52,7 @@ impl FromIterator<Duration> for Times {
     }
 }
 
-/// Six digits: the rest says nothing.
+/// Six digits: the rest is noise.
 pub(super) fn rounded(value: f64) -> f64 {
     format!("{value:.6}").parse().unwrap_or(value)
 }

@@ -1,4 +1,4 @@
-//! Durable writes: how long an acknowledgement takes, by how many are offered.
+//! Durable writes: how long an acknowledgement takes at each offered rate.
 
 use lull_replication::origin::Strategy;
 use serde::Serialize;
@@ -7,41 +7,41 @@ use super::offered::End;
 use super::times::{Spread, Times, rounded};
 use super::{Scratch, Settings, SpeedError, knee, origin, runtime};
 
-/// How it was answered.
+/// The response times.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Writers.
     pub writers: u32,
     /// Bytes of each write.
     pub bytes: usize,
-    /// The most that p99 may be, in milliseconds.
+    /// The largest permitted p99, in milliseconds.
     pub limit_ms: f64,
     /// By rate.
     pub points: Vec<Point>,
-    /// The highest rate at which p99 holds, as it does at all lower ones; none if it does at none.
+    /// The highest rate at which p99 holds, as at all lower ones; none if it holds at none.
     pub knee: Option<u32>,
 }
 
-/// The same of one rate.
+/// The same for one rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Writes a second that were offered.
+    /// Offered writes per second.
     pub rate: u32,
     /// Writes that were due.
     pub due: u64,
-    /// Those that would survive a crash.
+    /// Those that are durable.
     pub acknowledged: u64,
-    /// Those that were refused, because too many waited for the disk.
+    /// Those rejected because too many waited for the disk.
     pub refused: u64,
-    /// Those that had no answer ten seconds after the last one was due.
+    /// Those without an answer ten seconds after the last one was due.
     pub unanswered: u64,
-    /// Acknowledged in a second.
+    /// Acknowledged per second.
     pub per_second: f64,
-    /// From when it was due to the acknowledgement; what has none counts as ten seconds.
+    /// From when it was due to the acknowledgement; a missing one counts as ten seconds.
     pub acknowledgement: Spread,
-    /// By how much writes were sent later than due: a part of the times.
+    /// How much later than due writes were sent: a part of the times.
     pub late: Spread,
-    /// Whether p99 is no more than the limit.
+    /// Whether p99 is within the limit.
     pub holds: bool,
 }
 
@@ -65,7 +65,7 @@ async fn point(settings: &Settings, rate: u32) -> Result<Point, SpeedError> {
     let handle = daemon.handle();
     let mut offered = settings.offer(rate).make(&handle).await?;
     let (acknowledged, states) = (offered.acknowledged(), handle.last().0);
-    // What was not answered may have happened.
+    // Unanswered writes may have happened.
     let most = acknowledged + offered.count(|end| *end == End::Unanswered);
     if !(acknowledged..=most).contains(&states) {
         let text = format!("{acknowledged} writes were acknowledged, and {states} are in the log");

@@ -17,8 +17,8 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 use super::shortage::{Reserve, Writing};
 use super::{StoreError, cause, is_full};
 
-/// What bodies are that the state machines hand on: small ones are in memory, large ones in a file
-/// already, from which they are to be given their name.
+/// The bodies that the state machines pass on: small ones are in memory, large ones are in a file that is
+/// still to be renamed.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// The bytes.
@@ -27,7 +27,7 @@ pub enum Body {
     Staged(Arc<Staged>),
 }
 
-/// A file that has no place yet; deleted if it never gets one.
+/// A file without a final name so far; deleted if it never gets one.
 #[derive(Debug)]
 pub struct Staged {
     name: Name,
@@ -36,8 +36,8 @@ pub struct Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // When it was stored it has another name, and this finds nothing. What is left over by a
-        // crash is deleted by the next start.
+        // After a body is stored it has another name, and this finds nothing. Leftovers of a crash are
+        // deleted at the next start.
         let _ = block_on(self.objects.delete(&self.name));
     }
 }
@@ -52,19 +52,19 @@ pub struct Bodies {
     reserve: Arc<Reserve>,
 }
 
-/// Bytes of bodies that are in memory while they come and until they are stored, of all that come at a time:
-/// what is more goes to the disk as it comes. But for bodies that belong into the database, which stay.
+/// Memory for all incoming bodies until they are stored, in bytes. More is written to the disk as it arrives,
+/// except for bodies of the database, which stay in memory.
 const MOST_IN_MEMORY: u64 = 64 << 20;
 
-/// Bytes that may be in memory yet.
+/// Bytes of memory that are left.
 #[derive(Debug)]
 struct Budget(AtomicU64);
 
-/// Bytes in memory, as long as they are there.
+/// Bytes in memory, counted while they exist.
 #[derive(Debug)]
 struct Counted {
     bytes: Vec<u8>,
-    /// So many of them are of the budget.
+    /// Number of them that the budget counts.
     counted: u64,
     budget: Arc<Budget>,
 }
@@ -74,7 +74,7 @@ impl Counted {
         Counted { bytes: Vec::new(), counted: 0, budget: Arc::clone(budget) }
     }
 
-    /// Takes bytes in; whether the budget has room for them.
+    /// Appends bytes; returns whether the budget has room for them.
     fn extend(&mut self, bytes: &[u8]) -> bool {
         self.bytes.extend_from_slice(bytes);
         let count = bytes.len() as u64;
@@ -97,13 +97,13 @@ impl Drop for Counted {
     }
 }
 
-/// Where bodies lie before they have their place.
+/// The folder of bodies before they get their final name.
 const STAGED: &str = "staged";
 
 /// The name under which a large body lies in its folder or bucket.
 pub fn name_of(digest: &Digest) -> Name {
     let digits = digest.to_string();
-    // 256 folders, so that none gets too large to be searched and synced.
+    // 256 folders, so that none becomes too large for searches and syncs.
     Name::from(format!("{}/{digits}", &digits[..2]))
 }
 
@@ -112,12 +112,12 @@ fn digest_of(name: &Name) -> Option<Digest> {
 }
 
 impl Bodies {
-    /// The bodies in `folder`, which is made if it is not there.
+    /// The bodies in `folder`, which is made if it does not exist.
     pub(super) fn open(folder: &FilePath, inline: Bytes) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Folder { path: folder.to_owned(), source };
         crate::folder::create(folder).map_err(failed)?;
         remove_unfinished(folder).map_err(failed)?;
-        // Without fsync, which is the default, a body that was confirmed may be lost in a crash.
+        // Without fsync, which is the default, a confirmed body may be lost in a crash.
         let objects = LocalFileSystem::new_with_prefix(folder)?.with_fsync(true);
         let reserve = Arc::new(Reserve::on_disk_of(folder.to_owned()));
         Ok(Bodies { reserve, ..Self::over(Arc::new(objects), inline) })
@@ -129,23 +129,23 @@ impl Bodies {
         Bodies { objects, staged: Arc::default(), inline, budget, reserve: Arc::default() }
     }
 
-    /// So many bytes of a body are to be written: none if that would take what is the state's.
+    /// Reserves this many bytes to be written: none if that would take the space of the state.
     pub(super) fn begin(&self, bytes: Bytes) -> Result<Writing, DiskFull> {
         self.reserve.write(bytes.0).ok_or(DiskFull)
     }
 
-    /// The same, which leave so much to the state.
+    /// The same bodies with this reserve, which stays free for the state.
     #[cfg(test)]
     pub(super) fn leaving(self, reserve: Reserve) -> Self {
         Bodies { reserve: Arc::new(reserve), ..self }
     }
 
-    /// Whether a body belongs into the database.
+    /// Whether a body belongs in the database.
     pub(super) fn is_small(&self, size: Bytes) -> bool {
         size <= self.inline
     }
 
-    /// The bodies that are there, with their lengths.
+    /// The existing bodies, with their lengths.
     pub(super) fn list(&self) -> Result<Vec<(Digest, Bytes)>, StoreError> {
         let mut found = Vec::new();
         for object in block_on_stream(self.objects.list(None)) {
@@ -157,7 +157,7 @@ impl Bodies {
         Ok(found)
     }
 
-    /// Takes in a body as it comes.
+    /// Receives a body in parts.
     pub fn stage(&self) -> Stager {
         Stager {
             bodies: self.clone(),
@@ -171,7 +171,7 @@ impl Bodies {
     /// Makes a body durable under its hash.
     ///
     /// # Errors
-    /// If the disk fails. No room is an answer.
+    /// If the disk fails. A full disk is an answer.
     pub fn store(&self, payload: &Payload<Body>) -> Result<Result<(), DiskFull>, StoreError> {
         let name = name_of(&payload.digest);
         let stored = match &payload.bytes {
@@ -182,13 +182,13 @@ impl Bodies {
                 };
                 block_on(self.objects.put(&name, bytes.clone().into())).map(drop)
             }
-            // The file is on the disk already: what is left is its name.
+            // The file is on the disk already: only its name is missing.
             Body::Staged(file) => block_on(self.objects.rename(&file.name, &name)),
         };
         or_full(stored)
     }
 
-    /// Goes on with what [`store`](Bodies::store) had no descriptors or no memory for.
+    /// Continues after [`store`](Bodies::store) had no descriptors or no memory.
     ///
     /// # Errors
     /// As for that.
@@ -197,8 +197,8 @@ impl Bodies {
         payload: &Payload<Body>,
     ) -> Result<Result<(), DiskFull>, StoreError> {
         match self.store(payload) {
-            // It had got its name, and there was none for the folder, which is to be synced: that is
-            // a part of each change of a name, also of one into itself.
+            // It had got its name, but the name's folder was missing, which has to be synced: that is a part
+            // of each rename, also of a rename into itself.
             Err(StoreError::Bodies(object_store::Error::NotFound { .. })) => {
                 let name = name_of(&payload.digest);
                 or_full(block_on(self.objects.rename(&name, &name)))
@@ -207,7 +207,7 @@ impl Bodies {
         }
     }
 
-    /// Deletes a body; fine if it is not there.
+    /// Deletes a body; fine if it does not exist.
     pub(super) fn delete(&self, digest: &Digest) -> Result<(), StoreError> {
         match block_on(self.objects.delete(&name_of(digest))) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -215,7 +215,7 @@ impl Bodies {
         }
     }
 
-    /// The whole body, if it is there and what it should be.
+    /// The whole body, if it is there and intact.
     pub(super) fn read(&self, digest: &Digest) -> Result<Option<Buffer>, StoreError> {
         let read = block_on(async { self.objects.get(&name_of(digest)).await?.bytes().await });
         match found(read)? {
@@ -224,7 +224,7 @@ impl Bodies {
         }
     }
 
-    /// One piece of a body, as it is on the disk: the outline tells whether it is what it should be.
+    /// One piece of a body, as it is on the disk: the outline shows whether it is intact.
     pub(super) fn piece(
         &self,
         digest: &Digest,
@@ -239,7 +239,7 @@ impl Bodies {
         found(block_on(self.objects.get_range(&name_of(digest), begin..end)))
     }
 
-    /// The hashes of the pieces of a body, if it is there and what it should be. Reads all of it.
+    /// The hashes of the pieces of a body, if it is there and intact. Reads all of it.
     pub(super) fn outline(
         &self,
         digest: &Digest,
@@ -259,26 +259,26 @@ impl Bodies {
     }
 }
 
-/// Takes in the bytes of one body: small ones stay in memory, large ones go to the disk as they come; and so do
-/// others where many come at a time.
+/// Receives the bytes of one body. Small ones stay in memory, large ones go to the disk as they arrive, and
+/// so do others if there are many at a time.
 #[derive(Debug)]
 pub struct Stager {
     bodies: Bodies,
     hasher: Hasher,
     size: u64,
-    /// What is not in the file.
+    /// The bytes that are not in the file.
     memory: Counted,
     file: Option<(Name, Box<dyn MultipartUpload>)>,
 }
 
-/// Bytes that go to the disk at once.
+/// Bytes written to the disk at once.
 const PART: usize = 1 << 20;
 
 impl Stager {
     /// The next bytes of the body.
     ///
     /// # Errors
-    /// If the disk fails. No room is an answer; then the body is given up.
+    /// If the disk fails. A full disk is an answer; then the body is discarded.
     pub fn write(&mut self, bytes: &[u8]) -> Result<Result<(), DiskFull>, StoreError> {
         self.hasher.update(bytes);
         self.size += bytes.len() as u64;
@@ -287,7 +287,7 @@ impl Stager {
         if stays { Ok(Ok(())) } else { self.flush() }
     }
 
-    /// What is in memory.
+    /// Takes the bytes in memory.
     fn take(&mut self) -> Counted {
         core::mem::replace(&mut self.memory, Counted::new(&self.bodies.budget))
     }
@@ -314,7 +314,7 @@ impl Stager {
         }
     }
 
-    /// All bytes have come: the body, which is in no store yet.
+    /// All bytes have arrived: returns the body, which is in no store so far.
     ///
     /// # Errors
     /// As for [`write`](Stager::write).
@@ -325,7 +325,7 @@ impl Stager {
             let bytes = Body::Memory(Buffer::from_owner(self.take()));
             return Ok(Ok(Payload { digest, size, bytes }));
         }
-        // What is given up goes with the drop.
+        // A cancelled body is removed by the drop.
         if !self.memory.bytes.is_empty()
             && let Err(full) = self.flush()?
         {
@@ -361,7 +361,7 @@ fn or_full<T>(outcome: object_store::Result<T>) -> Result<Result<T, DiskFull>, S
 /// Linux's number of an error of the device: the bytes cannot be read back.
 const EIO: i32 = 5;
 
-/// What was read, unless it is not there, too short, or on a bad place of the disk.
+/// The bytes that were read, unless the body is missing, too short, or on a bad sector of the disk.
 fn found<T>(outcome: object_store::Result<T>) -> Result<Option<T>, StoreError> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -373,8 +373,8 @@ fn found<T>(outcome: object_store::Result<T>) -> Result<Option<T>, StoreError> {
     }
 }
 
-/// Deletes what a crash left of bodies that were being written: `object_store` writes beside the
-/// name, with a `#` in it, and does not list that.
+/// Deletes leftovers of bodies that were being written at a crash: `object_store` writes beside the name,
+/// with a `#` in it, and does not list that.
 fn remove_unfinished(folder: &FilePath) -> std::io::Result<()> {
     let entries = |folder: &FilePath| -> std::io::Result<Vec<PathBuf>> {
         std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
@@ -418,11 +418,11 @@ mod tests {
             stagers.iter().map(|stager| stager.memory.bytes.len() as u64).sum()
         };
         assert!(in_memory(&coming) <= BUDGET, "{} bytes", in_memory(&coming));
-        // One that belongs into the database is in memory all the same.
+        // One that belongs into the database is in memory nevertheless.
         let mut small = bodies.stage();
         small.write(&[7; 64]).unwrap().unwrap();
         assert!(small.file.is_none());
-        // Those that have come wait to be stored.
+        // Those received so far wait to be stored.
         let finish = |stager: Stager| stager.finish().unwrap().unwrap();
         let mut waiting: Vec<_> = coming.into_iter().map(finish).collect();
         let kept = |payload: &Payload<Body>| matches!(payload.bytes, Body::Memory(_));
@@ -433,7 +433,7 @@ mod tests {
             bodies.store(payload).unwrap().unwrap();
             assert!(bodies.read(&payload.digest).unwrap().is_some_and(|all| all.len() == SIZE));
         }
-        // There is room again when they are stored and let go of.
+        // There is room again when they are stored and released.
         waiting.clear();
         drop(small);
         assert_eq!(left(), BUDGET);

@@ -1,4 +1,4 @@
-//! The database: steps and small bodies, in transactions of which all or nothing survives.
+//! The database: steps and small bodies, in transactions that survive whole or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -18,18 +18,18 @@ use super::library::{INLINE, Library, Opener, Shared, any_inline, begin_read, le
 use super::shortage::{Shortage, worth_trying};
 use super::{Bodies, Body, Done, Job, Settings, StoreError, is_full};
 
-/// The version of what is written here. In version 1 a file was executable or not; the two modes that it had
-/// are written in the same bytes still.
+/// The version of the written format. In version 1 a file was executable or not; these two modes still have
+/// the same bytes.
 const FORMAT: u16 = 3;
-/// The oldest version that is read.
+/// The oldest readable version.
 const OLDEST_FORMAT: u16 = 1;
 /// One row: format, role, number of the transaction, and the head of the state.
 const HEAD: TableDefinition<'static, (), &[u8]> = TableDefinition::new("head");
 
-/// What writing one row takes at least: the page in which it lies is written anew.
+/// The minimum size of a write of one row: its page is written again.
 pub(super) const ROW: u64 = 4_096;
 
-/// What an origin or a replica keeps: [`OriginState`](super::OriginState) or
+/// The state of an origin or a replica, [`OriginState`](super::OriginState) or
 /// [`ReplicaState`](super::ReplicaState). This is the part of it that stays in memory.
 pub trait State: sealed::Tables + Send + 'static {}
 
@@ -38,58 +38,57 @@ impl<S: sealed::Tables + Send + 'static> State for S {}
 pub(crate) mod sealed {
     use super::*;
 
-    /// How a role's state lies in tables.
+    /// How a role's state is stored in tables.
     pub trait Tables: Clone {
         /// The role, as in the head.
         const ROLE: u8;
-        /// The role, for people.
+        /// The role's name.
         const NAME: &'static str;
-        /// What is done durably at once.
+        /// The changes of one durable step.
         type Step: Send;
         /// The whole state.
         type Image;
 
-        /// Writes what stands in the head.
+        /// Writes the fields of the head.
         fn write(&self, to: &mut Writer<'_>);
 
         /// Reads it.
         fn read(from: &mut Reader<'_>) -> Result<Self, WireError>;
 
-        /// The life begins of which the number is at least one more than that of the last, and at
-        /// least `least`.
+        /// Begins a life with a number that is at least one more than the last one, and at least `least`.
         fn begin_life(&mut self, least: Incarnation);
 
-        /// Bytes that a step writes, about.
+        /// The approximate number of bytes that a step writes.
         fn size(step: &Self::Step) -> u64;
 
-        /// Does a step; gives the bodies that are stored with it.
+        /// Applies a step; returns the bodies that are stored with it.
         fn apply<'a>(
             &mut self,
             transaction: &WriteTransaction,
             step: &'a Self::Step,
         ) -> Result<&'a [Payload<Body>], StoreError>;
 
-        /// All that is there.
+        /// The whole content.
         fn load(&self, transaction: &ReadTransaction) -> Result<Self::Image, StoreError>;
 
-        /// The bodies that an image speaks of, with their lengths.
+        /// The bodies that an image refers to, with their lengths.
         fn bodies(image: &Self::Image) -> BTreeMap<Digest, Bytes>;
     }
 }
 
 /// The store of an origin or a replica. Calls block.
 ///
-/// One at a time writes, by [`run`](Store::run); bodies are read by any number of
-/// [`Library`] clones.
+/// Only one caller writes at a time, by [`run`](Store::run); bodies are read by any number of [`Library`]
+/// clones.
 pub struct Store<S> {
     shared: Arc<Shared>,
     state: S,
-    /// Counts transactions, so that after a failure it can be told whether the last one happened.
+    /// Counts transactions, so that after a failure it is known whether the last one happened.
     transactions: u64,
-    /// Nothing is to become durable any more.
+    /// Nothing may become durable any more.
     abandoned: Arc<AtomicBool>,
     pub(super) shortage: Shortage,
-    /// Small bodies that are told to be gone, and are not: there was no room to write that down.
+    /// Small bodies that were reported as deleted but are still stored: there was no space for the deletion.
     pub(super) owed: BTreeSet<Digest>,
 }
 
@@ -99,14 +98,14 @@ impl<S> core::fmt::Debug for Store<S> {
     }
 }
 
-/// A store, and what was found in it: what a state machine begins with.
+/// A store, and its contents, from which a state machine starts.
 #[derive(Debug)]
 pub struct Opened<S: State> {
     /// The store.
     pub store: Store<S>,
     /// The state; its life has begun.
     pub image: S::Image,
-    /// The bodies that are there, as long as they should be.
+    /// The existing bodies, if they have their full length.
     pub bodies: Vec<(Digest, Bytes)>,
 }
 
@@ -119,7 +118,7 @@ fn opener(path: PathBuf, settings: Settings) -> Opener {
 }
 
 impl<S: State> Store<S> {
-    /// Makes a store in `folder`, which is made if it is not there.
+    /// Makes a store in `folder`, which is made if it does not exist.
     pub(super) fn create_in(
         folder: &FilePath,
         settings: Settings,
@@ -130,7 +129,7 @@ impl<S: State> Store<S> {
         if folder.join(DATABASE).exists() {
             return Err(StoreError::Exists(folder.to_owned()));
         }
-        // It gets its name when all of it is there: what was interrupted is no store.
+        // It gets its final name when it is complete: an interrupted creation leaves no store.
         let beside = folder.join(format!("{DATABASE}.new"));
         match std::fs::remove_file(&beside) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
@@ -154,14 +153,13 @@ impl<S: State> Store<S> {
         };
         let shared = Shared::over(open().map_err(full)?, open, bodies);
         let mut store = Store::over(shared, state, 0);
-        // A store in which nothing is would be taken for one of something else.
+        // An empty store would be taken for one of something else.
         store.attempt(&[])?.map_err(|DiskFull| StoreError::Full)?;
         Ok(())
     }
 
-    /// Opens the store in `folder` and begins a life: all that follows is of a higher incarnation
-    /// than ever before. `now` takes part in its number, so that a store that was restored from a
-    /// backup does not live a life for the second time.
+    /// Opens the store in `folder` and begins a life: from now on its incarnation is higher than ever before.
+    /// Its number depends on `now`, so that a store restored from a backup does not repeat a life.
     ///
     /// # Errors
     /// If there is no store of this role and version, another process has it open, it is damaged, or the
@@ -175,8 +173,7 @@ impl<S: State> Store<S> {
             return Err(StoreError::Nothing(folder.to_owned()));
         }
         let open = opener(folder.join(DATABASE), settings);
-        // First, because that locks it: what lies unfinished in the folder may be what another process
-        // is about.
+        // First, because that locks it: unfinished files in the folder may belong to another process.
         let database = open()?;
         let bodies = Bodies::open(&folder.join(BODIES), settings.inline)?;
         let mut opened = Self::begin(open, database, bodies, now)?;
@@ -204,7 +201,7 @@ impl<S: State> Store<S> {
         state.begin_life(Incarnation(micros));
         let shared = Shared::over(database, open, bodies);
         let mut store = Store::over(shared, state, transactions);
-        // Without room the number of its life is not written down. The next one is higher by the clock.
+        // Without space the number of its life is not written. The next one is higher by the clock.
         let _ = store.attempt(&[])?;
         let (image, inline) = store.shared.with(|database| {
             let transaction = begin_read(database)?;
@@ -213,7 +210,7 @@ impl<S: State> Store<S> {
         let expected = S::bodies(&image);
         let mut bodies = store.shared.bodies.list()?;
         bodies.extend(inline);
-        // Of those that nobody knows the state machine disposes.
+        // The state machine drops the unknown ones.
         bodies.retain(|(digest, size)| expected.get(digest).is_none_or(|known| known == size));
         bodies.sort_unstable();
         bodies.dedup_by_key(|(digest, _)| *digest);
@@ -230,12 +227,12 @@ impl<S: State> Store<S> {
         &self.state
     }
 
-    /// What gives up all that is not being synced already.
+    /// The flag that cancels all work that is not being synced already.
     pub(super) fn abandoned(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.abandoned)
     }
 
-    /// What reads bodies.
+    /// The reader of bodies.
     pub fn library(&self) -> Library {
         Library(Arc::clone(&self.shared))
     }
@@ -245,12 +242,12 @@ impl<S: State> Store<S> {
         &self.shared.bodies
     }
 
-    /// Does what is asked for, and gives what would survive a crash then. Steps and small bodies are one
-    /// transaction: many that wait cost one sync of the disk. If there is no room for all of them, the
-    /// smallest are tried by themselves; what is not much smaller than what has failed is refused.
+    /// Runs the jobs, and returns the results that would survive a crash then. Steps and small bodies are one
+    /// transaction: many waiting jobs cost one sync of the disk. If there is no space for all of them, the
+    /// smallest are tried one by one. Jobs that are not much smaller than a failed one are refused.
     ///
     /// # Errors
-    /// If it is open what is on the disk: the store is not to be used any more.
+    /// If the contents of the disk are unknown: the store must not be used any more.
     pub fn run(&mut self, jobs: Vec<Job<S::Step>>) -> Result<Vec<Done>, StoreError> {
         let mut done = Vec::new();
         let (mut left, mut writing) = (Vec::new(), Vec::new());
@@ -297,7 +294,7 @@ impl<S: State> Store<S> {
         Ok(done)
     }
 
-    /// Deletes some of the small bodies that were told to be gone.
+    /// Deletes some of the small bodies that were reported as deleted.
     fn pay(&mut self) -> Result<(), StoreError> {
         /// In one transaction.
         const SOME: usize = 256;
@@ -311,7 +308,7 @@ impl<S: State> Store<S> {
         Ok(())
     }
 
-    /// What becomes of a job that there is no room for.
+    /// The result of a job without space.
     pub(super) fn refuse(
         &mut self,
         job: &Job<S::Step>,
@@ -321,8 +318,8 @@ impl<S: State> Store<S> {
             Job::Step(_) => Done::Step(Err(full)),
             Job::Store(payload) => Done::Stored(payload.digest, Err(full)),
             Job::Drop(digest) => {
-                // A file goes all the same, and makes room. For a small body nobody asks any more; it goes
-                // when there is room, or with the next start.
+                // A file is deleted all the same, and frees space. A small body is no longer requested; it is
+                // deleted when there is space, or at the next start.
                 self.shared.bodies.delete(digest)?;
                 self.owed.insert(*digest);
                 Done::Dropped(*digest)
@@ -354,13 +351,13 @@ impl<S: State> Store<S> {
                 }
                 Ok(Ok(done))
             }
-            // Of a new store nothing is worth a second look.
+            // A new store has nothing to recover.
             Err(error) if is_full(&error) && self.transactions == 0 => Ok(Err(DiskFull)),
             Err(error) if is_full(&error) => {
                 self.shared.reopen()?;
                 self.shortage.remember(jobs.iter().map(size_of::<S>).sum(), begun.elapsed());
                 let (_, transactions) = self.shared.with(head::<S>)?;
-                // It may have failed behind the point at which it was complete.
+                // It may have failed after it was complete.
                 if transactions == self.transactions {
                     Ok(Err(DiskFull))
                 } else {
@@ -374,8 +371,8 @@ impl<S: State> Store<S> {
         }
     }
 
-    /// The bodies to be dropped, if nothing else is asked for and none of them is in the database: then
-    /// it has nothing to write, and no disk has to be synced.
+    /// The bodies to be dropped, if there are no other jobs and none of these bodies is in the database: then
+    /// the database has nothing to write, and needs no sync.
     fn only_files(&self, jobs: &[Job<S::Step>]) -> Result<Option<Vec<Digest>>, StoreError> {
         let digest = |job: &Job<S::Step>| match job {
             Job::Drop(digest) => Some(*digest),
@@ -398,7 +395,7 @@ impl<S: State> Store<S> {
             match job {
                 Job::Step(step) => {
                     let inline = state.apply(&transaction, step)?;
-                    // Most steps bring none, and a table is searched for by each who opens it.
+                    // Most steps bring none, and opening a table costs a search.
                     if !inline.is_empty() {
                         let mut table = open(&transaction, INLINE)?;
                         for payload in inline {
@@ -438,17 +435,17 @@ impl<S: State> Store<S> {
     }
 }
 
-/// What a transaction has come to.
+/// The result of a transaction.
 struct Written<S> {
     state: S,
     done: Vec<Done>,
-    /// Small bodies that are there now.
+    /// Small bodies that are stored now.
     stored: Vec<Digest>,
-    /// Those that are none and are not needed.
+    /// Bodies that are not small and are not needed.
     files: Vec<Digest>,
 }
 
-/// Bytes that a job writes, about.
+/// The approximate number of bytes that a job writes.
 fn size_of<S: State>(job: &Job<S::Step>) -> u64 {
     match job {
         Job::Step(step) => S::size(step),

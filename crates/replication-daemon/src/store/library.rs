@@ -1,4 +1,4 @@
-//! Who reads bodies, beside the one who writes.
+//! The readers of bodies, beside the one writer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,12 +23,12 @@ pub(super) const INLINE: TableDefinition<'static, &[u8; 32], &[u8]> =
 /// How the database is opened, again after a failure.
 pub type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
 
-/// The database and the folder of bodies, for whoever reads bodies beside the one who writes.
+/// The database and the folder of bodies, for readers beside the one writer.
 pub(super) struct Shared {
     open: Opener,
-    /// None while it is opened anew.
+    /// None while it is being opened again.
     database: RwLock<Option<Database>>,
-    /// It is not opened anew any more.
+    /// It is not opened again any more.
     failed: AtomicBool,
     pub(super) bodies: Bodies,
 }
@@ -43,7 +43,7 @@ pub(super) fn begin_read(database: &Database) -> Result<ReadTransaction, StoreEr
 
 type Inline = ReadOnlyTable<&'static [u8; 32], &'static [u8]>;
 
-/// The table of small bodies; none before there is one in it.
+/// The table of small bodies; none before the first one.
 fn inline_of(transaction: &ReadTransaction) -> Result<Option<Inline>, StoreError> {
     match transaction.open_table(INLINE) {
         Ok(table) => Ok(Some(table)),
@@ -52,7 +52,7 @@ fn inline_of(transaction: &ReadTransaction) -> Result<Option<Inline>, StoreError
     }
 }
 
-/// Whether one of these is a small body that is there.
+/// Whether one of these is a stored small body.
 pub(super) fn any_inline(
     transaction: &ReadTransaction,
     digests: &[Digest],
@@ -77,8 +77,8 @@ pub(super) fn lengths(transaction: &ReadTransaction) -> Result<Vec<(Digest, Byte
     Ok(found)
 }
 
-/// How long a reader waits for the database to be taken from it, after a write that has failed. Whoever
-/// writes only has to let go of that write first.
+/// Longest wait of a reader for access to the database after a failed write. A writer only has to release
+/// that write first.
 const LATCHED: Duration = Duration::from_secs(10);
 
 impl Shared {
@@ -87,8 +87,8 @@ impl Shared {
         Arc::new(Shared { open, database, failed, bodies })
     }
 
-    /// For who reads beside the one who writes: a write that has failed makes reads fail as well, until the
-    /// database is opened anew.
+    /// For readers beside the one writer: a failed write makes reads fail as well, until the database is
+    /// opened again.
     fn read<T>(&self, work: impl Fn(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
         /// Between two looks.
         const SHORT: Duration = Duration::from_millis(1);
@@ -97,7 +97,7 @@ impl Shared {
             match self.with(&work) {
                 Err(StoreError::Database(redb::Error::PreviousIo)) if !left.is_zero() => {
                     if self.failed.load(Ordering::Relaxed) {
-                        // Whoever writes tells why.
+                        // The writer reports the reason.
                         return Err(StoreError::Stopped);
                     }
                     left = left.saturating_sub(SHORT);
@@ -121,14 +121,14 @@ impl Shared {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// After a failure the database refuses everything until it is opened anew.
+    /// After a failure the database refuses everything until it is opened again.
     pub(super) fn reopen(&self) -> Result<(), StoreError> {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        // Closed first: nobody else may have it open.
+        // Closed first: the database can be open only once.
         *database = None;
         loop {
             match (self.open)().map_err(StoreError::from) {
-                // Others may have taken the descriptor.
+                // Other parts of the process may have taken the descriptor.
                 Err(error) if error.is_passing() => std::thread::sleep(PAUSE),
                 opened => {
                     *database = Some(opened?);
@@ -146,13 +146,13 @@ impl core::fmt::Debug for Library {
 }
 
 impl Library {
-    /// Closes the database for all who read it, so that it can be opened again. To be called when the
-    /// store is not written any more.
+    /// Closes the database for all readers, so that it can be opened again. To be called when the store is no
+    /// longer written.
     pub(crate) fn close(&self) {
         *self.0.database.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The whole body, if it is there and what it should be: for bodies that fit in memory.
+    /// The whole body, if it is there and intact: for bodies that fit in memory.
     ///
     /// # Errors
     /// If the disk fails.
@@ -165,7 +165,7 @@ impl Library {
         }
     }
 
-    /// The hashes of the pieces of a body, if it is there and what it should be. Reads all of it.
+    /// The hashes of the pieces of a body, if it is there and intact. Reads all of it.
     ///
     /// # Errors
     /// If the disk fails.
@@ -179,7 +179,7 @@ impl Library {
         }
     }
 
-    /// One piece of a body, as it is on the disk: whoever gets it compares it with the outline.
+    /// One piece of a body, as it is on the disk: the caller compares it with the outline.
     ///
     /// # Errors
     /// If the disk fails.

@@ -1,5 +1,5 @@
-//! Logs, states and bodies on a disk: what does the [`Effect`](lull_replication::origin::Effect)s of an origin
-//! and of a replica, and what both begin with after a crash.
+//! Logs, states and bodies on a disk. The store executes the [`Effect`](lull_replication::origin::Effect)s of
+//! an origin and of a replica, and restores their state after a crash.
 //!
 //! | what | where | why there |
 //! |---|---|---|
@@ -14,12 +14,12 @@
 //!   done    ◀── (called for each when it would survive a crash)
 //! ```
 //!
-//! The order is the state machines': they hand out a step when its bodies are durable, and speak of
-//! it when the step is. A store does what it is told, and answers when it would survive a crash. A
-//! disk without room is an answer, and nothing of what was asked for has happened. Any other failure
-//! leaves open what is on the disk: then the process starts anew from what is there.
+//! The state machines determine the order: they hand out a step when its bodies are durable, and announce it
+//! when the step is durable. A store carries out jobs, and answers when the result would survive a crash. A
+//! full disk is an answer, and nothing of the job was done. After any other failure the contents of the disk
+//! are unknown: then the process restarts from them.
 //!
-//! What is read is compared with its hash each time: a body that is missing or has gone bad is none.
+//! Each body is compared with its hash when it is read: a missing or corrupt body is reported as none.
 
 mod bodies;
 mod journal;
@@ -51,31 +51,32 @@ pub use origin::OriginState;
 pub use replica::ReplicaState;
 pub use worker::Worker;
 
-/// What a store is told once.
+/// The settings of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Memory for pages of the database.
     pub cache: Bytes,
-    /// Bodies up to this size lie in the database; 1 MiB at most, because larger ones go to a file as
-    /// they come. For an origin it is [`Config::inline`](lull_replication::origin::Config::inline).
+    /// Bodies up to this size are in the database; 1 MiB at most, because larger ones go to a file as they
+    /// arrive. For an origin it is [`Config::inline`](lull_replication::origin::Config::inline).
     pub inline: Bytes,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        // redb's own default is 1 GiB: more than an origin of a million objects may take in all.
+        // redb's own default is 1 GiB: more than the whole memory of an origin with a million objects should
+        // be.
         Settings { cache: Bytes(16 << 20), inline: Bytes(16 * 1024) }
     }
 }
 
-/// Something to be done durably.
+/// A durable operation.
 #[derive(Clone, Debug)]
 pub enum Job<S> {
     /// A step of the log, or of a replica's state.
     Step(S),
-    /// A body is to be stored.
+    /// A body to be stored.
     Store(Payload<Body>),
-    /// A body is not needed any more.
+    /// A body is no longer needed.
     Drop(Digest),
 }
 
@@ -88,18 +89,18 @@ impl<S> From<BodyEffect<Body>> for Job<S> {
     }
 }
 
-/// What would survive a crash now: to be told to the state machine.
+/// A result that would survive a crash now: to be reported to the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// The step, or there was no room and nothing of it has happened.
+    /// The step, or there was no space and nothing of it was done.
     Step(Result<(), DiskFull>),
     /// The body, likewise.
     Stored(Digest, Result<(), DiskFull>),
-    /// The body is gone. (A crash may bring it back; then the next start drops it again.)
+    /// The body is deleted. (A crash may restore it; then the next start deletes it again.)
     Dropped(Digest),
 }
 
-/// Why a store cannot go on.
+/// Why a store cannot continue.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// There is no store in the folder.
@@ -118,21 +119,21 @@ pub enum StoreError {
     /// It is that of the other role, or of another version of Lull.
     #[error("the store is {found}, not {expected}: name another folder, or install that release")]
     Other {
-        /// What it is.
+        /// Its kind.
         found: String,
-        /// What it should be.
+        /// The expected kind.
         expected: String,
     },
     /// There is no room for a new one.
     #[error("the disk is full: make room first")]
     Full,
-    /// What is in it contradicts itself.
+    /// Its contents are inconsistent.
     #[error(
         "the store is damaged: {0} is not what it was. Restore it from a backup, or begin with an \
          empty folder"
     )]
     Damaged(String),
-    /// The step may be on the disk or not.
+    /// The step may be durable or not.
     #[error("the disk failed within a step: start again from what is on it")]
     Unsure,
     /// The database failed.
@@ -155,8 +156,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the machine was out of something that comes back when others have done with it.
-    /// Nothing is wrong with what is on the disk: the same is to be asked for again.
+    /// Whether the machine was out of a resource that others will release. The contents of the disk are fine:
+    /// the job should be repeated.
     pub fn is_passing(&self) -> bool {
         is_scarce(self)
     }
@@ -183,14 +184,14 @@ impl From<redb::DatabaseError> for StoreError {
     }
 }
 
-/// The failure of a file that caused an error, if one did.
+/// The failure of a file that caused an error, if any.
 fn cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(io) = error.downcast_ref() {
             return Some(io);
         }
-        // It names no source.
+        // It has no source.
         if let Some(redb::Error::Io(io)) = error.downcast_ref() {
             return Some(io);
         }
@@ -199,16 +200,16 @@ fn cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Err
     None
 }
 
-/// Whether it was a disk without room.
+/// Whether it was a full disk.
 fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
     let kind = cause(error).map(io::Error::kind);
     matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }
 
-/// Linux's numbers of: no memory; no descriptor, of the machine's and of this process's.
+/// Error numbers of Linux: no memory; no descriptor in the system; no descriptor in this process.
 const SCARCE: [i32; 3] = [12, 23, 24];
 
-/// Whether there was no descriptor or no memory for it.
+/// Whether it lacked a descriptor or memory.
 fn is_scarce(error: &(dyn std::error::Error + 'static)) -> bool {
     let number = cause(error).and_then(io::Error::raw_os_error);
     number.is_some_and(|number| SCARCE.contains(&number))

@@ -1,4 +1,4 @@
-//! What an origin keeps: its log, the chain of hashes, and all objects.
+//! The stored state of an origin: its log, the chain of hashes, and all objects.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path as FilePath;
@@ -20,7 +20,7 @@ use super::{Body, Job, Settings, StoreError};
 
 /// Versions by the key of the path.
 const OBJECTS: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("objects");
-/// Commits, with what they overwrote, by position.
+/// Commits, with their overwritten versions, by position.
 const LOG: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("log");
 /// Hashes of the log by position.
 const CHAIN: TableDefinition<'static, u64, &[u8; 32]> = TableDefinition::new("chain");
@@ -43,7 +43,7 @@ impl OriginState {
         Self::beginning(Position::beginning(identity))
     }
 
-    /// Where nothing is committed, and the chain begins so.
+    /// Without commits, with this beginning of the chain.
     pub fn beginning(last: Position) -> Self {
         OriginState {
             incarnation: Incarnation(0),
@@ -63,7 +63,7 @@ impl OriginState {
 impl Store<OriginState> {
     /// Makes the store of a new origin in `folder`.
     ///
-    /// `identity` has to be random: it is what tells this log from all others.
+    /// `identity` must be random: it distinguishes this log from all others.
     ///
     /// # Errors
     /// If there is one already, or the disk fails.
@@ -118,7 +118,7 @@ impl Tables for OriginState {
     }
 
     fn size(step: &Append<Body>) -> u64 {
-        // The path is written twice, and what it was.
+        // The path is written twice, and once more with its earlier version.
         let row = |change: &Change| ROW + 3 * change.path.as_bytes().len() as u64;
         let rows = |commit: &Commit| 2 * ROW + commit.changes.iter().map(row).sum::<u64>();
         let inline = step.inline.iter().map(|payload| ROW + payload.size.0);
@@ -256,7 +256,7 @@ impl Tables for OriginState {
     }
 }
 
-/// Reads all of some bytes.
+/// Decodes all of some bytes.
 pub(super) fn whole<T>(
     bytes: &[u8],
     read: impl FnOnce(&mut Reader<'_>) -> Result<T, WireError>,
@@ -269,7 +269,7 @@ pub(super) fn whole<T>(
 
 fn read_entry(sequence: Sequence, from: &mut Reader<'_>) -> Result<Entry, WireError> {
     let stamp = from.wall("stamp")?;
-    // A change is a path of a byte and a flag at least.
+    // A change is at least a path of one byte and a flag.
     let changes = from.list(CHANGES, 4, |from| {
         let path = from.path()?;
         Ok(Change { path, content: from.option("content", Reader::content)? })

@@ -1,4 +1,4 @@
-//! What a replica keeps: where it is, and all objects.
+//! The stored state of a replica: its position, and all objects.
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
@@ -28,7 +28,7 @@ pub struct ReplicaState {
 }
 
 impl ReplicaState {
-    /// Where the durable state is.
+    /// The position of the durable state.
     pub fn position(&self) -> Option<Position> {
         self.position
     }

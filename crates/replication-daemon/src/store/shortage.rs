@@ -1,11 +1,11 @@
-//! What is not worth trying on a disk without room, and what bodies leave of it to the state.
+//! Jobs that are not worth trying on a full disk, and the space that bodies leave to the state.
 //!
-//! After a write that has found none the database refuses everything until it is opened anew, and reads
-//! all of itself then. So such a write takes the longer the larger the database is, and nobody reads a
-//! body meanwhile. What is about as large as one that has failed is refused at once, for a while.
+//! After a write without space the database refuses everything until it is opened again, and then reads all
+//! of itself. So such a write takes longer for a larger database, and blocks all reads of bodies meanwhile.
+//! Jobs of about the size of a failed one are refused at once, for a while.
 //!
-//! A replica without room for invalidations has to let its reads wait, and one without room for bodies only
-//! those of these. So bodies do not take all that there is.
+//! A replica without space for invalidations has to delay its reads, and one without space for bodies only
+//! those of these bodies. So bodies may not take all the space.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,16 +15,17 @@ use std::time::{Duration, Instant};
 
 use nix::sys::statvfs::statvfs;
 
-/// How long that lasts, in times of what the failure has taken: so failures take a twentieth of the time.
+/// How long that lasts, in multiples of the duration of the failure: so failures take a twentieth of the
+/// time.
 const PAUSES: u32 = 20;
-/// Bytes that have to come free for it to be tried before.
+/// Bytes that have to become free before another attempt.
 const FREED: u64 = 1 << 20;
-/// How much less than what has failed is tried all the same, by itself and with others.
+/// How much smaller than a failed job one must be to be tried all the same, alone and with others.
 const LESS: u64 = 2;
 const LESS_TOGETHER: u64 = 16;
 
-/// How many of these sizes, of which the least comes first, are worth trying together after one of `failed`
-/// has found no room.
+/// How many of these sizes, in ascending order, are worth trying together after one of `failed` found no
+/// space.
 pub(super) fn worth_trying(sizes: impl IntoIterator<Item = u64>, failed: u64) -> usize {
     let mut all = 0_u64;
     let mut count = 0;
@@ -39,10 +40,10 @@ pub(super) fn worth_trying(sizes: impl IntoIterator<Item = u64>, failed: u64) ->
     count
 }
 
-/// What a disk has had no room for of late.
+/// The recent jobs that a disk had no space for.
 #[derive(Default)]
 pub(super) struct Shortage {
-    /// Bytes that are free; none if that is not known. Without it nothing is remembered.
+    /// Free bytes; none if they are unknown. Then nothing is remembered.
     free: Option<Box<dyn Fn() -> Option<u64> + Send>>,
     last: Option<Failed>,
 }
@@ -54,21 +55,21 @@ struct Failed {
 }
 
 impl Shortage {
-    /// Of the disk of a folder.
+    /// For the disk of a folder.
     pub(super) fn on_disk_of(folder: PathBuf) -> Self {
         Self::by(move || {
             let found = statvfs(&folder).ok()?;
-            // With what only root may take: what came free may not be enough for others to have any.
+            // Including blocks reserved for root: freed space may not be enough for other users.
             Some(found.blocks_free().saturating_mul(found.fragment_size()))
         })
     }
 
-    /// Of one that has so much free.
+    /// A shortage of a disk whose free bytes `free` returns.
     pub(super) fn by(free: impl Fn() -> Option<u64> + Send + 'static) -> Self {
         Shortage { free: Some(Box::new(free)), last: None }
     }
 
-    /// The size of the least that has failed of late; the largest number if that was nothing.
+    /// The smallest size that has failed recently; the largest number if there is none.
     pub(super) fn failed(&mut self) -> u64 {
         let Some(last) = &self.last else { return u64::MAX };
         let free = self.free.as_ref().and_then(|free| free());
@@ -80,7 +81,7 @@ impl Shortage {
         last.size
     }
 
-    /// There was no room for something of this size, and until the database was there again it took so long.
+    /// There was no room for an item of this size, and it took this long until the database was usable again.
     pub(super) fn remember(&mut self, size: u64, took: Duration) {
         let size = self.failed().min(size);
         let Some(free) = &self.free else { return };
@@ -89,7 +90,7 @@ impl Shortage {
     }
 }
 
-/// What of a disk is left to the state, at most; and the part of the disk that it is otherwise.
+/// The space left to the state, at most; and its share of the disk otherwise.
 const RESERVE: u64 = 64 << 20;
 const RESERVED: u64 = 16;
 
@@ -98,13 +99,13 @@ const RESERVED: u64 = 16;
 pub(super) struct Room {
     /// How large it is.
     pub(super) size: u64,
-    /// How much of it others than root may take.
+    /// How much of it users other than root may take.
     pub(super) free: u64,
 }
 
 type Look = Box<dyn Fn() -> Option<Room> + Send + Sync>;
 
-/// What bodies leave of a disk to the state. Without a disk that is nothing.
+/// The space that bodies leave to the state. Without a disk that is nothing.
 #[derive(Default)]
 pub(super) struct Reserve {
     look: Option<Look>,
@@ -112,7 +113,7 @@ pub(super) struct Reserve {
     writing: AtomicU64,
 }
 
-/// Bytes that are being written, until that is done.
+/// Bytes that are being written, until the write ends.
 #[derive(Debug)]
 pub(super) struct Writing {
     reserve: Arc<Reserve>,
@@ -120,7 +121,7 @@ pub(super) struct Writing {
 }
 
 impl Reserve {
-    /// On the disk of a folder.
+    /// For the disk of a folder.
     pub(super) fn on_disk_of(folder: PathBuf) -> Self {
         Self::by(move || {
             let found = statvfs(&folder).ok()?;
@@ -129,14 +130,14 @@ impl Reserve {
         })
     }
 
-    /// On one that is so large, of which so much is free. Where that is not known nothing is left.
+    /// For a disk of this size and free space. If those are unknown, nothing is reserved.
     pub(super) fn by(look: impl Fn() -> Option<Room> + Send + Sync + 'static) -> Self {
         Reserve { look: Some(Box::new(look)), writing: AtomicU64::new(0) }
     }
 
-    /// So many bytes of a body are to be written: none if they would take what is the state's.
+    /// Reserves this many bytes to be written: none if they would take the space of the state.
     pub(super) fn write(self: &Arc<Self>, bytes: u64) -> Option<Writing> {
-        // Counted before the look: of two that look at a time one might not see the other.
+        // Counted before the check: of two concurrent checks one might not see the other.
         let others = self.writing.fetch_add(bytes, Ordering::SeqCst);
         let writing = Writing { reserve: Arc::clone(self), bytes };
         let Some(room) = self.look.as_ref().and_then(|look| look()) else { return Some(writing) };

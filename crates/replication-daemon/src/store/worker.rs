@@ -1,4 +1,4 @@
-//! Threads that do what a store is asked for, so that whoever asks goes on.
+//! Threads that run the jobs of a store, so that its callers continue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -8,20 +8,19 @@ use std::time::Duration;
 
 use super::{Done, Job, State, Store, StoreError};
 
-/// Jobs in one transaction, at most, so that those behind it do not wait for long. An origin's append
-/// is one job, of up to [`Config::batch`](lull_replication::origin::Config::batch) commits.
+/// Jobs in one transaction, at most, so that later ones do not wait for long. An origin's append is one job,
+/// of up to [`Config::batch`](lull_replication::origin::Config::batch) commits.
 const TOGETHER: usize = 1_024;
-/// Large bodies that are written at a time: each waits for the disk.
+/// Large bodies written at a time: each waits for the disk.
 const WRITERS: usize = 4;
-/// Before a large body is tried again for which the machine had no descriptor or no memory.
+/// Pause before a large body is tried again, if the machine had no descriptor or no memory.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
-/// Does the jobs of a store on threads of its own, and tells what is done as it is.
+/// Runs the jobs of a store on separate threads, and reports each result.
 ///
-/// All steps and small bodies that wait go into one transaction, so the slower the disk, the more
-/// are made durable at once. What is told for one job says nothing about others: a large body may be
-/// done after a step that was asked for later. That suits the state machines, which ask for a step
-/// when the bodies that it needs are done.
+/// All waiting steps and small bodies go into one transaction, so a slower disk makes more durable at once.
+/// The result of one job says nothing about others: a large body may be done after a step that was requested
+/// later. That suits the state machines, which request a step when its bodies are done.
 #[derive(Debug)]
 pub struct Worker<T> {
     journal: Option<Sender<Job<T>>>,
@@ -31,7 +30,7 @@ pub struct Worker<T> {
     is_small: Box<dyn IsSmall>,
 }
 
-/// Whether a body belongs into the database.
+/// Whether a body belongs in the database.
 trait IsSmall: Fn(lull_cc::Bytes) -> bool + Send {}
 
 impl<F: Fn(lull_cc::Bytes) -> bool + Send> IsSmall for F {}
@@ -43,8 +42,8 @@ impl core::fmt::Debug for Box<dyn IsSmall> {
 }
 
 impl<T: Send + 'static> Worker<T> {
-    /// Takes over a store. `tell` is called on the threads, for each job, and for the failure after
-    /// which no more is done.
+    /// Takes over a store. `tell` is called on the threads, for each job, and for the failure after which no
+    /// more is done.
     ///
     /// # Errors
     /// If the system gives no thread.
@@ -107,7 +106,7 @@ impl<T: Send + 'static> Worker<T> {
         Ok(Worker { journal: Some(journal), large: Some(large), threads, abandoned, is_small })
     }
 
-    /// Asks for something to be done.
+    /// Submits a job.
     ///
     /// # Errors
     /// If the store has failed.
@@ -118,14 +117,14 @@ impl<T: Send + 'static> Worker<T> {
         to.send(job).map_err(|_| StoreError::Stopped)
     }
 
-    /// Ends as if the process had been killed: of what was asked for only that is done which the disk
-    /// is syncing just then, and nobody is told of anything.
+    /// Ends as if the process had been killed: only the job that the disk is syncing is finished, and nothing
+    /// is reported.
     pub fn abandon(self) {
         self.abandoned.store(true, Ordering::Relaxed);
     }
 }
 
-/// All that waits, or what comes next.
+/// All waiting jobs, or the next one.
 fn next<T>(waiting: &Receiver<Job<T>>) -> Option<Vec<Job<T>>> {
     let mut jobs = vec![waiting.recv().ok()?];
     while jobs.len() < TOGETHER {
@@ -138,12 +137,12 @@ fn next<T>(waiting: &Receiver<Job<T>>) -> Option<Vec<Job<T>>> {
 }
 
 impl<T> Drop for Worker<T> {
-    /// Ends when all that was asked for is done.
+    /// Ends when all submitted jobs are done.
     fn drop(&mut self) {
         self.journal = None;
         self.large = None;
         for thread in self.threads.drain(..) {
-            // A thread that panicked has told nobody that its job is done.
+            // A thread that panicked has not reported its job.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Commits what was seen.
+//! Commits scan results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,9 +14,9 @@ use crate::daemon::{Clock, MachineClock};
 use crate::source;
 use crate::store::Body;
 
-/// Bytes of new bodies in one transaction, at most: some of them are in memory until it is written.
-/// What is here already, as of files that were renamed, counts nothing; and what belongs to a rename is not
-/// cut: more than this of it is in the store beforehand.
+/// The maximum number of bytes of new bodies in one transaction: some of them are in memory until it is
+/// written. Bodies that are stored already, as for renamed files, are not counted. Changes of one rename are
+/// not split: larger ones are stored beforehand.
 pub(super) const MOST_BYTES: u64 = 64 << 20;
 
 impl Watcher {
@@ -29,7 +29,7 @@ impl Watcher {
         let mut bytes = 0;
         let mut writes = BTreeMap::new();
         let mut new = Vec::new();
-        // First what needs no bodies, so that it is not cut: sides of renames are among it.
+        // Changes without bodies come first, so that they are not split: sides of renames are among them.
         for (path, content) in changes {
             match content {
                 None => drop(writes.insert(path, Put::Delete)),
@@ -39,8 +39,8 @@ impl Watcher {
                 Some(content) => new.push((path, content)),
             }
         }
-        // Then the other sides, if they have new bodies: with more of them than one transaction brings,
-        // they are in the store before it is written.
+        // Then the other sides, if they have new bodies. If one transaction cannot bring all bodies, they are
+        // in the store before it is written.
         new.sort_by_key(|(path, _)| !moved.contains(path));
         let of_moved = new.iter().filter(|(path, _)| moved.contains(path));
         let holds = of_moved.map(|(_, content)| content.size.0).sum::<u64>() > MOST_BYTES;
@@ -59,7 +59,7 @@ impl Watcher {
                     bytes += content.size.0;
                     writes.insert(path, Put::Body(payload, content.metadata));
                 }
-                // It is another one by now, or elsewhere.
+                // It has changed or moved by now.
                 None => {
                     let endless = batch.endless;
                     if self.grows(batch)? || batch.endless != endless {
@@ -84,13 +84,13 @@ impl Watcher {
         Ok(())
     }
 
-    /// There was no room for a body, of which the origin does not know yet.
+    /// A body found no space, and the origin does not know of it so far.
     fn full(&self, full: DiskFull) -> Failed {
         self.origin.disk_full();
         Failed::Again(Some(full.to_string()))
     }
 
-    /// Reads a file once more, for the origin; none if it is not what it was.
+    /// Reads a file once more, for the origin; none if it has changed.
     fn stage(&self, path: &Path, content: &Content) -> Result<Option<Payload<Body>>, Failed> {
         #[cfg(test)]
         if let Some(act) = self.events.between {

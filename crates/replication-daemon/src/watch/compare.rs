@@ -1,12 +1,12 @@
-//! The comparison of the folder with what is published. It finds what no event has told of: events that were
-//! lost, writes through a memory mapping or a name outside of the folder, writes by other machines.
+//! The comparison of the folder with the published tree. It finds changes without events: lost events, writes
+//! through a memory mapping or a name outside of the folder, writes by other machines.
 //!
 //! ```text
 //!   walk: the folder against the index, by fingerprints   ─▶  merge: the index against the origin's objects
 //! ```
 //!
-//! It reads no file. What differs is looked at afterwards, all at once, so that both names of a file that was
-//! renamed are in one transaction. It works in short slices, with pauses between them.
+//! It reads no file. Differences are scanned afterwards, all at once, so that both names of a renamed file
+//! are in one transaction. It works in short slices, with pauses between them.
 
 use std::collections::BTreeSet;
 use std::fs::{self, ReadDir};
@@ -21,11 +21,11 @@ use super::seen::{Depth, Name, Names, bytes_of, name_of};
 use crate::daemon::OriginHandle;
 use crate::source::Fingerprint;
 
-/// A slice takes so long, or as long as one entry of a folder does.
+/// Longest time of a slice, unless one entry of a folder takes longer.
 const SLICE: Duration = Duration::from_millis(5);
-/// The pause after a slice is so many times as long as the slice: a comparison takes 5 % of one core.
+/// The pause after a slice is this many times as long as the slice: a comparison takes 5 % of one core.
 const PAUSES: u32 = 19;
-/// Objects that are compared at a time, under the origin's lock.
+/// Objects compared at a time, under the origin's lock.
 const OBJECTS: usize = 500;
 
 /// A comparison under way.
@@ -33,18 +33,18 @@ const OBJECTS: usize = 500;
 pub(super) struct Comparison {
     /// Folders to be walked.
     rest: Vec<Name>,
-    /// The one that is.
+    /// The current folder.
     open: Option<(Name, ReadDir)>,
-    /// What differs.
+    /// The differing names.
     found: Names,
-    /// The last object that was compared.
+    /// The last compared object.
     merged: Option<Path>,
 }
 
-/// What a slice has come to.
+/// The result of a slice.
 #[derive(Debug)]
 pub(super) enum Slice {
-    /// It goes on after this pause.
+    /// It continues after this pause.
     Pause(Duration),
     /// These names differ.
     Done(Names),
@@ -75,7 +75,7 @@ impl Comparison {
         }
     }
 
-    /// One entry of a folder; false if there is none left.
+    /// Takes one entry of a folder; false if there is none left.
     fn walk(&mut self, root: &FilePath, events: &mut Events, index: &mut Index) -> bool {
         if let Some((folder, entries)) = &mut self.open {
             match entries.next() {
@@ -83,7 +83,7 @@ impl Comparison {
                     let name = folder.join(entry.file_name());
                     self.entry(root, name, index);
                 }
-                // What cannot be listed is looked at, which says so.
+                // An unlistable folder is scanned, which reports it.
                 Some(Err(_)) => drop(self.found.insert(folder.clone(), Depth::Whole)),
                 None => self.open = None,
             }
@@ -118,7 +118,7 @@ impl Comparison {
         }
     }
 
-    /// Some objects; false if there are none left.
+    /// Takes some objects; false if there are none left.
     fn merge(&mut self, index: &Index, origin: &OriginHandle) -> bool {
         let objects = origin.objects_after(self.merged.as_ref(), OBJECTS);
         let last = objects.last_key_value().map(|(path, _)| path.clone());

@@ -1,7 +1,7 @@
-//! What the kernel tells of a folder: inotify.
+//! The kernel's events of a folder: inotify.
 //!
-//! It watches folders one by one, and knows them by numbers that go with them when they are renamed.
-//! What they are called now is known here, as of the last look at them.
+//! The kernel watches folders one by one, and identifies them by numbers that survive a rename. Their names
+//! at the last scan are kept here.
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,21 +20,21 @@ use nix::sys::inotify::{
 use super::plan::Happened;
 use super::seen::Name;
 
-/// What is read at once; then something else may have its turn.
+/// Batches read at once; then other work gets its turn.
 const BATCHES: usize = 256;
-/// So many events are kept here until they are handled; then all is compared instead.
+/// Events kept here until they are handled, at most. If there are more, everything is compared instead.
 const MOST_PENDING: usize = 1_000_000;
 
-/// So many names that were removed are kept, or twice as many.
+/// Names kept after they were removed, at most; up to twice as many for a short time.
 const MOST_REMOVED: usize = 10_000;
 
-/// Names that were removed, or that another file has taken over. A program that had the file open by such a name
-/// still reports its writes under it, also if the file has another name, which is not reported.
+/// Names that were removed, or that another file has taken over. A program that opened the file by such a
+/// name still writes it, and the kernel reports the removed name. The file's other names are not reported.
 #[derive(Debug, Default)]
 struct Removed {
     recent: BTreeSet<(WatchDescriptor, OsString)>,
     older: BTreeSet<(WatchDescriptor, OsString)>,
-    /// Folders that were removed. The kernel still watches one while a file is open by a name in it.
+    /// Removed folders. The kernel still watches a folder while a file is open by a name in it.
     folders: BTreeSet<WatchDescriptor>,
 }
 
@@ -53,7 +53,7 @@ impl Removed {
     }
 }
 
-/// The folder itself is gone, or what was mounted there.
+/// The folder itself is gone, or the file system mounted there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gone;
 
@@ -63,12 +63,12 @@ pub(super) struct Events {
     root: PathBuf,
     names: BTreeMap<WatchDescriptor, Name>,
     numbers: BTreeMap<Name, WatchDescriptor>,
-    /// What was taken from the kernel's queue and was not handled.
+    /// Events taken from the kernel's queue that were not handled so far.
     pending: Vec<InotifyEvent>,
-    /// Files that are written according to the last pending event of each: more of these say nothing new.
+    /// Files that are written according to their last pending event: further such events add nothing.
     written: BTreeSet<(WatchDescriptor, Option<OsString>)>,
     removed: Removed,
-    /// What a test does in each folder between the two steps of taking it in.
+    /// An action of a test in each folder between the two steps of adding it.
     #[cfg(test)]
     pub(super) between: Option<fn(&FilePath)>,
 }
@@ -93,7 +93,7 @@ impl Events {
         self.inotify.as_fd()
     }
 
-    /// From now on the kernel tells what happens in the folder of this name. Whether it did so before.
+    /// Starts to watch the folder of this name. Returns whether it was watched before.
     pub(super) fn watch(&mut self, name: &Name) -> Result<bool, Errno> {
         let mut flags = Flags::IN_CLOSE_WRITE
             | Flags::IN_MODIFY
@@ -123,7 +123,7 @@ impl Events {
         Ok(before == Some(number))
     }
 
-    /// Nothing of this name, or below it, is watched any more: it is not there, or no folder.
+    /// Nothing at or below this name is watched any more: it does not exist, or is not a folder.
     pub(super) fn forget(&mut self, name: &Name) {
         let below = self.numbers.range::<Name, _>(name..);
         let below: Vec<_> = below.take_while(|(one, _)| one.starts_with(name)).collect();
@@ -134,8 +134,7 @@ impl Events {
         }
     }
 
-    /// Below this folder there are only these: the names of others are those of folders that were moved
-    /// away.
+    /// Below this folder only these exist: the names of others belong to folders that were moved away.
     pub(super) fn keep(&mut self, folder: &Name, names: &[Name]) {
         let names: BTreeSet<&Name> = names.iter().collect();
         let below = self.numbers.range::<Name, _>((Bound::Excluded(folder), Bound::Unbounded));
@@ -151,11 +150,11 @@ impl Events {
 
     fn end(&mut self, number: WatchDescriptor) {
         self.names.remove(&number);
-        // The kernel has done so itself if the folder is gone.
+        // The kernel has done so itself if the folder no longer exists.
         let _ = self.inotify.rm_watch(number);
     }
 
-    /// What has happened since the last call.
+    /// The events since the last call.
     pub(super) fn read(&mut self) -> io::Result<Result<Vec<Happened>, Gone>> {
         self.take()?;
         self.written.clear();
@@ -174,7 +173,7 @@ impl Events {
         Ok(Ok(all))
     }
 
-    /// Makes room in the kernel's queue, as while a large file is read.
+    /// Makes space in the kernel's queue, for example while a large file is read.
     pub(super) fn take(&mut self) -> io::Result<()> {
         for _ in 0..BATCHES {
             let events = match self.inotify.read_events() {
@@ -209,7 +208,7 @@ impl Events {
         self.pending.push(event);
     }
 
-    /// Whether a file was written by a name that may not be its own any more. Notes which names are removed.
+    /// Whether a file was written by a name that may no longer be its own. Notes removed names.
     fn is_stray_write(&mut self, event: &InotifyEvent) -> bool {
         let InotifyEvent { wd, mask, name, .. } = event;
         if mask.contains(Flags::IN_IGNORED) {
@@ -243,13 +242,13 @@ impl Events {
         if mask.contains(Flags::IN_Q_OVERFLOW) {
             return Ok(Some(Happened::Lost));
         }
-        // One that was ended meanwhile.
+        // A watch that was ended meanwhile.
         let Some(folder) = self.names.get(&wd) else { return Ok(None) };
         let ends = Flags::IN_DELETE_SELF | Flags::IN_MOVE_SELF | Flags::IN_UNMOUNT;
         if mask.intersects(ends) && folder.as_os_str().is_empty() {
             return Err(Gone);
         }
-        // Of the folder itself tells the one that it is in.
+        // Events of the folder itself come from its parent.
         let Some(name) = name else { return Ok(None) };
         let name = folder.join(name);
         let whole = Flags::IN_CLOSE_WRITE | Flags::IN_DELETE | Flags::IN_ISDIR;
@@ -272,8 +271,8 @@ impl Events {
         })
     }
 
-    /// Whether what has come is all there: of a new file it is told when it was written, of one more
-    /// name of a file it is not.
+    /// Whether a new entry is complete: the end of the write of a new file is reported separately, but not
+    /// for another name of a file.
     fn is_complete(&self, name: &Name) -> bool {
         use std::os::unix::fs::MetadataExt;
         let metadata = self.root.join(name).symlink_metadata();
@@ -328,7 +327,7 @@ mod tests {
         assert_eq!(told(), [Happened::Touched("a".into())]);
         fs::remove_file(path("c")).unwrap();
         assert_eq!(told(), [changed("c")]);
-        // Two files in turn: what is said once is not said again, unless something else was said.
+        // Two files in turn: the kernel merges equal events in sequence, unless another one came between.
         fs::write(path("a"), "1").unwrap();
         told();
         let both =
@@ -365,7 +364,7 @@ mod tests {
         fs::write(path("new/within/a"), "1").unwrap();
         let both = |name| Ok(vec![written(name), changed(name)]);
         assert_eq!(events.read().unwrap(), both("new/within/a"));
-        // In the other order they are watched anew.
+        // In the other order they are watched again.
         fs::rename(path("new"), path("third")).unwrap();
         events.forget(&"new".into());
         events.watch(&"third".into()).unwrap();
@@ -373,7 +372,7 @@ mod tests {
         events.read().unwrap().unwrap();
         fs::write(path("third/within/b"), "1").unwrap();
         assert_eq!(events.read().unwrap(), both("third/within/b"));
-        // Moved away, and another one made in its place.
+        // Moved away, and replaced by another one.
         fs::rename(path("third/within"), folder.path().with_extension("away")).unwrap();
         events.keep(&"third".into(), &["third/b".into()]);
         assert_eq!((events.names.len(), events.numbers.len()), (2, 2));
@@ -390,7 +389,7 @@ mod tests {
         let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
         let limit: usize = limit.trim().parse().unwrap();
         assert!(limit < 1_000_000, "this machine's queue is too long for a test");
-        // The same one twice in a row would count as one.
+        // Two equal events in a row would count as one.
         let paths = ["a", "b"].map(|name| folder.path().join(name));
         for number in 0..=limit {
             fs::write(&paths[number % 2], "1").unwrap();

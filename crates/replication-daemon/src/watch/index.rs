@@ -1,7 +1,7 @@
-//! What the folder had when each of its files was read last. So a comparison reads only files whose
+//! The state of the folder's files when each was read last. So a comparison reads only files whose
 //! fingerprint differs, and the other names of a file with hard links are known.
 //!
-//! About 250 bytes a file.
+//! About 250 bytes per file.
 
 use core::ops::Bound;
 use core::time::Duration;
@@ -15,22 +15,22 @@ use super::seen::{Depth, Name, Names, bytes_of, is_in, name_of};
 use crate::source::Fingerprint;
 
 /// A file whose last change is older than this when it is read is known by its fingerprint, if it was closed:
-/// a later change has a later time. Times of files have the resolution of the kernel's tick, which is 10 ms at
-/// most.
+/// a later change has a later time. Times of files have the resolution of the kernel's tick, which is 10 ms
+/// at most.
 const TICK: Duration = Duration::from_millis(20);
-/// The same of a file that a program may have mapped into its memory. What it writes there changes the time
-/// only at the first write to a page that is not dirty. The kernel writes dirty pages to the disk after 30 s
-/// (`vm.dirty_expire_centisecs`), looking every 5 s.
+/// The same for a file that a program may have mapped into its memory. Writes there change the time only at
+/// the first write to a page that is not dirty. The kernel writes dirty pages to the disk after 30 s
+/// (`vm.dirty_expire_centisecs`), checking every 5 s.
 const MAPPED: Duration = Duration::from_secs(60);
 
-/// What was read of one file.
+/// The last read of one file.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     fingerprint: Fingerprint,
     content: Content,
-    /// It may have changed since, and the fingerprint would be the same.
+    /// It may have changed since, with the same fingerprint.
     is_doubtful: bool,
-    /// The comparison that has seen it last.
+    /// The last comparison that has seen it.
     round: u32,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Index {
     files: BTreeMap<Path, Known>,
     /// The names of files that have more than one, by inode.
     linked: BTreeMap<u64, BTreeSet<Name>>,
-    /// Those of these inodes of which all names are there that were read when they were the only one.
+    /// Those of these inodes whose other names were all searched for.
     searched: BTreeSet<u64>,
     /// Files that were closed after the last write.
     closed: BTreeSet<Name>,
@@ -48,7 +48,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// A file was closed, or has come: it is to be read, whatever its fingerprint is.
+    /// A file was closed, or has come: it must be read, with any fingerprint.
     pub(super) fn closed(&mut self, name: &Name) {
         self.doubt(name);
         self.closed.insert(name.clone());
@@ -60,7 +60,7 @@ impl Index {
         self.closed.remove(name);
     }
 
-    /// The file at this name is to be read, whatever its fingerprint is.
+    /// The file at this name must be read, with any fingerprint.
     pub(super) fn doubt(&mut self, name: &Name) {
         let known = self.files.get_mut(bytes_of(name));
         if let Some(known) = known {
@@ -78,7 +78,7 @@ impl Index {
         })
     }
 
-    /// A folder or a link was looked at. Its fingerprint tells all of it, but for the target of a link, which
+    /// A folder or a link was scanned. Its fingerprint covers all of it, except the target of a link, which
     /// never changes.
     pub(super) fn know(&mut self, path: &Path, fingerprint: Fingerprint, content: Content) {
         self.forget(path);
@@ -119,7 +119,7 @@ impl Index {
         }
     }
 
-    /// A look at these names has found files at `found` only.
+    /// A scan of these names has found files at `found` only.
     pub(super) fn keep(&mut self, names: &Names, found: &BTreeMap<Path, Content>) {
         self.closed.retain(|name| !is_in(names, name));
         for (name, depth) in names {
@@ -141,8 +141,8 @@ impl Index {
         self.files.get_key_value(name).map(|(path, _)| path).into_iter().chain(range)
     }
 
-    /// The other names of files that have more than one, of which `read` were read, outside of what was looked
-    /// at: their content may have changed as well. They are read, whatever their fingerprints are.
+    /// The other names of files with several names, of which `read` were read, outside of the scan: their
+    /// content may have changed as well. They are read, with any fingerprint.
     pub(super) fn others(&mut self, read: &BTreeMap<Name, u64>, names: &Names) -> Names {
         self.search(read.values());
         let mut found = BTreeMap::new();
@@ -158,8 +158,8 @@ impl Index {
         found
     }
 
-    /// Looks for names of these inodes that were read when they were the only one: once, because each name that
-    /// is read later is known.
+    /// Searches for other names of these inodes, which were read when they had only one. Once is enough,
+    /// because each name that is read later is known.
     fn search<'a>(&mut self, inodes: impl Iterator<Item = &'a u64>) {
         let new: BTreeSet<u64> =
             inodes.copied().filter(|inode| self.searched.insert(*inode)).collect();
@@ -179,13 +179,13 @@ impl Index {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// What is at this name now has this fingerprint: whether it need not be read.
+    /// The entry at this name now has this fingerprint: returns whether it need not be read.
     pub(super) fn compare(&mut self, path: &Path, fingerprint: &Fingerprint) -> bool {
         self.content(path, fingerprint).is_some()
     }
 
-    /// The files after `after`, up to `last` or to the end, with what is known of them, and whether this
-    /// comparison has seen them.
+    /// The files after `after`, up to `last` or to the end, with their last read, and whether this comparison
+    /// has seen them.
     pub(super) fn between(
         &self,
         after: Option<&Path>,

@@ -1,5 +1,4 @@
-//! Looks at what is in the folder, and asks for events of it before that: so what happens while it is
-//! looked at is told of.
+//! Scans the folder, and starts to watch it before that: so changes during the scan are reported.
 
 use std::fs;
 use std::io;
@@ -18,10 +17,10 @@ use super::seen::{Depth, Name, Names, Odd, Seen, bytes_of};
 use crate::daemon::{Clock, MachineClock};
 use crate::source::{self, Fingerprint, Snapshot};
 
-/// After so many bytes of a file the kernel's queue is emptied.
+/// The kernel's queue is emptied after this many bytes of a file.
 const EVENTS: u64 = 1 << 20;
 
-/// It was to end while it looked.
+/// The scan was interrupted because the watcher ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stopped;
 
@@ -33,7 +32,7 @@ pub(super) struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// What is at these names, and below. Files that are known by their fingerprint are not read.
+    /// Scans these names and everything below. Files with a known fingerprint are not read.
     pub(super) fn at(mut self, names: &Names) -> Result<Seen, Stopped> {
         let mut seen = Seen::default();
         for (name, depth) in names {
@@ -92,7 +91,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// A folder is an object, if it can have its name. The root has none.
+    /// A folder is an object, if its name is valid. The root has none.
     fn is_folder(&mut self, name: &Name, metadata: &fs::Metadata, seen: &mut Seen) -> bool {
         match Path::from_bytes(bytes_of(name)) {
             Ok(path) => {
@@ -109,12 +108,12 @@ impl Look<'_> {
         }
     }
 
-    /// Finds what is in a folder.
+    /// Lists the entries of a folder.
     fn below(&mut self, name: Name, rest: &mut Vec<Name>, seen: &mut Seen) {
         match self.folder(&name) {
             Ok(names) => rest.extend(names),
             Err(error) if is_absent(&error) => self.events.forget(&name),
-            // The kernel watches no more of them: what is there can be looked at all the same.
+            // The kernel watches no more of them, but their contents can be scanned.
             Err(error) if error.raw_os_error() == Some(Errno::ENOSPC as i32) => {
                 seen.odd.insert(name.clone(), Odd::Unwatched);
                 seen.blind.insert(name.clone());
@@ -127,7 +126,7 @@ impl Look<'_> {
         }
     }
 
-    /// A link is an object, wherever it leads.
+    /// A link is an object, with any target.
     fn link(&mut self, name: Name, path: Path, metadata: &fs::Metadata, seen: &mut Seen) {
         match source::link(&self.root.join(&name)) {
             Ok(Some((_, content))) => {
@@ -142,7 +141,7 @@ impl Look<'_> {
     }
 
     fn folder(&mut self, name: &Name) -> io::Result<Vec<Name>> {
-        // In this order: what comes in between is both told of and found, not neither.
+        // In this order: an entry that comes in between is both reported and found, not neither.
         self.events.watch(name)?;
         #[cfg(test)]
         if let Some(act) = self.events.between {
@@ -209,7 +208,7 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// What can't be looked at stays what it was.
+/// An unreadable entry keeps its committed content.
 fn unreadable(name: Name, error: &io::Error, seen: &mut Seen) {
     seen.odd.insert(name.clone(), Odd::Unreadable(error.to_string()));
     seen.hidden.insert(name);
@@ -222,7 +221,7 @@ mod tests {
     use super::*;
     use crate::watch::plan::Happened;
 
-    /// The files that a look at everything finds, and those that events tell of.
+    /// The files of a full scan, and those that events report.
     fn all(root: &FilePath, events: &mut Events) -> BTreeSet<String> {
         let stop = AtomicBool::new(false);
         let names = [(Name::new(), Depth::Whole)].into();
@@ -242,7 +241,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("d/e")).unwrap();
         let mut events = Events::new(folder.path().to_owned()).unwrap();
-        // A file, and a folder with one: as somebody would who writes there just then.
+        // A file, and a folder with one: as a concurrent writer would make them.
         events.between = Some(|folder| {
             fs::write(folder.join("file"), "1").unwrap();
             if !folder.ends_with("new") {

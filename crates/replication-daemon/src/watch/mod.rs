@@ -1,21 +1,21 @@
-//! A face of the origin: a folder of its machine, whose files are committed when they were written
-//! (feature `watch`).
+//! Publishes a local folder: its files are committed after they are written (feature `watch`).
 //!
-//! | rule | how |
-//! |---|---|
-//! | a file is taken when it is complete | when it is closed after a write, or moved here; read between two looks at it that agree |
-//! | a file that stays open is taken as a snapshot | when nothing was written to it for a while |
-//! | all names of a file are taken | those with the same inode are looked at together |
-//! | what happens together is committed together | what follows within a moment is one transaction, and both sides of a rename are; it waits, though not without end, for what is being written there, and grows by what is renamed while it is looked at |
-//! | nothing is missed | a folder is watched before it is looked into; if the kernel drops events, all of it is compared, and so it is now and then |
-//! | what can't be published stops nothing | it is told once |
+//! - A file is taken when it is complete: closed after a write, or moved here, and unchanged while it is
+//!   read.
+//! - A file that stays open is taken as a snapshot when nothing was written to it for a while.
+//! - All names of a file are taken: those with the same inode are scanned together.
+//! - Related changes are one transaction: those within a moment, and both sides of a rename. It waits a
+//!   bounded time for files that are being written there, and grows by renames during its scan.
+//! - Nothing is missed: a folder is watched before it is scanned. If the kernel drops events, everything is
+//!   compared; this also happens at intervals.
+//! - An entry that cannot be published blocks nothing; it is reported once.
 //!
-//! Contents are read after events, so the order of commits is the only one that is promised: of two files
-//! that are written one after the other, the second one may be seen first, or both at once.
+//! Contents are read after events, so only the order of commits is promised. Of two files that are written
+//! one after the other, the second one may be seen first, or both at once.
 //!
-//! `plan` says what is to be looked at and what becomes of it, without effects; `events` is the kernel's
-//! side, `look` that of the file system, `index` what was read, `compare` the comparison. One thread does all of
-//! it.
+//! `plan` decides which names are scanned and what changes, without effects. `events` reads the kernel,
+//! `look` the file system; `index` remembers files that were read, `compare` compares everything. One thread
+//! does all of it.
 
 mod commit;
 mod compare;
@@ -60,13 +60,13 @@ use plan::{Happened, MORE_LOOKS, Plan, Quiet};
 use repair::Stray;
 use seen::{Changes, Depth, Name, Names, Seen, add, bytes_of, name_of, simplify};
 
-/// Why nothing is watched.
+/// Why a folder cannot be watched.
 #[derive(Debug, Error)]
 pub enum WatchError {
     /// There is no such folder.
     #[error("`{}` is no folder that can be read: name one", path.display())]
     NoFolder {
-        /// What is there.
+        /// Its path.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -82,9 +82,9 @@ pub enum WatchError {
 /// How a folder is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchOptions {
-    /// A file that stays open is published when nothing was written to it for so long.
+    /// A file that stays open is published when it was not written for this long.
     pub quiet: Duration,
-    /// So long after a comparison of the whole folder the next one begins.
+    /// Pause between two comparisons of the whole folder.
     pub compare: Duration,
 }
 
@@ -94,16 +94,16 @@ impl Default for WatchOptions {
     }
 }
 
-/// What is told of a folder that is watched.
+/// An event of a watched folder.
 #[derive(Debug, Error)]
 pub enum WatchEvent {
-    /// What was in it is committed.
+    /// Its contents are committed.
     #[error("what is in {} is published, and what is written there from now on", .0.display())]
     Watching(PathBuf),
-    /// Something of it is not published.
+    /// An entry is not published.
     #[error("`{}`: {why}", path.display().to_string().escape_debug())]
     Skipped {
-        /// What.
+        /// The type of the other mount.
         path: PathBuf,
         /// Why.
         why: String,
@@ -111,21 +111,21 @@ pub enum WatchEvent {
     /// Events were lost.
     #[error("more was written than the kernel tells of at once: the whole folder is compared")]
     Lost,
-    /// A comparison has found what no event told of.
+    /// A comparison has found changes without an event.
     #[error(
         "{0} files differed from what is published, and no event told of them: they are published now"
     )]
     Repaired(usize),
-    /// There is nothing in it.
+    /// The path is empty.
     #[error(
         "`{}` has no files, so nothing is deleted for that: is its disk mounted? If it is meant, say \
          `lull publish FOLDER --origin DIR --delete-all`", .0.display()
     )]
     Empty(PathBuf),
-    /// The origin does not take it now.
+    /// The origin does not accept it now.
     #[error("what was written waits, and is tried again each second: {0}")]
     Waits(String),
-    /// The folder is gone.
+    /// The folder no longer exists.
     #[error("`{}` is gone, and nothing is deleted for that: start again when it is there", .0.display())]
     Gone(PathBuf),
     /// The kernel has failed.
@@ -133,7 +133,7 @@ pub enum WatchEvent {
     Failed(io::Error),
 }
 
-/// A folder that is watched. Dropped, it is not any more.
+/// A watched folder. Dropping this ends the watch.
 #[derive(Debug)]
 pub struct Watched {
     stop: Arc<AtomicBool>,
@@ -142,7 +142,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Tells why a folder cannot be watched, as far as that is known beforehand; else its whole path.
+    /// Returns why a folder cannot be watched, as far as that is known beforehand; otherwise its full path.
     ///
     /// # Errors
     /// As for [`open`](Watched::open).
@@ -154,16 +154,16 @@ impl Watched {
             Ok(own) if own.starts_with(&root) || root.starts_with(&own) => {
                 Err(WatchError::Own(folder.to_owned()))
             }
-            // Where there is no origin, another error says so.
+            // Without an origin, another error says so.
             _ => Ok(root),
         }
     }
 
-    /// Commits what is in a folder, and from then on what is written there; inside a Tokio runtime.
-    /// `own` is the origin's folder. `tell` is called with what happens.
+    /// Commits the contents of a folder, and later changes to it; inside a Tokio runtime. `own` is the
+    /// origin's folder. `tell` is called with events.
     ///
     /// # Errors
-    /// If it is none, or the kernel gives no events.
+    /// If it is not a folder, or the kernel gives no events.
     pub fn open(
         folder: &FilePath,
         own: &FilePath,
@@ -200,15 +200,15 @@ impl Watched {
 
     fn end(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // It looks at the flag as soon as there is something to be read; or it has ended.
+        // The thread checks the flag as soon as there is data to read, or has ended.
         let _ = self.wake.write(&[0]);
     }
 
-    /// Ends it: what is being committed is.
+    /// Ends it, after the commit in progress.
     pub async fn close(mut self) {
         self.end();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has nothing more to say.
+            // The result of a panicked thread is of no interest.
             let _ = spawn_blocking(move || thread.join()).await;
         }
     }
@@ -225,11 +225,11 @@ struct Watcher {
     origin: OriginHandle,
     runtime: Runtime,
     events: Events,
-    /// What the kernel has told, and the plan does not know yet.
+    /// Kernel events that the plan does not know so far.
     heard: Vec<Happened>,
     plan: Plan,
     index: Index,
-    /// The one that is under way, and when it goes on, or the next one begins.
+    /// The running comparison; when it continues, or the next one begins.
     comparison: Option<Comparison>,
     next_slice: LocalTime,
     stray: Stray,
@@ -237,27 +237,27 @@ struct Watcher {
     compare: Duration,
     woken: UnixStream,
     stop: Arc<AtomicBool>,
-    /// The folder in which files were found, or had not to be: device and inode. If there are none in
-    /// another one, its disk is not mounted.
+    /// Device and inode of the folder in which files were found, or were not required. If another folder is
+    /// empty, its disk is not mounted.
     full: Option<(u64, u64)>,
-    /// Why what was written waits, as it was told last.
+    /// The last reported reason why changes wait.
     waits: Option<String>,
     tell: Box<dyn Fn(WatchEvent) + Send>,
 }
 
-/// What is looked at, and committed together.
+/// Names that are scanned and committed together.
 struct Batch {
     names: Names,
     seen: Seen,
-    /// How often it may grow yet.
+    /// How often it may still grow.
     looks: u32,
-    /// It may not any more, and what happens would make it grow.
+    /// It may not grow any more, although further events would extend it.
     endless: bool,
-    /// Bodies that are in the store for it.
+    /// Bodies stored for it.
     held: HeldBodies,
 }
 
-/// Why nothing is watched any more.
+/// Why the watch has ended.
 enum Ended {
     Stopped,
     Gone,
@@ -273,9 +273,9 @@ impl From<Stopped> for Ended {
 /// Why a transaction was not written.
 enum Failed {
     Ended(Ended),
-    /// It is tried again; is there anything that somebody could do about it?
+    /// It is retried; holds a reason if an operator can do something about it.
     Again(Option<String>),
-    /// A look at everything shows what it should be.
+    /// A full scan shows the correct state.
     Otherwise,
     /// It gathers on.
     PutOff,
@@ -300,7 +300,7 @@ impl From<WriteError> for Failed {
         match error {
             WriteError::Stopped => Failed::Ended(Ended::Stopped),
             WriteError::Refused(Refused::FileAndFolder(_)) => Failed::Otherwise,
-            // What clashes is left out; unless it has come by another face just now.
+            // Clashing names are left out, unless they have just come by another interface.
             WriteError::Refused(Refused::NotStored(_) | Refused::Busy | Refused::Case(..)) => {
                 Failed::Again(None)
             }
@@ -319,7 +319,7 @@ impl Watcher {
     }
 
     fn go_on(&mut self) -> Result<(), Ended> {
-        // The first look is one at everything.
+        // The first scan covers everything.
         self.plan.handle(MachineClock.read().local, Happened::Lost);
         let mut begun = false;
         while !self.stop.load(Ordering::Relaxed) {
@@ -343,7 +343,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Takes in what the kernel has told by now, for the plan.
+    /// Passes the kernel's events so far to the plan.
     fn plan_heard(&mut self) -> Result<LocalTime, Ended> {
         self.hear()?;
         let now = MachineClock.read().local;
@@ -353,7 +353,7 @@ impl Watcher {
         Ok(now)
     }
 
-    /// Takes in what the kernel has told by now.
+    /// Reads the kernel's events so far.
     fn hear(&mut self) -> Result<(), Ended> {
         let all = self.events.read().map_err(Ended::Failed)?;
         let all = all.map_err(|Gone| Ended::Gone)?;
@@ -375,11 +375,11 @@ impl Watcher {
         Ok(())
     }
 
-    /// Waits until something happens, or is to be looked at.
+    /// Waits until there is an event, or a scan is due.
     fn wait(&mut self) -> io::Result<()> {
         let now = MachineClock.read().local;
         let at = self.plan.poll_timeout().unwrap_or(self.next_slice).min(self.next_slice);
-        // Rounded up, or it would ask again and again within the last millisecond.
+        // Rounded up, to avoid repeated calls within the last millisecond.
         let wait = at.since(now) + Duration::from_micros(999);
         let timeout = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
         let mut both = [
@@ -392,7 +392,7 @@ impl Watcher {
         }
     }
 
-    /// Looks at these names, and commits what is there. Gives the number of changes.
+    /// Scans these names and commits the result. Returns the number of changes.
     fn work(&mut self, mut names: Names) -> Result<usize, Ended> {
         let seen = self.look(&mut names)?;
         let held = HeldBodies::new(self.origin.clone());
@@ -429,7 +429,7 @@ impl Watcher {
         }
     }
 
-    /// Looks at these names, and at the other names of files with more than one, which it adds.
+    /// Scans these names, and the other names of files with several names, which it adds.
     fn look(&mut self, names: &mut Names) -> Result<Seen, Stopped> {
         let Watcher { root, events, index, stop, .. } = self;
         let mut seen = Look { root, events, index, stop }.at(names)?;
@@ -443,7 +443,7 @@ impl Watcher {
         Ok(seen)
     }
 
-    /// Whether what happened meanwhile was to be looked at, too. Else it is left for the next time.
+    /// Whether events during the scan were added to it. Otherwise they are left for the next scan.
     fn grows(&mut self, batch: &mut Batch) -> Result<bool, Ended> {
         self.hear()?;
         let (there, _) = self.origin.objects_at(
@@ -467,7 +467,7 @@ impl Watcher {
         Ok(true)
     }
 
-    /// What becomes of the objects, if anything is to be written now; and what of that may belong to a rename.
+    /// The changes to write now, if any, and those of them that may belong to a rename.
     fn decide(&mut self, batch: &mut Batch) -> Option<(Changes, BTreeSet<Path>)> {
         let Batch { names, seen, .. } = batch;
         let at = names.iter().map(|(name, depth)| (bytes_of(name), *depth == Depth::Whole));
@@ -496,7 +496,7 @@ impl Watcher {
             }
             self.full = folder;
         } else if gone && self.full.is_some() && folder != self.full {
-            // Another folder has its name, perhaps because the disk is not mounted any more.
+            // Another folder has its name, perhaps because the disk is no longer mounted.
             self.plan.handle(now, Happened::Lost);
             return None;
         }
@@ -515,7 +515,7 @@ impl Watcher {
 }
 
 impl Watcher {
-    /// Adds the folders in which something changes: their times are others by now, and no event reports that.
+    /// Adds the parent folders of changes: their times have changed, and no event reports that.
     fn add_folders(&mut self, changes: &mut Changes) {
         let folders = changes.keys().filter_map(Path::parent);
         let folders: BTreeSet<Path> = folders.filter(|path| !changes.contains_key(path)).collect();

@@ -1,5 +1,5 @@
-//! What is to be looked at and when, and what a look makes of the tree. Pure: events and the time come
-//! in, names to be looked at and changes go out.
+//! Decides which names to scan and when, and turns the result of a scan into changes. Pure: events and the
+//! time come in, names to scan and changes go out.
 //!
 //! ```text
 //!              event              nothing happens for SETTLE, or LONGEST is over
@@ -9,15 +9,14 @@
 //!                         └◀────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A file that is written is looked at when it is closed. One that stays open is looked at when nothing was
-//! written for [`Quiet`], or every [`LONGEST_OPEN`].
+//! A written file is scanned when it is closed. If it stays open, it is scanned when nothing was written for
+//! [`Quiet`], or every [`LONGEST_OPEN`].
 //!
-//! An event says no more than that something happened to a name. What the tree becomes is what a look
-//! finds there, at and below that name: so nothing depends on how many events came, or in which order,
-//! and lost ones are made up for by a look at everything. All that is looked at together becomes one
-//! transaction. Both sides of a rename are: if something of what was moved is not at rest, all of it
-//! gathers on; and if something is renamed while it is looked at, what happened meanwhile is looked at as
-//! well, before anything is committed.
+//! An event says only that something happened to a name. The new tree is what a scan finds at and below that
+//! name. So the number and the order of events do not matter, and a full scan makes up for lost ones. All
+//! names of one scan become one transaction. Both sides of a rename are scanned together: if a moved file is
+//! still being written, the whole scan continues to gather. A rename during a scan joins that scan before
+//! anything is committed.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,26 +29,26 @@ use super::seen::{
     Changes, Depth, Name, Names, Odd, Seen, add, bytes_of, covers, is_in, meets, name_of, simplify,
 };
 
-/// When nothing has happened for so long, what happened is looked at.
+/// Events are handled after a pause of this length without a new one.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Or so long after the first event, if there is no end of them.
+/// Or this long after the first event, if they do not stop.
 const LONGEST: Duration = Duration::from_secs(1);
-/// What was not at rest is looked at again after this time, and after twice as long each time until
+/// A file that was still being written is scanned again after this time, which doubles each time up to
 /// [`LATEST_AGAIN`].
 const AGAIN: Duration = Duration::from_secs(1);
 const LATEST_AGAIN: Duration = Duration::from_secs(8);
-/// A file that is open and never quiet is looked at so long after the first write.
+/// A file that is open and never quiet is scanned this long after the first write.
 const LONGEST_OPEN: Duration = Duration::from_secs(60);
-/// Looks at files that stay open take one part in so many of the time.
+/// Scans of files that stay open take one part in this many of the time.
 const SHARE: u32 = 10;
-/// For what was moved and is not at rest all is put off so often.
+/// How often a scan is postponed for a moved file that is still being written.
 pub(super) const PUT_OFF: u32 = 5;
-/// What is looked at grows so often by what happens meanwhile.
+/// How often events during a scan may extend it.
 pub(super) const MORE_LOOKS: u32 = 10;
-/// And what sends no events, because the kernel gives no more of them, after this time.
+/// Folders without events, because the kernel permits no more, after this time.
 const BLIND: Duration = Duration::from_secs(60);
 
-/// How long nothing is written to a file that stays open before it is looked at.
+/// How long an open file has to stay unwritten before it is scanned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quiet(pub(super) Duration);
 
@@ -59,28 +58,28 @@ impl Default for Quiet {
     }
 }
 
-/// What the kernel tells.
+/// An event of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Happened {
-    /// Something was written to a file; a program may have it open. Or its length was changed.
+    /// A file was written, and a program may have it open; or its length was changed.
     Written(Name),
-    /// A file was closed that was open for writing; or something has come, or gone.
+    /// A file was closed that was open for writing; or an entry was created or removed.
     Changed(Name),
-    /// Something of a file has changed that are not its bytes, as far as is known.
+    /// A file has changed, except for its bytes, as far as is known.
     Touched(Name),
-    /// It was moved away. The other side of that has the same number, if it is in the folder, too.
+    /// It was moved away. The other side has the same number, if it is in the folder, too.
     Left(Name, u32),
     /// It was moved here.
     Came(Name, u32),
-    /// A file was written by a name that was removed, or that another file has taken over. It may have
-    /// another name, which is not reported.
+    /// A file was written by a name that was removed, or that another file has taken over. Its other names
+    /// are not reported.
     Stray,
     /// Events were lost.
     Lost,
 }
 
 impl Happened {
-    /// What it happened to.
+    /// The name that it happened to.
     pub(super) fn name(&self) -> Option<&Name> {
         match self {
             Happened::Written(name)
@@ -93,43 +92,43 @@ impl Happened {
     }
 }
 
-/// A file that may be open: when it was written first since the last look, and last.
+/// A file that may be open: the first and the last write since the last scan.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     first: LocalTime,
     last: LocalTime,
 }
 
-/// What has happened and was not looked at.
+/// Names with events that were not scanned so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
     quiet: Quiet,
     names: Names,
     /// Files that were written, and not closed since.
     open: BTreeMap<Name, Open>,
-    /// Such files that were looked at just now, and when others may be again.
+    /// Such files that were just scanned, and when others may be scanned again.
     looked: BTreeSet<Name>,
     rests: BTreeMap<Name, LocalTime>,
-    /// How often these were not at rest, one time after the other.
+    /// How often in a row these changed during a scan.
     tries: BTreeMap<Name, u32>,
     first: Option<LocalTime>,
     last: LocalTime,
-    /// Sides of renames of which the other one may be on its way.
+    /// Sides of renames whose other side may still arrive.
     left: BTreeMap<u32, LocalTime>,
     /// Names that something was moved to, and away from, and that were not committed since.
     came: BTreeSet<Name>,
     went: BTreeSet<Name>,
-    /// How often what was looked at was put off for these, and until when it is.
+    /// How often the scan was postponed for these, and until when.
     put_off: u32,
     until: Option<LocalTime>,
-    /// How often what is gone was not deleted, because there was no end of what happened meanwhile.
+    /// How often removed names were kept because events did not stop.
     kept: u32,
     again: BTreeMap<Name, (LocalTime, Depth)>,
-    /// What was left out, with what it clashes with.
+    /// Names that were left out, with those that they clash with.
     clashes: BTreeMap<Name, BTreeSet<Name>>,
-    /// What was told to be odd.
+    /// Names that were reported as odd.
     told: BTreeSet<Name>,
-    /// It was told that there are folders that tell of no events.
+    /// It was reported that some folders give no events.
     told_blind: bool,
 }
 
@@ -138,7 +137,7 @@ impl Plan {
         Plan { quiet, ..Plan::default() }
     }
 
-    /// The kernel has told of something.
+    /// Takes in an event of the kernel.
     pub(super) fn handle(&mut self, now: LocalTime, happened: Happened) {
         if happened == Happened::Stray {
             // A comparison finds the file.
@@ -172,35 +171,35 @@ impl Plan {
         *known = depth.max(*known);
     }
 
-    /// When what was gathered is to be looked at.
+    /// When the gathered names are due to be scanned.
     fn due(&self) -> Option<LocalTime> {
         let due = self.first?.plus(LONGEST).min(self.last.plus(SETTLE));
-        // The other side comes at once, if it comes.
+        // The other side comes immediately, if it comes.
         let other = self.left.values().max().map(|left| left.plus(SETTLE));
         Some(other.max(self.until).map_or(due, |at| at.max(due)))
     }
 
-    /// When a file that may be open is to be looked at.
+    /// When a file that may be open has to be scanned.
     fn open_due(&self, name: &Name, open: &Open) -> LocalTime {
         let due = open.last.plus(self.quiet.0).min(open.first.plus(LONGEST_OPEN));
         self.rests.get(name).map_or(due, |rests| due.max(*rests))
     }
 
-    /// Whether this name is to be looked at in any case.
+    /// Whether this name will be scanned in any case.
     pub(super) fn awaits(&self, name: &Name) -> bool {
         self.open.contains_key(name) || self.again.contains_key(name) || is_in(&self.names, name)
     }
 
-    /// When to ask for what is to be looked at.
+    /// When to ask for names to scan.
     pub(super) fn poll_timeout(&self) -> Option<LocalTime> {
-        // What gathers comes first: it may tell where something has gone that is to be looked at again.
+        // Gathered names come first: they may show where a name that is due again has gone.
         self.due().or_else(|| {
             let open = self.open.iter().map(|(name, open)| self.open_due(name, open));
             self.again.values().map(|(at, _)| *at).chain(open).min()
         })
     }
 
-    /// What is to be looked at now, if anything is.
+    /// The names to scan now, if any.
     pub(super) fn take(&mut self, now: LocalTime) -> Option<Names> {
         let mut names = Names::new();
         if let Some(due) = self.due() {
@@ -231,12 +230,12 @@ impl Plan {
         (!names.is_empty()).then_some(names)
     }
 
-    /// Whether any of this, which happened while these names were looked at, may make the look show one half
-    /// of something: one side of a rename, or what is gone without where it went. `committed` is what there is
-    /// of objects at the names to which it happened.
+    /// Whether events during the scan of these names may make it show one half of a change: one side of a
+    /// rename, or a removal without its destination. `committed` holds the committed objects at the names of
+    /// the events.
     ///
-    /// The old name of a rename can't be found absent before both its events can be read: until then the
-    /// kernel keeps the folder locked that it was in.
+    /// The old name of a rename is found absent only when both its events can be read: until then the kernel
+    /// keeps its folder locked.
     pub(super) fn concerns(
         &self,
         happened: &[Happened],
@@ -247,15 +246,16 @@ impl Plan {
         happened.iter().any(|one| match one {
             Happened::Lost => true,
             Happened::Left(name, _) => meets(names, name),
-            // Or the other side was taken in before.
+            // Or the other side was handled before.
             Happened::Came(name, number) => self.left.contains_key(number) || meets(names, name),
             Happened::Changed(name) => seen.lacks(bytes_of(name), names, committed),
             Happened::Written(_) | Happened::Touched(_) | Happened::Stray => false,
         })
     }
 
-    /// Takes this in for what is being looked at, and gives what is to be looked at as well: all of it, because
-    /// what was moved may have been moved before, and into a folder that is new and tells of nothing yet.
+    /// Adds this event to the scan that is running, and returns the names to scan as well. It includes
+    /// everything gathered: a moved entry may have been moved before, into a new folder without events so
+    /// far.
     pub(super) fn grow(
         &mut self,
         now: LocalTime,
@@ -276,20 +276,20 @@ impl Plan {
         more
     }
 
-    /// Whether what has become of this object may belong to a rename: it was moved here or away; or it is new where
-    /// something is gone, and nobody may have told that it was moved.
+    /// Whether the change of this object may belong to a rename. Either it was moved here or away, or it is
+    /// new while another one has gone, and the kernel may not have reported a move.
     pub(super) fn is_moved(&self, path: &Path, new_for_gone: bool) -> bool {
         let name = name_of(path);
         new_for_gone || covers(&self.came, &name) || covers(&self.went, &name)
     }
 
-    /// Nothing has happened since to what is committed now.
+    /// Nothing has happened since to the names that are committed now.
     pub(super) fn at_rest(&mut self) {
         self.kept = 0;
     }
 
-    /// There is no end of what happens: what is gone stays for now, because it may be elsewhere, and is looked
-    /// at again with what has happened last. That too has an end.
+    /// Events do not stop. Removed names are kept for now, because they may be elsewhere, and are scanned
+    /// again with the latest events. The number of repetitions is bounded.
     pub(super) fn keep_gone(&mut self, now: LocalTime, changes: &mut Changes) {
         if self.kept == PUT_OFF || changes.values().all(Option::is_some) {
             self.kept = 0;
@@ -305,7 +305,7 @@ impl Plan {
         (self.first, self.last) = (Some(now), now);
     }
 
-    /// What was left out is looked at again with what it clashes with.
+    /// Scans names that were left out together with those that they clash with.
     fn add_clashes(&self, names: &mut Names) {
         let mut rest: BTreeMap<_, _> = self.clashes.iter().collect();
         loop {
@@ -328,8 +328,7 @@ impl Plan {
         self.clashes.extend(seen.clashes.clone());
     }
 
-    /// These names were looked at. Gives what has to be told of them, each once for as long as it is
-    /// so.
+    /// Takes in a scan of these names. Returns the oddities to report, each once for as long as it lasts.
     pub(super) fn seen(&mut self, now: LocalTime, names: &Names, seen: &Seen) -> Vec<(Name, Odd)> {
         self.found_clashes(names, seen);
         self.told.retain(|name| !is_in(names, name) || seen.odd.contains_key(name));
@@ -344,7 +343,7 @@ impl Plan {
         for name in &seen.blind {
             self.again.insert(name.clone(), (now.plus(BLIND), Depth::Whole));
         }
-        // Where one can't be watched, many can't, and one line says what to do.
+        // If one folder cannot be watched, many cannot, and one line says what to do.
         let told_blind = &mut self.told_blind;
         let mut is_new =
             |odd: &Odd| *odd != Odd::Unwatched || !core::mem::replace(told_blind, true);
@@ -354,8 +353,8 @@ impl Plan {
         new.map(|(name, odd)| (name.clone(), odd.clone())).collect()
     }
 
-    /// Whether all that these names were looked at for is put off, because one of these files is being
-    /// written and was moved: what it was moved from would go now, and it would come later.
+    /// Whether this whole scan is postponed, because one of these files was moved and is being written. Its
+    /// old name would be deleted now, and its new name would come later.
     pub(super) fn put_off(
         &mut self,
         now: LocalTime,
@@ -373,8 +372,8 @@ impl Plan {
         true
     }
 
-    /// The last look took so long. Of the files that stay open, which were looked at, none is again before that is
-    /// a small share of the time.
+    /// The last scan took this long. The files in it that stay open are not scanned again before that is a
+    /// small share of the time.
     pub(super) fn took(&mut self, now: LocalTime, took: Duration) {
         let rests = now.plus(took.saturating_mul(SHARE));
         for name in core::mem::take(&mut self.looked) {
@@ -382,14 +381,14 @@ impl Plan {
         }
     }
 
-    /// What was seen last is committed.
+    /// The last scan was committed.
     pub(super) fn committed(&mut self) {
         self.came.clear();
         self.went.clear();
         self.put_off = 0;
     }
 
-    /// Nothing came of what these names were looked at for.
+    /// The scan of these names had no result.
     pub(super) fn failed(&mut self, now: LocalTime, names: Names) {
         let at = now.plus(AGAIN);
         self.again.extend(names.into_iter().map(|(name, depth)| (name, (at, depth))));

@@ -1,4 +1,4 @@
-//! Comparisons, and what is done about what they find.
+//! Comparisons, and the treatment of their results.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::daemon::{Clock, MachineClock};
 
 /// A stray write begins a comparison after this time: more writes may follow.
 const SETTLE: Duration = Duration::from_millis(50);
-/// The pause between two comparisons that stray writes begin is so many times as long as a comparison, and at
-/// least [`LEAST_REST`].
+/// The pause between two comparisons because of stray writes is this many times as long as a comparison, and
+/// at least [`LEAST_REST`].
 const RESTS: u32 = 10;
 const LEAST_REST: Duration = Duration::from_secs(1);
 
-/// A comparison that stray writes ask for.
+/// A comparison requested by stray writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stray {
     /// There was a stray write since the last comparison began.
@@ -27,12 +27,12 @@ pub(super) struct Stray {
     rests: LocalTime,
 }
 
-/// The thread has the lowest priority at the disk, for as long as this lives.
+/// The thread has the lowest disk priority while this value exists.
 struct LowPriority;
 
 impl LowPriority {
     fn begin() -> Self {
-        // Without it the comparison is the same, and only slower for others.
+        // Without it the comparison is the same, but slows others down.
         let _ = set_low_disk_priority(true);
         LowPriority
     }
@@ -45,7 +45,7 @@ impl Drop for LowPriority {
 }
 
 impl Watcher {
-    /// Goes on with the comparison, or begins one.
+    /// Continues the comparison, or begins one.
     pub(super) fn compare(&mut self) -> Result<(), Ended> {
         let _low = LowPriority::begin();
         let pause = self.slice()?;
@@ -55,13 +55,13 @@ impl Watcher {
         Ok(())
     }
 
-    /// A file was written by a name that is not its own any more: a comparison finds its other names.
+    /// A file was written by a name that it no longer has: a comparison finds its other names.
     pub(super) fn stray(&mut self) {
         self.stray.is_due = true;
         self.hasten(MachineClock.read().local);
     }
 
-    /// Begins the next comparison earlier if stray writes ask for that.
+    /// Begins the next comparison earlier if stray writes request it.
     pub(super) fn hasten(&mut self, now: LocalTime) {
         if self.stray.is_due && self.comparison.is_none() {
             let due = now.plus(SETTLE).max(self.stray.rests);
@@ -69,7 +69,7 @@ impl Watcher {
         }
     }
 
-    /// One slice. Gives how long nothing is to be compared then.
+    /// Runs one slice. Returns the pause before the next one.
     fn slice(&mut self) -> Result<Duration, Ended> {
         if self.comparison.is_none() {
             self.stray.is_due = false;
@@ -86,7 +86,7 @@ impl Watcher {
         let rest = now.since(self.stray.begun).saturating_mul(RESTS).max(LEAST_REST);
         self.stray.rests = now.plus(rest);
         self.plan_heard()?;
-        // What events have told of meanwhile is no difference.
+        // Differences that events have reported meanwhile are ignored.
         let new = found.into_iter().filter(|(name, _)| !self.plan.awaits(name));
         let mut names: Names = new.collect();
         simplify(&mut names);

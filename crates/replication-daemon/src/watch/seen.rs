@@ -1,4 +1,4 @@
-//! What a look has found, and what that makes of the tree.
+//! The result of a scan, and the changes that follow from it.
 
 use core::fmt;
 use core::ops::Bound;
@@ -11,36 +11,36 @@ use lull_replication::origin::CaseClash;
 use lull_replication::path::{Path, PathError, prefix_of};
 use lull_replication::types::{Content, Digest, LARGEST_BODY, Version};
 
-/// A name below the watched folder, as its file system has it; the folder itself is the empty one.
-/// Ordered by its parts, so that what is in a folder follows it.
+/// A name below the watched folder, as its file system has it; the folder itself is the empty name. Ordered
+/// by its parts, so that a folder's contents follow it.
 pub(super) type Name = PathBuf;
 
-/// What is taken over of a name.
+/// How much of a name is taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Depth {
-    /// What its file has beside its bytes. Somebody may be writing them: that they are complete is told
-    /// by another event. Of a folder, nothing below it.
+    /// Its file's attributes without its bytes. The bytes may be incomplete: another event reports their
+    /// completion. Of a folder, nothing below it.
     Mode,
-    /// All that is there, and below.
+    /// The entry and everything below it.
     Whole,
 }
 
-/// Names to be looked at. None lies below one of which all is looked at.
+/// Names to be scanned. None is below one that is scanned wholly.
 pub(super) type Names = BTreeMap<Name, Depth>;
 
-/// What objects are to become; none if they are deleted.
+/// The new contents of objects; none if they are deleted.
 pub(super) type Changes = BTreeMap<Path, Option<Content>>;
 
-/// Why something is not published.
+/// Why an entry is not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Odd {
     Kind,
     Name(PathError),
     Large,
     Unreadable(String),
-    /// Something else is called so but for case, and that is refused.
+    /// Another name differs only in case, and that is refused.
     Case(Path),
-    /// It is, but late.
+    /// It is published, but late.
     Unwatched,
 }
 
@@ -64,22 +64,22 @@ impl fmt::Display for Odd {
     }
 }
 
-/// What a look has found, at and below the names that it was for.
+/// The result of a scan, at and below its names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// What can be published: files, links and folders.
+    /// Publishable entries: files, links and folders.
     pub(super) files: BTreeMap<Path, Content>,
-    /// What was left out, with what it clashes with.
+    /// Names that were left out, with those that they clash with.
     pub(super) clashes: BTreeMap<Name, BTreeSet<Name>>,
-    /// What cannot be published: nothing is there.
+    /// Unpublishable entries: they count as absent.
     pub(super) odd: BTreeMap<Name, Odd>,
     /// Files with more than one name that were read, with their inodes.
     pub(super) linked: BTreeMap<Name, u64>,
-    /// Files that were written meanwhile: they stay what they are for now.
+    /// Files that were written during the scan: they keep their committed content for now.
     pub(super) restless: BTreeSet<Name>,
-    /// What could not be looked into stays what it is, with all below.
+    /// Entries that could not be read keep their committed content, with everything below.
     pub(super) hidden: BTreeSet<Name>,
-    /// Folders that tell of no events.
+    /// Folders that give no events.
     pub(super) blind: BTreeSet<Name>,
 }
 
@@ -88,18 +88,18 @@ pub(super) fn name_of(path: &Path) -> Name {
     Name::from(OsStr::from_bytes(path.as_bytes()))
 }
 
-/// A name as the path of an object, if it can be one.
+/// A name as the path of an object, if it is valid.
 pub(super) fn bytes_of(name: &Name) -> &[u8] {
     name.as_os_str().as_bytes()
 }
 
-/// Whether what is looked at is at this name, above it, or below.
+/// Whether a scanned name is this name, above it, or below it.
 pub(super) fn meets(names: &Names, name: &Name) -> bool {
     let below = names.range::<Name, _>(name..).next();
     is_in(names, name) || below.is_some_and(|(below, _)| below.starts_with(name))
 }
 
-/// Whether a name is looked at by itself, or with one above it.
+/// Whether a name is scanned by itself, or with one above it.
 pub(super) fn is_in(names: &Names, name: &Name) -> bool {
     let mut above = name.ancestors().skip(1);
     names.contains_key(name) || above.any(|above| names.get(above) == Some(&Depth::Whole))
@@ -113,7 +113,7 @@ pub(super) fn add(names: &mut Names, more: &Names) {
     }
 }
 
-/// Leaves out those that are looked at with one above them.
+/// Removes those that are scanned with one above them.
 pub(super) fn simplify(names: &mut Names) {
     let mut within: Option<Name> = None;
     names.retain(|name, depth| {
@@ -133,15 +133,14 @@ pub(super) fn covers(names: &BTreeSet<Name>, name: &Name) -> bool {
 }
 
 impl Seen {
-    /// Whether there is no file, and nothing that may be one.
+    /// Whether there is no file, and no entry that may be a file.
     pub(super) fn is_empty(&self) -> bool {
         self.files.values().all(Content::is_folder)
             && self.restless.is_empty()
             && self.hidden.is_empty()
     }
 
-    /// Whether something is to be deleted at this name or below it, of what is committed there and was looked
-    /// at.
+    /// Whether a committed object at this name or below it was scanned and will be deleted.
     pub(super) fn lacks(
         &self,
         name: &[u8],
@@ -157,7 +156,7 @@ impl Seen {
         })
     }
 
-    /// A later look at these names has found something else there.
+    /// Replaces the result for these names with that of a later scan.
     pub(super) fn replace(&mut self, names: &Names, later: Seen) {
         let stays = |name: &Name| !is_in(names, name);
         self.files.retain(|path, _| stays(&name_of(path)));
@@ -176,8 +175,8 @@ impl Seen {
         self.blind.extend(later.blind);
     }
 
-    /// Files of which only the mode and the times were to be taken, and the bytes are others than those that are
-    /// committed.
+    /// Files of which only the mode and the times should be published, but whose bytes differ from the
+    /// committed ones.
     pub(super) fn behind<'a>(
         &'a self,
         names: &'a Names,
@@ -191,8 +190,8 @@ impl Seen {
         })
     }
 
-    /// What makes of the objects that are committed, at and below these names, what was seen there. A file that
-    /// is the same stays as it is, unless its body is lost.
+    /// The changes that turn the committed objects at and below these names into the scan result. An
+    /// unchanged file keeps its version, unless its body is lost.
     pub(super) fn changes(
         &self,
         names: &Names,
@@ -219,8 +218,8 @@ impl Seen {
         changes
     }
 
-    /// Leaves out what differs from something else only in case: it stays what it is, and is looked at again
-    /// when the other one is.
+    /// Leaves out names that differ from another one only in case. They keep their committed content, and are
+    /// scanned again with the other name.
     pub(super) fn leave_out(&mut self, changes: &mut Changes, clashes: Vec<CaseClash>) {
         for clash in clashes {
             let (own, other) = clash.names();

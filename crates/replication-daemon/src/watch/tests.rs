@@ -79,7 +79,7 @@ fn both_sides_of_a_rename_are_looked_at_together() {
     assert_eq!(plan.take(at(1_000)), None, "where it went is on its way");
     plan.handle(at(1_010), Happened::Came("new".into(), 7));
     assert_eq!(names(plan.take(at(1_010))), ["a", "new", "old"]);
-    // What has left the folder is not waited for without end.
+    // The wait for an entry that has left the folder is bounded.
     plan.handle(at(2_000), Happened::Left("gone".into(), 8));
     assert_eq!(names(plan.take(at(2_050))), ["gone"]);
 }
@@ -108,11 +108,11 @@ fn what_is_not_at_rest_is_looked_at_again_and_what_is_odd_is_told_once() {
     assert_eq!(plan.seen(at(10), &all, &seen), []);
     assert_eq!(plan.take(at(2_009)), None, "the second time it waits for longer");
     assert_eq!(names(plan.take(at(2_010))), ["a"]);
-    // It is told again when it has been something else.
+    // It is reported again after it was something else.
     let pipe: Names = [("pipe".into(), Depth::Whole)].into();
     assert_eq!(plan.seen(at(3_000), &pipe, &Seen::default()), []);
     assert_eq!(plan.seen(at(3_000), &all, &seen), [("pipe".into(), Odd::Kind)]);
-    // Of folders without events one line is enough.
+    // For folders without events one line is enough.
     let mut blind = Seen { blind: [Name::from("e")].into(), ..Seen::default() };
     blind.odd = [("e".into(), Odd::Unwatched), ("f".into(), Odd::Unwatched)].into();
     assert_eq!(plan.seen(at(3_000), &all, &blind), [("e".into(), Odd::Unwatched)]);
@@ -134,7 +134,7 @@ fn what_was_moved_while_it_is_written_is_waited_for_with_all_else() {
         plan.seen(at(now), &looked, &Seen { restless: log.clone(), ..Seen::default() });
         assert!(plan.put_off(at(now), &looked, &log));
         assert_eq!(plan.poll_timeout(), Some(at(now + 1_000)));
-        // What happens meanwhile waits as well: it may be another move.
+        // Later events wait as well: one may be another move.
         plan.handle(at(now + 500), changed("new/log"));
         assert_eq!(plan.take(at(now + 999)), None);
         now += 1_000;
@@ -142,7 +142,7 @@ fn what_was_moved_while_it_is_written_is_waited_for_with_all_else() {
     let looked = plan.take(at(now)).expect("it is time");
     assert!(!plan.put_off(at(now), &looked, &log), "not without end");
     plan.committed();
-    // What was not moved is left by itself.
+    // A file that was not moved is left alone.
     plan.handle(at(now), changed("new/log"));
     let looked = plan.take(at(now + 50)).expect("it is time");
     plan.seen(at(now), &looked, &Seen { restless: log.clone(), ..Seen::default() });
@@ -161,7 +161,7 @@ fn clash_is_looked_at_with_what_it_clashes_with() {
     assert_eq!(names(plan.take(at(50))), ["a", "b/second", "first"]);
     plan.handle(at(100), changed("other"));
     assert_eq!(names(plan.take(at(150))), ["other"]);
-    // Gone, they clash no more.
+    // Once removed, they no longer clash.
     plan.seen(at(200), &all, &Seen::default());
     plan.handle(at(200), changed("a"));
     assert_eq!(names(plan.take(at(250))), ["a"]);
@@ -186,7 +186,7 @@ fn what_clashes_is_left_out_and_looked_at_with_what_it_clashes_with() {
     assert_eq!(names(plan.take(at(150))), ["D", "d/y"]);
 }
 
-/// A folder, as files by their names.
+/// A folder: files by their names.
 type Folder = BTreeMap<Name, Content>;
 
 #[derive(Clone, Debug)]
@@ -196,20 +196,20 @@ enum Act {
     WriteOpen(&'static str, u8),
     Mode(&'static str),
     Delete(&'static str),
-    /// A file, or a folder with all that is in it.
+    /// A file, or a folder with its contents.
     Move(&'static str, &'static str),
     Wait(i64),
     LoseEvents,
-    /// At one more look the marker is being written.
+    /// During one more scan the marker is being written.
     Busy,
-    /// After so many steps of the next look this is done.
+    /// This is done after this many steps of the next scan.
     Meanwhile(usize, Box<Act>),
 }
 
-/// Names of files; folders are what is before their slashes. None is both.
+/// Names of files; folders are the parts before their slashes. No name is both.
 const FILES: &[&str] = &["a", "b", "d/a", "d/b", "d/d/a", "e/a", "e/d/a"];
 const FOLDERS: &[&str] = &["d", "d/d", "e", "f"];
-/// A file that only ever moves along: with `d`, `e` and `f`.
+/// A file that is only ever moved, with `d`, `e` and `f`.
 const MARKER: &str = "marker";
 
 fn act() -> impl Strategy<Value = Act> {
@@ -222,7 +222,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What may be done while somebody looks.
+/// An action during a scan.
 fn deed() -> impl Strategy<Value = Act> {
     let file = || prop::sample::select(FILES);
     let folder = || prop::sample::select(FOLDERS);
@@ -241,24 +241,24 @@ fn below(folder: &Folder, name: &Name) -> Vec<Name> {
     folder.keys().filter(|one| one.starts_with(name)).cloned().collect()
 }
 
-/// A folder, what is told of it, and an origin that does what it is asked for.
+/// A folder, its reported events, and an origin that carries out requests.
 struct World {
     plan: Plan,
     now: i64,
     folder: Folder,
     committed: BTreeMap<Path, Version>,
     commits: u64,
-    /// Looks at which the marker is being written, and how often that comes yet.
+    /// Scans during which the marker is being written, and how often that still happens.
     busy: u32,
     left: u32,
-    /// What is done during looks: after so many more steps each.
+    /// Actions during scans: each after this many more steps.
     meanwhile: VecDeque<(usize, Act)>,
-    /// How much of that is done during one batch, at most.
+    /// Number of these acts during one batch, at most.
     most_meanwhile: u32,
-    /// What has happened and was not read.
+    /// Events that were not read so far.
     heard: Vec<Happened>,
     renames: u32,
-    /// In how few places the marker was, and in how many.
+    /// The lowest and the highest number of places with the marker.
     least: usize,
     most: usize,
 }
@@ -294,7 +294,7 @@ impl World {
         }
     }
 
-    /// One step of a look: somebody may have done something before it.
+    /// One step of a scan: an action may precede it.
     fn step(&mut self, acts: &mut u32) {
         while let Some((steps, _)) = self.meanwhile.front_mut().filter(|_| *acts > 0) {
             if *steps > 0 {
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// Looks name by name, as the real one does: lists folders, and takes files in.
+    /// Scans name by name, as the real one does: lists folders, and reads files.
     fn see(&mut self, names: &Names, acts: &mut u32) -> Seen {
         let mut seen = Seen::default();
         for name in names.keys() {
@@ -333,7 +333,7 @@ impl World {
         seen
     }
 
-    /// Looks, if it is time, and commits what was seen.
+    /// Scans, if it is time, and commits the result.
     fn look(&mut self) {
         self.hear();
         let Some(mut names) = self.plan.take(at(self.now)) else { return };
@@ -390,7 +390,7 @@ impl World {
     fn act(&mut self, act: Act) {
         match act {
             Act::Write(name, body) => {
-                // Told of when it is complete; whoever looks before sees a part of it.
+                // Reported when it is complete; an earlier scan sees a part of it.
                 self.folder.insert(name.into(), content(body, false));
                 self.tell(changed(name));
             }
@@ -414,7 +414,7 @@ impl World {
                 let (from, to) = (Name::from(from), Name::from(to));
                 let moved = below(&self.folder, &from);
                 let is_file = self.folder.contains_key(&from);
-                // As the system has it: into no folder of itself, and over no folder with files.
+                // As in the system: not into itself, and not over a folder with files.
                 let taken = below(&self.folder, &to);
                 if moved.is_empty() || to.starts_with(&from) || from.starts_with(&to) {
                     return;
@@ -443,7 +443,7 @@ impl World {
                 self.now = until;
             }
             Act::LoseEvents => {
-                // Nobody is told of what happens now; only of that.
+                // This change is not reported; only the next one is.
                 self.folder.remove(&Name::from("a"));
                 self.folder.insert("b".into(), content(7, true));
                 self.tell(Happened::Lost);
@@ -454,14 +454,14 @@ impl World {
         }
     }
 
-    /// Begins with a look at everything.
+    /// Begins with a full scan.
     fn begin(&mut self) {
         self.tell(Happened::Lost);
         self.act(Act::Wait(50));
     }
 
     fn in_the_end(&mut self) -> Folder {
-        // Some acts come only with a look at a file that stays open, which is 10 s later.
+        // Some acts only happen during a scan of a file that stays open, which is 10 s later.
         self.act(Act::Wait(1_200_000));
         let all = self.committed.iter();
         all.map(|(path, version)| (name_of(path), version.content)).collect()
@@ -494,7 +494,7 @@ proptest! {
     ) {
         let mut world = World::new(with_marker(), u32::MAX);
         world.begin();
-        // One act at each step of the looks, until there is none.
+        // One act at each step of the scans, until there are no steps left.
         world.meanwhile = acts.into_iter().map(|act| (1, act)).collect();
         world.tell(Happened::Lost);
         let committed = world.in_the_end();
@@ -541,7 +541,7 @@ fn what_is_moved_while_something_is_looked_at_is_looked_at_with_it() {
     ] {
         assert_eq!(plan.concerns(&happened, &looked(), &seen, &committed), is_half, "{why}");
     }
-    // One side comes alone: the other one is looked at as well, and so is what is there besides.
+    // One side comes alone: the other one is scanned as well, with everything else there.
     let (mut plan, mut all) = (plan, looked());
     let more = plan.grow(at(0), vec![changed("other"), left("z")], &mut all, &seen);
     assert_eq!(names(Some(more)), ["other", "z"]);

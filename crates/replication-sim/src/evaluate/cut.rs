@@ -1,9 +1,9 @@
 //! How long a disconnection is masked (SSR §6.3.2.3).
 //!
-//! At the moment of the cut each replica is copied, and its copy hears no more of the origin. Its
-//! buffers are frozen by that alone: without Δ nothing becomes due, and no body comes. Reads go on
-//! until the first one, at any replica, that has to wait. Reads that wait for the origin at the cut
-//! fail; what counts is what arrives after it.
+//! At the moment of the cut each replica is copied, and its copy receives nothing more from the origin. That
+//! alone freezes its buffers: without Δ nothing becomes due, and no body arrives. Reads continue until the
+//! first one, at any replica, that has to wait. Reads that wait for the origin at the cut fail; only reads
+//! that arrive after it count.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use super::Workload;
 use super::measure::Tally;
 use super::world::{BEGIN, reading, request};
 
-/// How long a cut at `now` is masked, and whether that is to the end.
+/// How long a cut at `now` is masked, and whether that reaches the end.
 pub(super) fn mask<'a>(
     workload: &Workload,
     tally: &Tally,

@@ -7,25 +7,25 @@ use lull_replication::message::{BodyHeader, Frame};
 pub(super) struct Carried {
     pub(super) replica: usize,
     pub(super) frame: Frame<BodyHeader>,
-    /// Whether it gives way.
+    /// Whether it yields.
     pub(super) is_background: bool,
-    /// What of it is left, in nanoseconds of the link.
+    /// The rest of it, in nanoseconds of the link.
     pub(super) left: u64,
 }
 
-/// What the link does.
+/// The state of the link.
 #[derive(Debug)]
 pub(super) struct Link {
     nanos_per_byte: f64,
-    /// What is carried, and since when.
+    /// The body in transfer, and since when.
     carried: Option<(Carried, u64)>,
-    /// A body of the background that has given way.
+    /// A body of the background that was interrupted.
     pub(super) waiting: Option<Carried>,
-    /// Counts what was begun, so that a timer of what gave way is known as such.
+    /// Counts started transfers, so that the timer of an interrupted one is recognized.
     number: u64,
-    /// Whose turn is next, of those that have one before the background, and of the background.
+    /// Whose turn is next: among those with priority over the background, and in the background.
     pub(super) turn: [usize; 2],
-    /// Nanoseconds for which it has carried what is through, or gave way.
+    /// Nanoseconds of completed or interrupted transfers.
     busy: u64,
 }
 
@@ -41,18 +41,18 @@ impl Link {
         }
     }
 
-    /// What a body takes of it.
+    /// The time of a body on the link.
     pub(super) fn cost(&self, frame: &Frame<BodyHeader>) -> u64 {
         let size = frame.message.version.map_or(0, |version| version.content.size.0);
         (size as f64 * self.nanos_per_byte).round() as u64
     }
 
-    /// Whether what comes before the background could begin now.
+    /// Whether a foreground body could begin now.
     pub(super) fn yields(&self) -> bool {
         self.carried.as_ref().is_none_or(|(carried, _)| carried.is_background)
     }
 
-    /// Nanoseconds for which it has carried something.
+    /// Nanoseconds for which it was busy.
     pub(super) fn busy(&self, now: u64) -> u64 {
         self.busy + self.carried.as_ref().map_or(0, |(_, since)| now.saturating_sub(*since))
     }
@@ -61,8 +61,7 @@ impl Link {
         self.carried.is_none()
     }
 
-    /// Begins with a body, before which another one gives way; says when it is through, and its
-    /// number.
+    /// Begins a body, which may interrupt another one. Returns when it is transmitted, and its number.
     pub(super) fn begin(&mut self, now: u64, body: Carried) -> (u64, u64) {
         if let Some((mut other, since)) = self.carried.take() {
             let done = now - since;
@@ -76,7 +75,7 @@ impl Link {
         (until, self.number)
     }
 
-    /// A body is through, unless it was another one that was to be by now.
+    /// A body is transmitted, unless another one has become due instead.
     pub(super) fn end(&mut self, now: u64, number: u64) -> Option<Carried> {
         if number != self.number {
             return None;

@@ -1,4 +1,4 @@
-//! What a simulation has shown.
+//! The result of a simulation.
 
 use core::time::Duration;
 
@@ -38,26 +38,26 @@ impl Spread {
     }
 }
 
-/// What a simulation has shown.
+/// The result of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Reads.
     pub reads: u64,
     /// Writes.
     pub writes: u64,
-    /// From a read's arrival to its answer. One that was not answered until the end counts as long as
-    /// it has waited.
+    /// From a read's arrival to its answer. A read without an answer by the end counts as long as it has
+    /// waited.
     pub response: Spread,
-    /// Reads that were not answered until the end, an hour after the last one.
+    /// Reads without an answer by the end, an hour after the last one.
     pub unanswered: u64,
-    /// By why it could not be answered at once, the part of reads: a body was missing, an earlier read
-    /// waited, the origin had not been heard for Δ, an invalidation was being applied.
+    /// The part of reads that could not be answered at once, by reason. The reasons are: a missing body, an
+    /// earlier read that waited, no message of the origin for Δ, and an invalidation being applied.
     pub blocked: [f64; 4],
-    /// The part of reads that came while the replica could answer none, because it had not heard the
+    /// The part of reads that came while the replica could answer none, because it had no message of the
     /// origin for Δ.
     pub unavailable: f64,
-    /// When a newer version than the one that a read got had been written, before the read arrived;
-    /// zero if none was. Of the reads that were answered (SSR §6.3.2.1).
+    /// For answered reads: how long before the read a version newer than its own had been written; zero if
+    /// there was none (SSR §6.3.2.1).
     pub staleness: Spread,
     /// The part of reads that got an old version.
     pub stale: f64,
@@ -76,10 +76,10 @@ pub struct Outcome {
     pub steps: u64,
 }
 
-/// Takes down what happens.
+/// Records the events.
 #[derive(Debug)]
 pub(super) struct Tally {
-    /// Of each object, by when it was written as what.
+    /// For each object: when it was written, and with which sequence.
     written: Vec<Vec<(Sequence, u64)>>,
     /// When each read arrived, if it did.
     arrived: Vec<Option<u64>>,
@@ -113,7 +113,7 @@ impl Tally {
         self.written[object as usize].push((sequence, now));
     }
 
-    /// A read has come; why it waits, if it does, and why the first one there does.
+    /// A read has arrived; why it waits, if it does, and why the first one there waits.
     pub(super) fn arrived(&mut self, now: u64, read: usize, why: Option<Why>, first: Option<Why>) {
         self.arrived[read] = Some(now);
         let Some(why) = why else { return };
@@ -128,7 +128,7 @@ impl Tally {
 
     /// A read got this version of its object.
     pub(super) fn answered(&mut self, now: u64, read: usize, object: u32, version: Sequence) {
-        // One that did not wait is answered before it is taken down.
+        // A read that did not wait is answered before it is recorded.
         let arrived = *self.arrived[read].get_or_insert(now);
         self.answered[read] = true;
         self.response.push(seconds(now - arrived));

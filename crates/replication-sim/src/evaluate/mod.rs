@@ -1,15 +1,14 @@
 //! The paper's simulation of transparent replication (SSR §6.3) on the very state machines that the
 //! daemons run: one origin, its replicas, and the origin's link as the only bottleneck.
 //!
-//! As in the paper, the link carries a body of so many bytes in bytes / bandwidth, messages arrive
-//! half a round trip later, and what is no body costs nothing. Disks take no time, clocks are right,
-//! and what is there when it begins is valid everywhere. Where the paper is silent:
+//! As in the paper, the link carries a body in bytes / bandwidth, messages arrive half a round trip later,
+//! and everything else costs nothing. Disks take no time, clocks are right, and all initial objects are valid
+//! everywhere. Where the paper is silent:
 //!
-//! - the link carries one body after the other, and replicas take turns. A body of the background
-//!   gives way in the middle and goes on when nothing else waits;
-//! - strategies that push in order have one stream a replica, which takes turns with its demand reads;
-//! - they and demand only apply invalidations as they come, and promise nothing about staleness unless
-//!   they are told to.
+//! - the link carries one body after the other, and replicas take turns. A background body is interrupted for
+//!   others and continues when nothing else waits;
+//! - strategies that push in order have one stream per replica, which takes turns with its demand reads;
+//! - they and demand only apply invalidations on arrival, and bound staleness only if configured.
 //!
 //! Equal calls give equal results.
 
@@ -27,30 +26,31 @@ use lull_replication::replica::Order;
 pub use measure::{Outcome, Spread};
 pub use workload::{Read, Updates, Workload, Write};
 
-/// What is simulated.
+/// The parameters of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Which bodies are pushed, and how.
     pub strategy: Strategy,
-    /// Whether replicas apply invalidations as they come.
+    /// Whether replicas apply invalidations on arrival.
     pub eager: bool,
-    /// Whether newer bodies overtake those that were overwritten, or each invalidation waits for its own.
+    /// Whether newer bodies overtake overwritten ones, or each invalidation waits for its own.
     pub overtake: bool,
-    /// Whether reads may pass others that wait.
+    /// Whether reads may overtake waiting ones.
     pub order: Order,
     /// Δ while connected; none for no bound.
     pub delta: Option<Duration>,
-    /// Bytes a second that the origin's link carries.
+    /// Bytes per second that the origin's link carries.
     pub bandwidth: f64,
     /// The mean round-trip time between the origin and a replica.
     pub round_trip: Duration,
-    /// By which part of it those of replicas differ at most, evenly.
+    /// The largest relative deviation of a replica's round-trip time, which is distributed evenly.
     pub spread: f64,
-    /// How long a read takes that need not wait.
+    /// How long a read takes that does not wait.
     pub hit: Duration,
-    /// At how many moments of the first half, each by itself, the origin is cut off from all replicas.
+    /// Number of moments in the first half at which the origin is cut off from all replicas, each
+    /// independently.
     pub cuts: u32,
-    /// Decides what is drawn.
+    /// The seed of all draws.
     pub seed: u64,
 }
 

@@ -20,7 +20,7 @@ fn workload(reads: &[(f64, u32, u32)], writes: &[(f64, u32)]) -> Workload {
     }
 }
 
-/// Equal distances, so that times can be told.
+/// Equal distances, so that times can be computed.
 fn options(strategy: Strategy, bandwidth: f64) -> Options {
     Options { spread: 0.0, ..Options::new(strategy, bandwidth) }
 }
@@ -54,7 +54,7 @@ fn a_link_that_is_too_slow_makes_push_all_stale_and_trip_slow() {
     let reads: Vec<(f64, u32, u32)> =
         (0..350).map(|at| (0.3 + f64::from(at) / 2.0, at % 2, at % 3)).collect();
     let workload = workload(&reads, &writes);
-    // Two replicas and a write a second: 2000 bytes a second are needed while there are writes.
+    // Two replicas and a write per second: 2000 bytes per second are needed while there are writes.
     let push_all = run(&workload, options(Strategy::PushAll, 500.0));
     assert!((push_all.response.max - 0.02).abs() < 1e-9, "{push_all:?}");
     assert!(push_all.staleness.max > 60.0, "{push_all:?}");
@@ -85,7 +85,7 @@ fn overwritten_version_delays_nothing_if_overtaken() {
 
 #[test]
 fn a_demand_read_overtakes_a_body_of_the_background() {
-    // A megabyte is under way for 100 s, and another replica's read needs the link.
+    // A megabyte takes 100 s, and another replica's read needs the link.
     let mut workload = workload(&[(20.0, 1, 1)], &[(2.0, 0), (10.0, 1)]);
     workload.objects[0] = Bytes(1_000_000);
     let delta = Some(Duration::from_secs(5));
@@ -108,7 +108,7 @@ fn a_cut_is_masked_until_the_first_read_of_what_is_not_here() {
     let demand = cut(Strategy::DemandOnly);
     assert_eq!((masked(&demand), demand.masked_to_the_end), (20, 0), "{demand:?}");
     assert!(demand.masked.iter().all(|masked| *masked < seconds(160.0)), "{demand:?}");
-    // Of the moments that are drawn all but those of the first 20 s are after the push.
+    // Of the drawn moments all but those of the first 20 s are after the push.
     let trip = cut(Strategy::Trip);
     assert!(trip.masked_to_the_end >= 15, "{trip:?}");
     let sum = |outcome: &Outcome| outcome.masked.iter().sum::<Duration>();
@@ -136,7 +136,7 @@ fn updates_are_as_many_as_the_model_says_and_go_where_it_says() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What holds of every strategy, whatever is read and written.
+    /// Properties of every strategy, for any reads and writes.
     #[test]
     fn reads_are_answered_within_delta_and_runs_are_repeatable(
         seed in 0_u64..1_000,

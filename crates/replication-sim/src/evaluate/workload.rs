@@ -1,4 +1,4 @@
-//! What is read and written, where and when.
+//! The reads and writes, with their places and times.
 
 use core::time::Duration;
 
@@ -8,20 +8,20 @@ use lull_sim::random::Random;
 /// A read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// When, since the beginning.
+    /// The time since the beginning.
     pub at: Duration,
     /// At which replica, from 0.
     pub replica: u32,
-    /// Of which object, from 0.
+    /// The object, from 0.
     pub object: u32,
 }
 
 /// A write of a whole object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// When, since the beginning.
+    /// The time since the beginning.
     pub at: Duration,
-    /// Of which object, from 0.
+    /// The object, from 0.
     pub object: u32,
 }
 
@@ -30,7 +30,7 @@ pub struct Write {
 pub struct Workload {
     /// The size of each object.
     pub objects: Vec<Bytes>,
-    /// How many replicas there are.
+    /// The number of replicas.
     pub replicas: u32,
     /// In order.
     pub reads: Vec<Read>,
@@ -40,18 +40,18 @@ pub struct Workload {
     pub length: Duration,
 }
 
-/// A model of writes for reads of which nobody knows what was written meanwhile: a Poisson process;
-/// each write is of the object of a read drawn at random, or of any object.
+/// A model of writes for reads without recorded writes: a Poisson process. Each write is of the object of a
+/// read drawn at random, or of any object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Updates {
     /// Writes for each read.
     pub per_read: f64,
-    /// The part of them that goes to what is read, each object as often as it is read.
+    /// The share of writes that follow the popularity of reads.
     pub popular: f64,
 }
 
 impl Workload {
-    /// Draws what is written.
+    /// Draws the writes.
     pub fn update(&mut self, model: Updates, seed: u64) {
         const WRITES: u64 = 1;
         let mut random = Random::of_part(seed, WRITES);
@@ -72,7 +72,7 @@ impl Workload {
         }
     }
 
-    /// Bytes a second that it takes to push each body to each replica.
+    /// Bytes per second needed to push each body to each replica.
     pub fn need(&self) -> f64 {
         let size = |write: &Write| self.objects[write.object as usize].0 as f64;
         let bytes: f64 = self.writes.iter().map(size).sum();

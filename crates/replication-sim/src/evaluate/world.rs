@@ -1,4 +1,4 @@
-//! The run itself: events, and what each of them sets off.
+//! The run itself: events, and their effects.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use super::{Options, Workload, cut};
 
 /// Time before the first read, in nanoseconds: replicas connect, and get their leases.
 pub(super) const BEGIN: u64 = 10_000_000_000;
-/// How long is waited for answers after the last read.
+/// How long to wait for answers after the last read.
 const PATIENCE: u64 = 3_600_000_000_000;
 
 /// Something that happens at a time.
@@ -41,7 +41,7 @@ enum Event {
         replica: usize,
         frame: Frame<BodyHeader>,
     },
-    /// A body is through the link.
+    /// A body is transmitted.
     Through {
         number: u64,
     },
@@ -54,10 +54,10 @@ enum Event {
     Cut,
 }
 
-/// A replica, and the way to it.
+/// A replica, and the delay to it.
 struct Host {
     machine: Replica<()>,
-    /// One way, in nanoseconds.
+    /// One-way delay, in nanoseconds.
     latency: u64,
     timer: Option<u64>,
     /// Demand reads that the origin has not answered.
@@ -99,7 +99,7 @@ fn payload(number: u64, size: Bytes) -> Payload<()> {
     Payload { digest: Digest::of(&number.to_le_bytes()), size, bytes: () }
 }
 
-/// All objects, as the first commit has made them, at the origin and at a replica.
+/// All objects as made by the first commit, at the origin and at a replica.
 fn beginning(workload: &Workload) -> (origin::Image, replica::Image) {
     let objects = (0..).zip(&workload.objects).map(|(object, size)| {
         let Payload { digest, size, .. } = payload(u64::MAX - u64::from(object), *size);
@@ -298,7 +298,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Does what the origin asks for, and tells these replicas what there is to tell.
+    /// Carries out the origin's requests, and sends its messages to these replicas.
     fn pump_origin(&mut self, told: core::ops::Range<usize>) {
         let now = reading(self.now);
         while let Some(effect) = self.origin.poll_effect() {
@@ -319,7 +319,7 @@ impl<'a> World<'a> {
                     self.tally.wrote(self.now, write.object, sequence);
                 }
                 origin::Event::Progress { .. } | origin::Event::Arrived(_) => {}
-                // Nothing here fails, so nothing of that may happen.
+                // Nothing fails here, so none of these events may happen.
                 event => panic!("the origin: {event:?}"),
             }
         }
@@ -332,7 +332,7 @@ impl<'a> World<'a> {
         }
         self.fill_link();
         if let Some(at) = self.origin.poll_timeout() {
-            // One that only waits for a message is not asked again and again.
+            // One that only waits for a message is not called repeatedly.
             let at = u64::try_from(at.as_nanos()).unwrap_or(0).max(self.now + 1_000_000);
             if self.timer.is_none_or(|timer| at < timer) {
                 self.timer = Some(at);
@@ -375,8 +375,7 @@ impl<'a> World<'a> {
         self.at(until, Event::Through { number });
     }
 
-    /// Demand reads, and what is pushed at normal priority: each replica has two streams, and all
-    /// take turns.
+    /// Demand reads, and pushes at normal priority: each replica has two streams, and all take turns.
     fn next_before_background(&mut self) -> Option<(usize, Frame<BodyHeader>)> {
         let streams = 2 * self.hosts.len();
         let in_order = self.options.strategy.is_in_order();
@@ -407,7 +406,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Does what a replica asks for.
+    /// Carries out a replica's requests.
     fn pump_replica(&mut self, replica: usize) {
         let now = reading(self.now);
         let host = &mut self.hosts[replica];

@@ -1,4 +1,4 @@
-//! Who writes and reads, and what they have seen.
+//! The clients that write and read, and the states that they have seen.
 
 mod arrivals;
 mod holds;
@@ -31,29 +31,29 @@ use snapshots::Snapshots;
 const NAMES: [&str; 11] =
     ["a/0", "a/1", "a/2", "a/3", "a/4", "b/0", "b/1", "b/2", "c", "a/folder/5", "C"];
 
-/// What is asked for; objects by their place among the names.
+/// The target of a request; objects by their index among the names.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     Object(usize),
     Entry(usize),
-    /// The version that was looked up just before, as a file system opens it.
+    /// The version that was just looked up, as a file system opens it.
     Version(usize, Version),
     Folder(&'static str),
     Names(&'static str),
 }
 
-/// A read that was not answered yet.
+/// A read without an answer so far.
 #[derive(Clone, Debug)]
 struct Reading {
     number: u32,
     began: True,
     replica: usize,
     asked: Asked,
-    /// Δ of what was answered of it so far.
+    /// Δ of its answer so far.
     bound: Option<Duration>,
 }
 
-/// What a session's read is called.
+/// The id of a session's read.
 fn id_of(session: usize, number: u32) -> ReadId {
     ReadId((session as u64) << 32 | u64::from(number))
 }
@@ -63,11 +63,11 @@ fn looser(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     Some(one?.max(other?))
 }
 
-/// Somebody who reads one thing after the other.
+/// A client that reads one thing after another.
 #[derive(Clone, Debug)]
 struct Session {
     replica: usize,
-    /// What its token says.
+    /// The state of its token.
     seen: Sequence,
     reading: Option<Reading>,
     count: u32,
@@ -75,7 +75,7 @@ struct Session {
     reading_on: Option<ReadingOn>,
 }
 
-/// What somebody has asked the origin for.
+/// A requested change at the origin.
 #[derive(Clone, Debug)]
 enum Wanted {
     Changes(Changes),
@@ -95,10 +95,10 @@ struct Back {
 pub(super) struct Clients {
     paths: Vec<Path>,
     sessions: Vec<Session>,
-    /// What was submitted, by the number of the transaction.
+    /// The submitted changes, by transaction number.
     written: Vec<Wanted>,
     bodies: BTreeMap<Digest, Payload<Body>>,
-    /// By name the last body that was submitted, and the one before.
+    /// By name the last submitted body, and the one before.
     last: BTreeMap<usize, [Payload<Body>; 2]>,
     made: u64,
     acknowledged: Vec<Acknowledged>,
@@ -106,11 +106,11 @@ pub(super) struct Clients {
     history: Vec<Read>,
     snapshots: Snapshots,
     waits: Waits,
-    /// Transactions that nobody has answered.
+    /// Transactions without an answer.
     open: u32,
-    /// Bodies that are held, or are to be.
+    /// Bodies that are held, or will be.
     holds: BTreeMap<HoldId, Held>,
-    /// How many ever were.
+    /// How many there have ever been.
     held: u64,
 }
 
@@ -160,7 +160,7 @@ impl Clients {
         self.rollbacks.len() as u64
     }
 
-    /// Nobody will answer what was submitted.
+    /// Submitted changes will not be answered.
     pub(super) fn origin_crashed(&mut self) {
         self.open = 0;
         self.holds.clear();
@@ -217,8 +217,8 @@ impl Clients {
         payload
     }
 
-    /// A body for a name: mostly a new one, now and then the one that it had before, which may be
-    /// being deleted just then.
+    /// A body for a name: mostly a new one, sometimes its previous one, which may be being deleted at the
+    /// moment.
     fn next_body(&mut self, random: &mut Random, at: usize) -> Payload<Body> {
         let body = match self.last.get(&at) {
             Some([_, before]) if random.below(6) == 0 => before.clone(),
@@ -245,12 +245,12 @@ impl Clients {
         commit.changes.iter().filter_map(change).collect()
     }
 
-    /// What a version says that was told without its body.
+    /// The observation of a version that was reported without its body.
     fn told(&self, version: &Version) -> Seen {
         self.body_of(&version.content.digest).map_or(Seen::Present, Seen::Body)
     }
 
-    /// What a listing says of all objects of which it says anything.
+    /// The observations of a listing, for all objects that it covers.
     fn listed(&self, folder: &str, names: &[(Vec<u8>, Entry)]) -> Vec<(Name, Seen)> {
         let within = prefix_of(folder.as_bytes());
         let mut seen = Vec::new();
@@ -263,7 +263,7 @@ impl Clients {
                 Some(Entry::File(version)) if !is_deeper => {
                     seen.push((Name(at as u32), self.told(version)));
                 }
-                // Which of several files makes it a folder is not told.
+                // A listing does not show which of several files makes it a folder.
                 Some(Entry::Folder(_)) if is_deeper => {}
                 _ => seen.push((Name(at as u32), Seen::Absent)),
             }
@@ -271,7 +271,7 @@ impl Clients {
         seen
     }
 
-    /// What the checker says of it all.
+    /// The result of the checker.
     pub(super) fn check(&self, log: &[Commit]) -> Vec<Violation> {
         let commits: Vec<_> = log.iter().map(|commit| self.changes(commit)).collect();
         let mut acknowledged = self.acknowledged.clone();
@@ -281,7 +281,7 @@ impl Clients {
 }
 
 impl Back {
-    /// What it has to have done: whatever was changed since is as it was.
+    /// Its required effect: all later changes are undone.
     fn expected(&self, commits: &[Changes]) -> Acknowledged {
         let index = |sequence: u64| usize::try_from(sequence).unwrap_or(usize::MAX);
         let (then, since) = commits.split_at(index(self.to.0).min(commits.len()));
@@ -329,7 +329,7 @@ impl World {
             let at = random.below(1 + upto) as usize;
             let put = match random.below(10) {
                 0 | 1 => Put::Delete,
-                // A copy of another object, whose body is everywhere already.
+                // A copy of another object, whose body is stored everywhere already.
                 2 => {
                     let from = &clients.paths[random.below(NAMES.len() as u64) as usize];
                     let version = machine.image().objects.get(from);
@@ -340,7 +340,7 @@ impl World {
             changes.insert(clients.paths[at].clone(), put);
         }
         if random.below(50) == 0 {
-            // Below a file, if that exists: to be refused as a whole.
+            // Below a file, if that exists: to be rejected as a whole.
             let below = Path::new("c/below").expect("a path");
             changes.insert(below, Put::Body(clients.body(random), Metadata::default()));
             changes.insert(
@@ -370,10 +370,10 @@ impl World {
         });
     }
 
-    /// Publishes a lost body again, under a name that has it, until it is there.
+    /// Publishes a lost body again, under one of its names, until it is stored.
     pub(super) fn put_back(&mut self, digest: Digest) {
         let World { clients, origin, .. } = self;
-        // The next start tells of it again.
+        // The next start reports it again.
         let Some(machine) = &origin.machine else { return };
         if machine.has_body(&digest) {
             self.situations.add(Situation::PutBack);
@@ -482,12 +482,12 @@ impl World {
                 self.clients.sessions[session].open = Some((replica, *at, *version));
                 vec![(Name(*at as u32), seen)]
             }
-            // Which version it is, is told all the same.
+            // The version is reported all the same.
             (Outcome::Lost(version), Asked::Object(at) | Asked::Version(at, _)) => {
                 vec![(Name(*at as u32), self.clients.told(version))]
             }
             (Outcome::Absent, Asked::Version(..)) => {
-                // A file system says ESTALE, and whoever opens looks the name up again.
+                // A file system returns ESTALE, and the program looks the name up again.
                 self.situations.add(Situation::GoneVersion);
                 self.clients.sessions[session].reading = None;
                 self.after(MS, Event::Read { session });
@@ -560,7 +560,7 @@ impl World {
         }
     }
 
-    /// The body is not on the disk, or has gone bad there: said to the replica, and read again.
+    /// The body is missing or corrupted on the disk: the replica gets a report, and the body is read again.
     fn missing(&mut self, replica: usize, session: usize, digest: &Digest) {
         let host = &mut self.replicas[replica];
         let now = host.clock.read(self.now);
@@ -573,11 +573,11 @@ impl World {
         if let Some(reading) = &mut one.reading {
             reading.number = number;
         }
-        // Through the queue of events: this is called while the replica is being asked.
+        // Through the queue of events: this is called from within a read of the replica.
         self.after(MS, Event::Again { session, number });
     }
 
-    /// Asks again, unless the session reads something else by now.
+    /// Asks again, unless the session has another read by now.
     pub(super) fn again(&mut self, session: usize, number: u32) {
         let reading = self.clients.sessions[session].reading.as_ref();
         if reading.is_some_and(|reading| reading.number == number) {
@@ -585,12 +585,12 @@ impl World {
         }
     }
 
-    /// Whether all that was submitted was answered.
+    /// Whether all submitted changes were answered.
     pub(super) fn clients_idle(&self) -> bool {
         self.clients.open == 0
     }
 
-    /// These sessions have lost whom they asked, and read something else by and by.
+    /// These sessions have lost their replica, and read something else later.
     pub(super) fn restart_sessions(&mut self, sessions: Vec<usize>) {
         for session in sessions {
             let delay = self.some(50 * MS);

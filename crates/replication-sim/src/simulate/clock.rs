@@ -1,4 +1,4 @@
-//! Clocks of machines, which are wrong.
+//! Clocks of machines, with errors.
 
 use lull_replication::time::{LocalTime, Reading, WallTime};
 use lull_sim::random::Random;
@@ -31,7 +31,7 @@ impl Clock {
         }
     }
 
-    /// Somebody sets the wall clock.
+    /// The wall clock is set.
     pub(super) fn step(&mut self, by: i64) {
         self.ahead += by;
     }

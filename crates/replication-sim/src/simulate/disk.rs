@@ -1,4 +1,4 @@
-//! Disks, which lose what they have not confirmed.
+//! Disks that lose unconfirmed writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use super::clock::True;
 use super::medium::Medium;
 use super::pool::Pool;
 
-/// A body: it tells its own number.
+/// A body, identified by its number.
 pub(super) type Body = checker::Body;
 
-/// What the body of a number is made of: the number, and zeros up to its size.
+/// The bytes of a numbered body: the number, and zeros up to its size.
 pub(super) fn contents(body: Body, size: Bytes) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(size.0).expect("bodies here are small")];
     bytes[..8].copy_from_slice(&body.0.to_le_bytes());
     bytes
 }
 
-/// What a disk keeps beside bodies.
+/// The durable state of a disk beside bodies.
 pub(super) trait Durable: Clone + PartialEq + core::fmt::Debug {
     type Step: Clone;
-    /// How the real store keeps it.
+    /// How the real store represents it.
     type State: State + Tables<Image = Self>;
 
-    /// Does a step; gives the bodies that it stores.
+    /// Applies a step; returns the bodies that it stores.
     fn apply(&mut self, step: &Self::Step) -> Vec<Payload<Body>>;
 
     /// The same step for the real store.
     fn step(step: &Self::Step) -> <Self::State as Tables>::Step;
 
-    /// What the real store begins with where this is the image of an empty disk.
+    /// The initial state of the real store, for the image of an empty disk.
     fn state(&self) -> Self::State;
 
     fn incarnation(&mut self) -> &mut Incarnation;
@@ -98,7 +98,7 @@ pub(super) fn real(payload: &Payload<Body>) -> Payload<store::Body> {
     Payload { digest: payload.digest, size: payload.size, bytes: store::Body::Memory(bytes.into()) }
 }
 
-/// Something that a disk was asked to do.
+/// A requested operation of a disk.
 #[derive(Clone, Debug)]
 pub(super) enum Operation<S> {
     Store(Payload<Body>),
@@ -115,13 +115,13 @@ impl<S> From<BodyEffect<Body>> for Operation<S> {
     }
 }
 
-/// What a disk has confirmed.
+/// A confirmation of a disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Done {
     Stored(Digest, Result<(), DiskFull>),
     Dropped(Digest),
     Step(Result<(), DiskFull>),
-    /// Nothing: it is open what is on the disk, and the machine has to start anew.
+    /// None: the contents of the disk are unknown, and the machine has to restart.
     Failed,
 }
 
@@ -131,7 +131,7 @@ struct Stored {
     intact: bool,
 }
 
-/// What a crash has done to a disk.
+/// The effects of a crash on a disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Damage {
     pub(super) lost: bool,
@@ -139,7 +139,7 @@ pub(super) struct Damage {
     pub(super) survived: bool,
 }
 
-/// A disk. What it has confirmed survives crashes; of the rest each part may or may not.
+/// A disk. Confirmed writes survive crashes; each part of the others may or may not.
 #[derive(Clone)]
 pub(super) struct Disk<I: Durable> {
     pub(super) image: I,
@@ -147,7 +147,7 @@ pub(super) struct Disk<I: Durable> {
     under_way: Pool<Operation<I::Step>>,
     pub(super) full: bool,
     pub(super) slow: bool,
-    /// The real store, of which the above is what it should have.
+    /// The real store, which should have the contents above.
     medium: Option<Medium<I>>,
 }
 
@@ -164,7 +164,7 @@ impl<I: Durable> Disk<I> {
         }
     }
 
-    /// A life begins: what is on the disk, and the bodies there.
+    /// An incarnation starts: the contents of the disk, and its bodies.
     pub(super) fn start(&mut self) -> (I, Vec<(Digest, Bytes)>) {
         let life = Incarnation(self.image.incarnation().0 + 1);
         let bodies = match &mut self.medium {
@@ -191,7 +191,7 @@ impl<I: Durable> Disk<I> {
         50_000 + random.below(2 * mean)
     }
 
-    /// The operation is over; gives what is confirmed.
+    /// The operation is over; returns the confirmations.
     pub(super) fn finish(&mut self, slot: u32) -> Option<Done> {
         let operation = self.under_way.take(slot)?;
         let outcome = match &mut self.medium {
@@ -200,7 +200,7 @@ impl<I: Durable> Disk<I> {
             Some(medium) => match medium.perform(&operation, self.full) {
                 Ok(outcome) => outcome,
                 Err(_) => {
-                    // As if it had been under way: what is on the disk is for the start to find out.
+                    // As if it had been running: the start finds out the contents of the disk.
                     self.under_way.insert(operation);
                     return Some(Done::Failed);
                 }
@@ -234,7 +234,7 @@ impl<I: Durable> Disk<I> {
         self.bodies.insert(payload.digest, Stored { payload, intact });
     }
 
-    /// The machine stops in the middle of what it was doing.
+    /// The machine stops in the middle of its work.
     pub(super) fn crash(&mut self, random: &mut Random) -> Damage {
         let under_way = self.under_way.drain();
         if self.medium.is_some() {
@@ -251,7 +251,7 @@ impl<I: Durable> Disk<I> {
                     damage.torn = true;
                     self.put(payload.clone(), false);
                 }
-                // A deletion that is lost is done again by the next start.
+                // A lost deletion is repeated by the next start.
                 (_, Operation::Drop(_)) => {}
                 _ => damage.lost = true,
             }
@@ -259,8 +259,8 @@ impl<I: Durable> Disk<I> {
         damage
     }
 
-    /// The same to the real store. What it comes back with is what had been confirmed, with the steps
-    /// that were under way or without them.
+    /// The same for the real store. After it, the store has the confirmed contents, with or without the steps
+    /// that were in progress.
     fn lose_power(&mut self, under_way: &[Operation<I::Step>]) -> Damage {
         let Some(medium) = &mut self.medium else { return Damage::default() };
         let torn = medium.lose_power(under_way, self.full);
@@ -284,7 +284,7 @@ impl<I: Durable> Disk<I> {
         self.image = found;
         let was = core::mem::take(&mut self.bodies);
         for (payload, intact) in bodies {
-            // A body that has gone bad stays so.
+            // A corrupted body stays so.
             let rotten = was.get(&payload.digest).is_some_and(|stored| !stored.intact);
             self.put(payload, intact && !rotten);
         }
@@ -304,12 +304,12 @@ impl<I: Durable> Disk<I> {
         self.bodies.get(digest).filter(|stored| stored.intact).map(|stored| &stored.payload)
     }
 
-    /// Whether a body is there, intact or not.
+    /// Whether a body is stored, intact or not.
     pub(super) fn holds(&self, digest: &Digest) -> bool {
         self.bodies.contains_key(digest)
     }
 
-    /// A body goes bad: gives which.
+    /// Corrupts a body, and returns which.
     pub(super) fn rot(&mut self, random: &mut Random) -> Option<Digest> {
         let at = random.below(self.bodies.len().max(1) as u64) as usize;
         let stored = self.bodies.values_mut().nth(at)?;

@@ -10,8 +10,7 @@ use super::turns::Turns;
 use super::world::{Event, MS, World};
 
 impl World {
-    /// The origin does not know any more whether the replica has followed it: whoever runs that empties its
-    /// folder by and by.
+    /// The origin no longer knows whether the replica has followed it: the operator empties its folder later.
     pub(super) fn join_soon(&mut self, replica: usize) {
         let delay = self.some(100 * MS);
         self.after(delay, Event::Join { replica });
@@ -23,7 +22,7 @@ impl World {
         let host = &mut self.replicas[replica];
         let refusal = host.machine.as_ref().and_then(|machine| machine.refusal());
         if !matches!(refusal, Some(Refusal::Forgotten(_))) {
-            // It has crashed, and is about to hear so once more.
+            // It has crashed, and will learn this again.
             return;
         }
         if self.origin.machine.is_none() || host.link.cut_until > now {
@@ -37,7 +36,7 @@ impl World {
         self.situations.add(Situation::Forgotten);
         host.before = None;
         host.excused.clear();
-        // Lives are never lived twice: in a new folder it is the wall clock that sees to that.
+        // Lives are never repeated: in a new folder the wall clock makes sure of that.
         let image = Image { incarnation: host.disk.image.incarnation, ..Image::default() };
         let seed = self.options.seed ^ u64::from(host.link.connections) << 8 ^ (replica as u64 + 1);
         let disk = Disk::new(image, self.options.storage, seed);

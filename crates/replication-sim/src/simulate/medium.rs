@@ -1,5 +1,5 @@
-//! The real store on disks whose power fails: `redb` on a backend that loses what was not synced, and
-//! large bodies in memory, of which one that is being written may be there in part.
+//! The real store on disks with power failures: `redb` on a backend that loses unsynced writes, and large
+//! bodies in memory, of which one in progress may be stored in part.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,10 +20,10 @@ use crate::faulty_disk::FaultyDisk;
 
 use super::disk::{Body, Durable, Operation, contents, real};
 
-/// Operations of the backend within which the power fails, at a crash. A transaction takes a dozen.
+/// Operations of the backend within which the power fails, at a crash. A transaction has about twelve.
 const FUSE: u64 = 20;
 
-/// A disk with an empty database on it. How it is made is the same in each run: it is done once.
+/// A disk with an empty database. Making it is the same in each run, so it is done once.
 fn formatted() -> FaultyDisk {
     static FORMATTED: OnceLock<FaultyDisk> = OnceLock::new();
     let made = FORMATTED.get_or_init(|| {
@@ -45,7 +45,7 @@ pub(super) struct Medium<I: Durable> {
     random: Random,
 }
 
-/// A copy of what is on it.
+/// A copy of its contents.
 impl<I: Durable> Clone for Medium<I> {
     fn clone(&self) -> Self {
         Medium {
@@ -58,14 +58,14 @@ impl<I: Durable> Clone for Medium<I> {
 }
 
 impl<I: Durable> Drop for Medium<I> {
-    /// A run is over: what the database would write in order to be closed is read by nobody.
+    /// A run is over: the writes of a regular close are not needed.
     fn drop(&mut self) {
         self.close();
     }
 }
 
 impl<I: Durable> Medium<I> {
-    /// An empty one for what begins as `image`.
+    /// An empty one for a state that begins as `image`.
     pub(super) fn new(image: &I, seed: u64) -> Self {
         let medium = Medium {
             disk: formatted(),
@@ -86,9 +86,9 @@ impl<I: Durable> Medium<I> {
         Bodies::over(objects, origin::Config::default().inline)
     }
 
-    /// Begins a life of at least this number: what is there.
+    /// Starts an incarnation of at least this number: returns the contents.
     pub(super) fn open(&mut self, least: Incarnation) -> (I, Vec<(Digest, Bytes)>) {
-        // Whoever has the database open has to close it first.
+        // Another owner of the database has to close it first.
         self.close();
         let now = WallTime::from_nanos(i64::try_from(least.0 * 1_000).unwrap_or(i64::MAX));
         let opened = Store::<I::State>::open_with(self.opener(), self.folder(), now);
@@ -98,7 +98,7 @@ impl<I: Durable> Medium<I> {
     }
 
     fn close(&mut self) {
-        // The process is gone: nothing is written any more.
+        // The process has ended: nothing is written any more.
         self.disk.set_fuse(Some(0));
         self.store = None;
         self.disk.set_fuse(None);
@@ -116,7 +116,7 @@ impl<I: Durable> Medium<I> {
         }
     }
 
-    /// Does one thing durably.
+    /// Does one operation durably.
     pub(super) fn perform(
         &mut self,
         operation: &Operation<I::Step>,
@@ -139,7 +139,7 @@ impl<I: Durable> Medium<I> {
         })
     }
 
-    /// The power fails while these are under way; whether something was torn.
+    /// The power fails during these operations; returns whether something was torn.
     pub(super) fn lose_power(&mut self, under_way: &[Operation<I::Step>], full: bool) -> bool {
         let mut torn = false;
         let mut jobs = Vec::new();
@@ -161,7 +161,7 @@ impl<I: Durable> Medium<I> {
         if let Some(store) = &mut self.store {
             self.disk.set_room(full.then_some(0));
             self.disk.set_fuse(Some(self.random.below(FUSE)));
-            // Whether it has happened is seen by who opens the store next.
+            // The next start finds out whether it was done.
             let _ = store.run(jobs);
             self.disk.set_room(None);
         }
@@ -169,7 +169,8 @@ impl<I: Durable> Medium<I> {
         torn | self.disk.crash(&mut self.random)
     }
 
-    /// A beginning of a body under its name; one that is there stays, for a new one is renamed over it.
+    /// Leaves the beginning of a body under its name. An existing body stays, since a new one is renamed over
+    /// it.
     fn leave(&self, payload: &Payload<Body>, part: u64) {
         if block_on(self.objects.head(&name_of(&payload.digest))).is_err() {
             self.cut(payload, part);
@@ -183,14 +184,14 @@ impl<I: Durable> Medium<I> {
         put.expect("memory takes it");
     }
 
-    /// A body on it goes bad: of a large one half is left.
+    /// Corrupts a body on it: a large one is cut to one half.
     pub(super) fn rot(&self, payload: &Payload<Body>) {
         if !Self::is_small(payload.size) {
             self.cut(payload, payload.size.0 / 2);
         }
     }
 
-    /// Reads bodies that are there, and says whether each is what it should be.
+    /// Reads stored bodies, and returns whether each is intact.
     pub(super) fn read(&self, found: &[(Digest, Bytes)]) -> Vec<(Payload<Body>, bool)> {
         let Some(store) = &self.store else { return Vec::new() };
         let library = store.library();

@@ -1,11 +1,11 @@
 //! The state machines of origin and replicas among clients, networks and disks that fail, from a
 //! seed.
 //!
-//! Everything that a machine can't know is decided here by a seeded generator: how long a message
-//! takes, which connection breaks, what a crash leaves on a disk, how wrong a clock is. A run is a
-//! sequence of steps, each a message, a timer, the end of a disk operation or something that a client
-//! does. What clients see is recorded, and the [`checker`](lull_replication::checker) looks at it at the end.
-//! Equal options give equal runs on every machine.
+//! A seeded generator decides everything that a machine cannot know: how long a message takes, which
+//! connection breaks, what a crash leaves on a disk, the error of a clock. A run is a sequence of steps, each
+//! a message, a timer, the end of a disk operation or an act of a client. What clients see is recorded, and
+//! checked by the [`checker`](lull_replication::checker) at the end. Equal options give equal runs on every
+//! machine.
 
 mod clients;
 mod clock;
@@ -27,16 +27,16 @@ use lull_replication::checker::Violation;
 
 pub use situations::{Situation, Situations};
 
-/// What a run is made of.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Decides everything.
     pub seed: u64,
-    /// Steps before everything is healed and has to come to rest.
+    /// Steps before all failures end and the system has to come to rest.
     pub steps: u64,
     /// A bug in all machines.
     pub fault: Option<Fault>,
-    /// What they store things in.
+    /// Their storage.
     pub storage: Storage,
     /// [`Config::step_slice`](lull_replication::replica::Config::step_slice) of the replicas.
     pub step_slice: usize,
@@ -54,37 +54,37 @@ impl Default for Options {
     }
 }
 
-/// What the machines of a run store things in.
+/// The storage of the machines of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Storage {
-    /// A model of a disk and of what a store promises, which is fast.
+    /// A model of a disk and of the guarantees of a store, which is fast.
     #[default]
     Model,
-    /// The real [`store`](lull_replication_daemon::store): its database on a backend that loses and tears what was not
-    /// synced. What comes back from a crash is held against the model.
+    /// The real [`store`](lull_replication_daemon::store): its database on a backend that loses and tears
+    /// unsynced data. The state after a crash is compared with the model.
     Database,
 }
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Steps, those until rest included.
+    /// Steps, including those until rest.
     pub steps: u64,
     /// Reads that were answered.
     pub reads: usize,
     /// Writes that were acknowledged.
     pub writes: usize,
-    /// What it came across.
+    /// The situations that occurred.
     pub situations: Situations,
     /// Broken promises.
     pub violations: Vec<Violation>,
-    /// What has not come to rest at the end, in words; or a state that was, and was told as another
-    /// one; or an old backup that was accepted.
+    /// Parts that have not come to rest at the end, in words; or a wrong past state; or an accepted old
+    /// backup.
     pub stuck: Vec<String>,
 }
 
 impl Outcome {
-    /// Whether all promises were kept.
+    /// Whether all guarantees held.
     pub fn is_fine(&self) -> bool {
         self.violations.is_empty() && self.stuck.is_empty()
     }
@@ -93,12 +93,12 @@ impl Outcome {
 /// Does a run.
 ///
 /// # Panics
-/// If something in it does, and tells of which run that was.
+/// If the run panics; the message names the run.
 pub fn run(options: Options) -> Outcome {
     telling(options, || world::World::new(options).run())
 }
 
-/// Whatever is found wrong within a run is of no use without the seed.
+/// Adds the options, with the seed, to a panic within a run; without them it cannot be repeated.
 fn telling<T>(options: Options, run: impl FnOnce() -> T + UnwindSafe) -> T {
     catch_unwind(run).unwrap_or_else(|cause| {
         let words = cause.downcast_ref::<&str>().copied();

@@ -20,34 +20,34 @@ pub(super) enum Way {
 pub(super) struct Link {
     /// The usual delay one way.
     delay: True,
-    /// Messages take so much longer.
+    /// Messages take longer by this much.
     pub(super) slow: True,
-    /// Nothing arrives before then, and nobody is told.
+    /// Nothing arrives before then, without notice to either side.
     pub(super) cut_until: True,
-    /// The connection as the replica sees it, and as the origin does.
+    /// The connection as seen by the replica, and by the origin.
     pub(super) at_replica: Option<u32>,
     pub(super) at_origin: Option<u32>,
     /// Connections up to this number are dead.
     pub(super) dead: u32,
-    /// Counts connections; and those of the replica's life, as it counts them itself.
+    /// Counts connections; and those of the replica's life, as the replica does.
     pub(super) connections: u32,
     pub(super) of_this_life: u32,
     /// Connections up to this number were made before the replica joined.
     pub(super) joined: u32,
-    /// By this connection the replica takes nothing, and since when: the last commit of then.
+    /// On this connection the replica takes nothing, and the last commit when that began.
     pub(super) deaf: Option<(u32, Sequence)>,
-    /// What the replica says is held up until then.
+    /// The messages of the replica are delayed until then.
     pub(super) mute_until: True,
-    /// Of connections up to this number the origin gets nothing any more.
+    /// The origin gets nothing more on connections up to this number.
     lost: u32,
     /// The replica was welcomed on the present connection.
     pub(super) welcomed: bool,
-    /// Connections that the origin may still take for alive, by life and number.
+    /// Connections that the origin may still regard as alive, by life and number.
     pub(super) at_origin_before: Vec<(Incarnation, u32)>,
     last: [True; 4],
     /// The background connection is busy until then.
     pub(super) busy_until: True,
-    /// What reads wait for, on its way.
+    /// Demanded bodies in flight.
     pub(super) demanded: Turns,
     /// How many times as long that takes as in the background.
     pub(super) narrow: u64,
@@ -77,7 +77,7 @@ impl Link {
         }
     }
 
-    /// When what is sent now arrives: never before what was sent earlier the same way.
+    /// When a message sent now arrives: never before an earlier one on the same way.
     pub(super) fn arrival(&mut self, now: True, way: Way, random: &mut Random) -> True {
         let delay = self.delay / 2 + random.below(self.delay + 1) + self.slow;
         let held = if way == Way::ToOrigin { self.mute_until } else { 0 };
@@ -87,9 +87,9 @@ impl Link {
         at
     }
 
-    /// Whether a message is still delivered: always by its own connection, and now and then one of an older
-    /// connection comes late. Of what went before it on its way to the origin nothing is missing then: the origin
-    /// may take that connection for the present one.
+    /// Whether a message is still delivered: always on its own connection, and now and then one of an older
+    /// connection comes late. Then no earlier message to the origin is missing: the origin may take that
+    /// connection for the present one.
     pub(super) fn arrives(
         &mut self,
         connection: u32,
@@ -98,7 +98,7 @@ impl Link {
     ) -> bool {
         let present = if at_origin { self.at_origin } else { self.at_replica };
         let arrives = match present {
-            // Who was there before it joined is out.
+            // A predecessor under this name is rejected.
             _ if connection <= self.joined => false,
             _ if at_origin && connection <= self.lost => false,
             Some(present) if present == connection => connection > self.dead,
@@ -111,12 +111,12 @@ impl Link {
         arrives
     }
 
-    /// Whether the replica takes nothing by this connection.
+    /// Whether the replica reads nothing from this connection.
     pub(super) fn is_deaf(&self, connection: u32) -> bool {
         self.deaf.is_some_and(|(deaf, _)| deaf == connection)
     }
 
-    /// How long `bytes` of bodies keep a connection busy: 8 to 80 Mbit/s are left.
+    /// How long `bytes` of bodies keep a connection busy, with 8 to 80 Mbit/s of capacity.
     pub(super) fn service(&self, bytes: u64, random: &mut Random) -> True {
         bytes * (100 + random.below(900))
     }

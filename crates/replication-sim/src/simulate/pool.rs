@@ -1,4 +1,4 @@
-//! Places for what is under way, so that events can name it by a number.
+//! Slots for values in progress, so that events can name them by a number.
 
 /// Values by number.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ impl<T> Pool<T> {
         Some(value)
     }
 
-    /// Takes all of them. Their places stay taken until nobody can name them any more.
+    /// Takes all of them. Their slots stay taken until no event can name them any more.
     pub(super) fn drain(&mut self) -> Vec<T> {
         self.free.clear();
         self.places.drain(..).flatten().collect()

@@ -1,4 +1,4 @@
-//! Does what the machines ask for: disks, messages, timers.
+//! Carries out the requests of the machines: disks, messages, timers.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -16,10 +16,10 @@ use super::turns::Sending;
 use super::world::{Event, MS, ReplicaHost, World};
 use super::{Situation, Situations};
 
-/// One body in so many comes with other bytes, and one breaks off.
+/// One body in this many arrives corrupted, and one is cut off.
 const DAMAGED: u64 = 200;
 
-/// What comes of a body that was sent.
+/// The result of a body in transfer.
 fn damaged(
     body: Option<Payload<Body>>,
     random: &mut Random,
@@ -36,7 +36,7 @@ fn damaged(
         1 => {
             situations.add(Situation::Corrupted);
             excused.insert(body.digest);
-            // Whoever receives it works the hash out anew.
+            // The receiver computes the hash again.
             body.digest.0[0] ^= 1;
         }
         _ => {}
@@ -45,7 +45,7 @@ fn damaged(
 }
 
 impl World {
-    /// Does what the origin asks for, until it asks for nothing more.
+    /// Carries out the origin's requests until there are no more.
     pub(super) fn pump_origin(&mut self) {
         let World { origin, random, .. } = self;
         let Some(machine) = &mut origin.machine else { return };
@@ -90,7 +90,7 @@ impl World {
             self.clients.handle_origin(self.now, &event);
             self.situations.count(Situation::Rollback, self.clients.rollbacks());
         }
-        // Bodies that were to be sent, and are not there.
+        // Bodies to be sent that are not stored.
         let mut missing = Vec::new();
         for (at, host) in self.replicas.iter_mut().enumerate() {
             let (id, link) = (ReplicaId(at as u32), &mut host.link);
@@ -107,7 +107,7 @@ impl World {
                 let slot = self.to_replica.insert(frame);
                 new.push((arrival, Event::ToReplica { replica: at, connection, slot }));
             }
-            // What reads wait for goes by lanes that take turns, a piece at a time.
+            // Demanded bodies travel in lanes that take turns, a piece at a time.
             let lanes = origin.config.lanes;
             loop {
                 let mut ended = link.demanded.unwanted(|frame| machine.is_wanted(id, frame));
@@ -170,14 +170,14 @@ impl World {
         }
         let deaf = |host: &ReplicaHost| host.link.at_origin.is_some_and(|at| host.link.is_deaf(at));
         let timeout = if self.replicas.iter().any(deaf) {
-            // Who takes nothing is told nothing at that time either.
+            // A replica that reads nothing gets no messages at that time either.
             let hosts = (0..).zip(&self.replicas).filter(|(_, host)| !deaf(host));
             hosts.filter_map(|(at, _)| machine.heartbeat_at(ReplicaId(at))).min()
         } else {
             machine.poll_timeout()
         };
         if let Some(local) = timeout {
-            // A connection that only the origin takes for alive is not asked again and again.
+            // A connection that only the origin regards as alive is not polled repeatedly.
             let when = origin.clock.when(local, self.now).max(self.now + MS / 10);
             if origin.timer.is_none_or(|at| when < at) {
                 origin.timer = Some(when);
@@ -189,12 +189,12 @@ impl World {
         }
         self.look_for_arrivals(&news);
         if !missing.is_empty() {
-            // What follows from that; each body is found missing once.
+            // The consequences; each body is found missing once.
             self.pump_origin();
         }
     }
 
-    /// Does what a replica asks for, until it asks for nothing more.
+    /// Carries out a replica's requests until there are no more.
     pub(super) fn pump_replica(&mut self, replica: usize) {
         let (mut closed, mut forgotten) = (false, false);
         loop {

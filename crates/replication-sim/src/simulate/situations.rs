@@ -1,4 +1,4 @@
-//! What has to happen in runs for them to prove anything.
+//! Situations that runs must reach to prove anything.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use lull_replication::{origin, replica};
 
 macro_rules! situations {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Something that a run may come across.
+        /// A situation that a run may meet.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Situation {
             $($(#[$doc])* $name,)*
@@ -21,7 +21,7 @@ macro_rules! situations {
 }
 
 situations! {
-    /// A rewrite took the place of an older version in a queue.
+    /// A rewrite replaced an older version in a queue.
     Absorbed,
     /// Speculative bodies were pushed.
     Pushed,
@@ -31,31 +31,31 @@ situations! {
     LateBody,
     /// A body came after a newer version.
     StaleBody,
-    /// A body came with other bytes than it had been sent with.
+    /// A body was received with other bytes than were sent.
     Corrupted,
-    /// A body broke off on its way.
+    /// A body was cut off on its way.
     BrokenOff,
-    /// A replica found a body to be none, or not the one that had been announced.
+    /// A replica found a body to be invalid, or not the announced one.
     Unusable,
     /// An invalidation was applied together with its body.
     AppliedWithBody,
-    /// An invalidation was applied because its deadline had come, which had been some time off.
+    /// An invalidation was applied at its deadline, after some time.
     AppliedAtDeadline,
-    /// An invalidation was applied as it came, because the origin's strategy is to delay none.
+    /// An invalidation was applied on arrival, because the origin's strategy delays none.
     AppliedAtOnce,
     /// An invalidation was applied for a demand body or a token.
     AppliedOnDemand,
-    /// A commit was applied without a body that was overwritten, because the newer one was there.
+    /// A commit was applied without an overwritten body, because the newer one was stored.
     Overtaken,
     /// A commit of several changes was applied.
     Transaction,
     /// A commit went in parts.
     InParts,
-    /// A transaction was refused because the tree would not have been one.
+    /// A transaction was rejected because it would have broken the tree.
     RefusedTransaction,
-    /// A transaction was refused because two paths would have differed only in case.
+    /// A transaction was rejected because two paths would have differed only in case.
     CaseClash,
-    /// Two objects were there whose paths differ only in case.
+    /// Two objects existed whose paths differ only in case.
     BothCases,
     /// The origin was rolled back to an earlier state.
     Rollback,
@@ -63,17 +63,17 @@ situations! {
     Resync,
     /// The log passed a replica that was comparing trees.
     ResyncAgain,
-    /// A replica that had been away for longer than the hashes reach was refused, and joined again.
+    /// A replica that had been away for longer than the hashes reach was rejected, and joined again.
     Forgotten,
-    /// A replica took nothing for a while, and commits were made that it was to be told of.
+    /// A replica read nothing for a while, and commits to announce to it were made.
     TookNothing,
-    /// The log passed a replica that took nothing, and was connected all the time.
+    /// The log passed a replica that took nothing, but stayed connected.
     PassedByLog,
-    /// What a replica had to say of what it has was held up for a while.
+    /// The acknowledgements of a replica were delayed for a while.
     AcknowledgedNothing,
-    /// A read waited because the origin was not heard for Δ, though it had been heard before.
+    /// A read waited because no message of the origin had arrived for Δ, though earlier there were some.
     BlockedByLease,
-    /// A read waited because nothing was heard since the start.
+    /// A read waited because no message had arrived since the start.
     BlockedAtStart,
     /// A read waited for an invalidation to be applied.
     BlockedByApplying,
@@ -85,25 +85,25 @@ situations! {
     Passed,
     /// A read was cancelled while it waited.
     Cancelled,
-    /// What a read had waited for was withdrawn.
+    /// The demand of a read was withdrawn.
     Withdrawn,
     /// Before any of it had left.
     WithdrawnUnsent,
-    /// A part of it had left, and it was broken off.
+    /// A part of it had left, and the rest was cut off.
     WithdrawnBroken,
     /// All of it had left.
     WithdrawnLate,
-    /// A read came for it, before that was known.
+    /// A read requested it before that was known.
     AwaitedAgain,
-    /// A short body passed a long one of which a part had left.
+    /// A short body passed a long one that had left in part.
     Overtook,
     /// A session that had changed replicas waited for the newer state.
     TokenWaited,
-    /// A read was answered only because the replica knew that it was cut.
+    /// A read was answered only because the replica knew that it was disconnected.
     Masked,
     /// Invalidations were overdue when a connection came back.
     OverdueOnReconnect,
-    /// A connection was given up because too many commits waited.
+    /// A connection was closed because too many commits waited.
     Overfull,
     /// A heartbeat counted by the wall clock.
     SkewCertified,
@@ -115,15 +115,15 @@ situations! {
     ClockStepped,
     /// A message on the control channel took longer than Δ.
     Delayed,
-    /// A link was cut without anybody being told.
+    /// A connection was cut without notice to either side.
     Partition,
-    /// A connection was reset, and what was under way lost.
+    /// A connection was reset, and messages in flight were lost.
     Reset,
     /// A message of an earlier connection arrived.
     StaleFrame,
     /// The origin crashed.
     OriginCrashed,
-    /// Bodies waited for a replica when the origin crashed, and with that the queue was lost.
+    /// Bodies waited for a replica when the origin crashed, and so the queue was lost.
     QueueLost,
     /// A replica crashed.
     ReplicaCrashed,
@@ -131,43 +131,43 @@ situations! {
     LostWrite,
     /// A crash left a body torn.
     TornBody,
-    /// A write survived a crash of the origin without having been acknowledged.
+    /// A write survived a crash of the origin without an acknowledgement.
     Unacknowledged,
-    /// A body on a disk went bad, and a read found it.
+    /// A body on a disk was corrupted, and a read found it.
     MissingBody,
-    /// A body on the origin's disk went bad, and somebody found it.
+    /// A body on the origin's disk became corrupt, and a read found it.
     LostAtOrigin,
     /// A start of the origin did not find a body.
     LostAtStart,
-    /// A transaction was refused because it counted on a body that was lost.
+    /// A transaction was rejected because it relied on a lost body.
     RefusedLost,
     /// A body was held for the transaction that names it.
     Held,
     /// A lost body was written again.
     PutBack,
-    /// The origin's disk was full, and a transaction was refused for that.
+    /// The origin's disk was full, and a transaction was rejected for that.
     OriginFull,
     /// A replica's disk was full.
     ReplicaFull,
-    /// A body was given up for want of room.
+    /// A body was evicted because the disk or the quota was full.
     Evicted,
-    /// A speculative body was refused for want of room.
+    /// A speculative body found no room.
     NoRoom,
-    /// A body was there already, under another name.
+    /// A body was stored already, under another name.
     Deduplicated,
     /// A body was wanted while it was being deleted.
     DropRaced,
-    /// A file was opened in the version that it was looked up in, which was overwritten by then.
+    /// A file was opened in the version of its lookup, which was overwritten by then.
     Graced,
     /// Its body was gone by then.
     GoneVersion,
-    /// A body that was open and was given up came again.
+    /// A body that was open when it was evicted was fetched again.
     FetchedAgain,
-    /// Somebody looked at a state that was.
+    /// A session read an earlier state.
     SnapshotRead,
-    /// He read a body there that was overwritten by then.
+    /// It read a body there that was overwritten by then.
     SnapshotBody,
-    /// The state that he was looking at is told no more.
+    /// The state that the client was reading is no longer available.
     SnapshotGone,
     /// A name was read that does not exist.
     AbsentRead,
@@ -175,9 +175,9 @@ situations! {
     LookedUp,
     /// A folder was listed, with all below it.
     Listed,
-    /// A folder was listed, as a file system does it.
+    /// A folder was listed like in a file system.
     NamesRead,
-    /// Somebody waited for a commit to arrive at a replica, and it was there with its bodies.
+    /// A session waited until a replica had a commit with its bodies, and it arrived.
     Arrived,
     /// The replica had shown it without them before.
     ArrivedLater,
@@ -199,14 +199,14 @@ impl Situations {
         self.0 |= 1 << situation as u32;
     }
 
-    /// Adds one if it has been counted.
+    /// Adds one if it was counted.
     pub fn count(&mut self, situation: Situation, times: u64) {
         if times > 0 {
             self.add(situation);
         }
     }
 
-    /// Whether one is in it.
+    /// Whether it contains one.
     pub fn has(self, situation: Situation) -> bool {
         self.0 & (1 << situation as u32) != 0
     }

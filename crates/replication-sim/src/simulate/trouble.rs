@@ -1,4 +1,4 @@
-//! What breaks, and how everything has to come to rest when nothing breaks any more.
+//! Faults, and the final state once faults end.
 
 use lull_cc::Bytes;
 use lull_replication::Fault;
@@ -20,7 +20,7 @@ impl World {
         match self.random.below(28) {
             0..=3 => self.reset(replica),
             4..=6 => {
-                // Long enough for the log to pass, now and then.
+                // Sometimes long enough for the log to pass.
                 let most = if self.random.below(4) == 0 { 2_500 } else { 700 };
                 let length = self.random.below(most) * MS;
                 self.replicas[replica].link.cut_until = self.now + length;
@@ -93,20 +93,20 @@ impl World {
         }
     }
 
-    /// A replica takes nothing of what it is sent, though its connection stands.
+    /// A replica reads nothing from its connection, though it stays open.
     fn deafen(&mut self, replica: usize) {
         let link = &mut self.replicas[replica].link;
         if let (Some(machine), Some(connection)) = (&self.origin.machine, link.at_origin)
             && link.deaf.is_none()
         {
             link.deaf = Some((connection, machine.last().sequence));
-            // Beyond most of these it takes the origin for dead.
+            // Beyond most of these it considers the origin dead.
             let length = (200 + self.random.below(700)) * MS;
             self.after(length, Event::Mend(Mend::Deaf { replica }));
         }
     }
 
-    /// It takes what it is sent again.
+    /// It reads again.
     fn undeafen(&mut self, replica: usize) {
         let link = &mut self.replicas[replica].link;
         let (Some((connection, told)), Some(machine)) = (link.deaf.take(), &self.origin.machine)
@@ -131,11 +131,11 @@ impl World {
             let delay = self.some(100 * MS);
             self.after(delay, Event::DownAtOrigin { replica, connection });
         }
-        // What is under way from now on is lost with it.
+        // Messages in flight from now on are lost with it.
         self.replicas[replica].link.dead = connection;
     }
 
-    /// A crash at any moment; every other one of a machine whose disk has a lot to do.
+    /// A crash at any moment; every other one of a machine with a busy disk.
     fn crash_soon(&mut self, replica: Option<usize>) {
         if self.random.below(2) == 0 {
             match replica {
@@ -227,8 +227,7 @@ impl World {
         }
     }
 
-    /// Nothing breaks any more and nobody writes: all replicas come to the end of the log, and no
-    /// read is left waiting.
+    /// Faults and writes end: all replicas reach the end of the log, and no read keeps waiting.
     pub(super) fn settle(&mut self) {
         self.calm = true;
         self.mend(Mend::OriginDisk);
@@ -239,7 +238,7 @@ impl World {
             self.replicas[replica].link.cut_until = self.now;
             self.replicas[replica].link.mute_until = self.now;
         }
-        // Long enough for what is under way, for restarts, and for links that are found silent.
+        // Long enough for messages in flight, for restarts, and for the detection of silent links.
         let until = self.now + 6_000 * MS;
         while self.step(until) {}
         self.now = until;
@@ -257,8 +256,8 @@ impl World {
         }
     }
 
-    /// No replica stays beyond its quota. It may be there for a moment, when a body has come that a read
-    /// waits for: until what made room for it is gone.
+    /// No replica stays beyond its quota. It may exceed it for a moment, when a body that a read waits for
+    /// has arrived, until an evicted one is deleted.
     fn expect_quotas(&mut self) {
         let mut beyond: Vec<usize> = (0..self.replicas.len()).collect();
         let until = self.now + 1_000 * MS;
@@ -334,7 +333,7 @@ impl World {
         self.stuck.extend(stuck);
     }
 
-    /// What is wrong with a replica that is connected and undisturbed, and would not answer.
+    /// The problem of a replica that is connected and undisturbed, and would not answer.
     fn lease_of(&self, replica: usize) -> Option<String> {
         let host = &self.replicas[replica];
         let staleness = host.machine.as_ref()?.staleness(self.local(replica));
@@ -342,8 +341,8 @@ impl World {
         (!fresh).then(|| format!("replica {replica} would not answer: stale by {staleness:?}"))
     }
 
-    /// The origin is restored from a backup that was made earlier on. Replicas that are further must
-    /// notice, also when it has written past them.
+    /// The origin is restored from an earlier backup. Replicas with a later state must notice, also when the
+    /// origin has written past them.
     pub(super) fn restore(&mut self) {
         let Some(backup) = self.origin.backup.take() else { return };
         if self.options.fault.is_some() {
@@ -370,7 +369,7 @@ impl World {
             if let Some(connection) = connection {
                 self.after(0, Event::DownAtReplica { replica, connection });
             }
-            // Nobody connects before the origin has written again.
+            // No replica connects before the origin has written again.
             self.replicas[replica].link.cut_until = self.now + 500 * MS;
         }
         self.after(0, Event::StartOrigin);

@@ -7,7 +7,7 @@ use lull_replication::types::Payload;
 use super::clock::True;
 use super::disk::Body;
 
-/// A body of which not all has left.
+/// A body of which a part has left.
 #[derive(Clone, Debug)]
 pub(super) struct Sending {
     pub(super) frame: Frame<BodyHeader>,
@@ -21,12 +21,12 @@ pub(super) struct Sending {
 pub(super) struct Turns {
     bodies: [Option<Sending>; Lane::COUNT],
     next: usize,
-    /// The connection takes no more until then.
+    /// The connection is busy until then.
     pub(super) busy_until: True,
 }
 
 impl Turns {
-    /// A body was handed out, with what the disk has of it.
+    /// A body was handed out, with the bytes of the disk.
     pub(super) fn add(
         &mut self,
         lanes: Lanes,
@@ -38,7 +38,7 @@ impl Turns {
         self.bodies[lane.index()] = Some(Sending { frame, payload, left, begun: false });
     }
 
-    /// A body that is not wanted any more, if there is one: nobody waits for it, or its connection is gone.
+    /// A body that is no longer wanted, if any: no read waits for it, or its connection is gone.
     pub(super) fn unwanted(
         &mut self,
         is_wanted: impl Fn(&Frame<BodyHeader>) -> bool,
@@ -49,8 +49,8 @@ impl Turns {
         unwanted.next()?.take()
     }
 
-    /// Sends a piece of the body whose turn it is, if there is one: of how many bytes, the body if that was the
-    /// last one, and whether it has passed a longer one that had begun.
+    /// Sends a piece of the body whose turn it is, if any. Returns its bytes, the body if that was the last
+    /// piece, and whether it has overtaken a longer one that had begun.
     pub(super) fn send(&mut self, lanes: Lanes) -> Option<(u64, Option<Sending>, bool)> {
         let order = (0..Lane::COUNT).map(|step| (self.next + step) % Lane::COUNT);
         let at = order.into_iter().find(|at| self.bodies[*at].is_some())?;

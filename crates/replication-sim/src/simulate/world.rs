@@ -29,7 +29,7 @@ pub(super) enum Event {
     ToReplica { replica: usize, connection: u32, slot: u32 },
     /// A body for a replica.
     Body { replica: usize, connection: u32, slot: u32 },
-    /// A background connection takes more.
+    /// A background connection accepts more.
     Free,
     /// A disk operation of the origin ends.
     OriginDisk { epoch: u32, slot: u32 },
@@ -41,39 +41,39 @@ pub(super) enum Event {
     ReplicaTimer { replica: usize, epoch: u32 },
     /// A replica tries to connect.
     Connect { replica: usize },
-    /// The replica's side hears that the connection is gone.
+    /// The replica's side notices that the connection is closed.
     DownAtReplica { replica: usize, connection: u32 },
-    /// The origin's side does.
+    /// The origin's side notices it.
     DownAtOrigin { replica: usize, connection: u32 },
     /// The origin starts again.
     StartOrigin,
     /// A replica does.
     StartReplica { replica: usize },
-    /// Somebody writes.
+    /// A session writes.
     Write,
     /// A session reads.
     Read { session: usize },
-    /// A session reads again what it could not be given.
+    /// A session repeats a read that failed.
     Again { session: usize, number: u32 },
-    /// A session goes on with what it has open, which it could not be given.
+    /// A session repeats a read of an open file that failed.
     GoOn { session: usize, number: u32 },
-    /// A session loses patience with a read.
+    /// A session cancels a read that takes too long.
     Cancel { session: usize, number: u32 },
     /// A replica crashes, or the origin.
     Crash { replica: Option<usize> },
     /// Something breaks.
     Trouble,
-    /// Somebody who has heard that a body is lost writes it again.
+    /// A client writes a body again after it was reported as lost.
     PutBack { digest: Digest },
-    /// A body is held, and whoever has asked for that goes on.
+    /// A body is held, and its writer continues.
     Held { id: origin::HoldId },
     /// A replica that the origin has forgotten joins again.
     Join { replica: usize },
-    /// Something is mended.
+    /// A fault is repaired.
     Mend(Mend),
 }
 
-/// What is mended.
+/// The repaired part.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mend {
     Slow { replica: usize },
@@ -91,7 +91,7 @@ pub(super) struct OriginHost {
     pub(super) timer: Option<True>,
     /// All commits that were ever on stable storage.
     pub(super) log: Vec<Commit>,
-    /// A copy of the disk from earlier on.
+    /// An earlier copy of the disk.
     pub(super) backup: Option<Disk<origin::Image>>,
 }
 
@@ -105,8 +105,8 @@ pub(super) struct ReplicaHost {
     /// Its life before the last crash.
     pub(super) before: Option<Box<Replica<Body>>>,
     pub(super) timer: Option<True>,
-    /// Bodies that it may lack though it has said that they came: they found no room or were damaged on
-    /// the way, or went bad here. Until they are stored.
+    /// Bodies that may be missing although their arrival was reported: they found no room, were damaged on
+    /// the way, or were corrupted here. Until they are stored.
     pub(super) excused: BTreeSet<Digest>,
     connecting: bool,
 }
@@ -114,7 +114,7 @@ pub(super) struct ReplicaHost {
 pub(super) struct World {
     pub(super) options: Options,
     pub(super) random: Random,
-    /// For what is drawn by itself, so that the rest of a run is the same with it and without.
+    /// For separate draws, so that the rest of a run is the same with and without them.
     pub(super) more_random: Random,
     pub(super) now: True,
     queue: EventQueue<Event>,
@@ -125,7 +125,7 @@ pub(super) struct World {
     pub(super) bodies: Pool<(Frame<BodyHeader>, Option<Payload<Body>>)>,
     pub(super) clients: Clients,
     pub(super) situations: Situations,
-    /// Nothing breaks any more.
+    /// No further failures occur.
     pub(super) calm: bool,
     steps: u64,
     pub(super) stuck: Vec<String>,
@@ -138,14 +138,14 @@ impl World {
         let mut random = Random::new(options.seed);
         let count = 2 + random.below(2) as usize;
         let max_skew = 100 * MS as i64;
-        // Drawn by itself, so that the rest of a run is the same under each.
+        // Drawn separately, so that the rest of a run is the same with each strategy.
         let strategy = match Random::new(options.seed ^ 0x7374_7261).below(8) {
             0 => Strategy::DemandOnly,
             1 => Strategy::PushAll,
             2 => Strategy::Threshold(0.5),
             _ => Strategy::Trip,
         };
-        // And so are bounds of the log that are mostly out of reach.
+        // The same for bounds of the log, which are mostly not reached.
         let mut bounds = Random::new(options.seed ^ 0x626f_756e);
         let usual = origin::Config::default();
         let log_bytes = match bounds.below(4) {
@@ -156,7 +156,7 @@ impl World {
             0 => 8 + bounds.below(60) as usize,
             _ => usual.log_changes,
         };
-        // Some origins refuse what is one path where case does not count.
+        // Some origins refuse paths that are equal without case.
         let case_clashes = match bounds.below(4) {
             0 => CaseClashes::Refuse,
             _ => CaseClashes::Allow,
@@ -209,7 +209,7 @@ impl World {
         };
         let bounded = random.below(4) > 0;
         let replicas = (0..count).map(|at| {
-            // Mostly within maxSkew, and often near to it.
+            // Mostly within maxSkew, and often close to it.
             let ahead = match random.below(6) {
                 0 => 0,
                 1 | 2 => -(max_skew * 8 / 10),
@@ -236,7 +236,7 @@ impl World {
                         max_skew: Duration::from_nanos(max_skew as u64),
                         ..replica::Staleness::default()
                     },
-                    // As the origin says.
+                    // As sent by the origin.
                     eager: None,
                     overtake: !(options.seed + at as u64).is_multiple_of(4),
                     order,
@@ -248,7 +248,7 @@ impl World {
                     demands: 64,
                     demand_bytes: lull_cc::Bytes(80_000 << (2 * bounds.below(2))),
                     buffer: match (options.seed + at as u64) % 8 {
-                        // As much as a few commits take.
+                        // The size of a few commits.
                         1 => lull_cc::Bytes(1_500),
                         _ => replica::Config::default().buffer,
                     },
@@ -294,7 +294,7 @@ impl World {
         self.at(self.now + delay, event);
     }
 
-    /// A time with this mean.
+    /// A random time with this mean.
     pub(super) fn some(&mut self, mean: True) -> True {
         self.random.exponential(Duration::from_nanos(mean)).as_nanos() as True
     }
@@ -329,7 +329,7 @@ impl World {
         }
     }
 
-    /// Lets the next thing happen, if it does before `until`.
+    /// Runs the next event, if it is before `until`.
     pub(super) fn step(&mut self, until: True) -> bool {
         let Some((at, event)) = self.queue.pop(Timestamp::from_nanos(until)) else { return false };
         self.now = at.as_nanos();
@@ -458,7 +458,7 @@ impl World {
         }
     }
 
-    /// Keeps what has become durable, further back than the origin's log.
+    /// Keeps the durable commits, further back than the origin's log.
     pub(super) fn take_log(&mut self) {
         let image = &self.origin.disk.image;
         let known = self.origin.log.len() as u64;
@@ -524,7 +524,7 @@ impl World {
         self.with_replica(replica, Replica::handle_connected);
     }
 
-    /// The replica's side of a connection is gone.
+    /// The replica's side of a connection has ended.
     pub(super) fn lose_connection(&mut self, replica: usize) {
         let link = &mut self.replicas[replica].link;
         link.at_replica = None;
@@ -588,7 +588,7 @@ impl World {
         }
     }
 
-    /// What a replica's clock for intervals shows.
+    /// The time of a replica's interval clock.
     pub(super) fn local(&self, replica: usize) -> LocalTime {
         self.replicas[replica].clock.read(self.now).local
     }

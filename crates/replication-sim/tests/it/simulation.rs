@@ -1,8 +1,8 @@
 //! Origin, replicas and clients among networks and disks that fail, by many seeds.
 //!
-//! `LULL_REPLICATE_SEEDS` is how many (1,000), `LULL_REPLICATE_SEED` one alone, and
-//! `LULL_REPLICATE_STEPS` how long each is. `LULL_REPLICATE_DATABASE_SEEDS` is how many of them with
-//! the real store (250; 1,000 in `make test-full`): 40 ms each, so all processors have a share.
+//! `LULL_REPLICATE_SEEDS` is the number of runs (1,000), `LULL_REPLICATE_SEED` a single one, and
+//! `LULL_REPLICATE_STEPS` the length of each. `LULL_REPLICATE_DATABASE_SEEDS` is how many of them use the
+//! real store (250; 1,000 in `make test-full`): 40 ms each, so all processors share them.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -66,8 +66,8 @@ impl Seen {
         self
     }
 
-    /// A run proves nothing about a situation that it never meets. Each must occur in 1 % of 1,000 runs or more, and
-    /// at least once in fewer.
+    /// A run proves nothing about a situation that it never meets. Each must occur in 1 % of 1,000 runs or
+    /// more, and at least once in fewer.
     fn expect_all(&self, runs: u64) {
         let count = |situation: &Situation| self.0.get(situation).copied().unwrap_or(0);
         for situation in Situation::ALL {
@@ -144,7 +144,7 @@ fn a_seed_gives_the_same_run_again() {
 #[test]
 fn each_seeded_bug_is_found() {
     for fault in Fault::ALL {
-        // As what it is, not by something that it brings about.
+        // As this fault itself, not by one of its consequences.
         let shows = |violation: &&Violation| match fault {
             Fault::BodyBeforeInvalidations | Fault::HalfATransaction => {
                 matches!(violation, Violation::Torn { .. } | Violation::Back { .. })

@@ -1,44 +1,43 @@
 //! The least position that fits a read, without a walk through the log for each read.
 //!
-//! A body that was written once names its place in the log: from where the name got it up to where it
-//! was overwritten. Where a read saw only such bodies it costs a look-up for each. That a name exists, that
-//! it does not, and a body that came back are of many places. Which of these fit several names at a
-//! time is worked out once for each question, the names and whether their bodies are asked for or
-//! only whether they exist; all reads that ask it are then look-ups among the answers that the log
-//! has given. So the whole takes
+//! A body that was written once has one place in the log: from its write up to its overwrite. A read that saw
+//! only such bodies costs a look-up for each. The existence of a name, its absence, and a repeated body have
+//! many places. The positions that fit several names at a time are computed once for each question: the
+//! names, and whether their bodies or only their existence are asked for. All reads with that question are
+//! then look-ups among the answers that the log has given. So the whole takes
 //!
 //! ```text
 //!   (changes of the log + names of all reads + for each question, the changes of its names) · log
 //! ```
 //!
-//! Questions are as many as a harness has ways to ask, however long the history is: the names of a
+//! There are as many questions as a harness has ways to ask, however long the history is: the names of a
 //! folder for its listing, those of a transaction. The logarithm is that of sorted tables, and of sorting the
-//! changes of a question by position. (For as many questions as there are reads no linear way is
-//! known: whether two sets have something in common can be put as one.)
+//! changes of a question by position. (For as many questions as reads no linear way is known: one can ask in
+//! this way whether two sets intersect.)
 
 use std::collections::BTreeMap;
 
 use super::{Log, Name, Seen};
 
-/// Names, and whether it is asked for their bodies, in order.
+/// Names, and whether their bodies are of interest, in order.
 type Question = Vec<(Name, bool)>;
 
-/// By the sum of the marks of what the names are: where they became that, in order.
+/// By the sum of the marks of the observations: the positions where that sum begins, in order.
 type Answers = BTreeMap<u64, Vec<u64>>;
 
 /// Finds positions in a log.
 pub(super) struct Finder<'a> {
     pub(super) log: &'a Log,
     answers: BTreeMap<Question, Answers>,
-    /// Look-ups and changes that were walked through.
+    /// Number of look-ups, and of changes that were visited.
     #[cfg(test)]
     pub(super) work: u64,
 }
 
-/// Stands for what a name is, so that a sum stands for what several are, and a change of one of them
-/// for one addition. Two states may have one sum: what is found by it is looked at.
+/// A number for the observation of a name. So a sum represents several observations, and a change of one of
+/// them is one addition. Two states may have the same sum: candidates are checked.
 fn mark(name: Name, seen: Seen) -> u64 {
-    // The finaliser of SplitMix64: it only has to scatter what differs by little.
+    // The finaliser of SplitMix64: it only has to scatter similar values.
     let scatter = |value: u64| {
         let mut mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -71,7 +70,7 @@ impl<'a> Finder<'a> {
     #[cfg(not(test))]
     fn count(&mut self, _work: usize) {}
 
-    /// The least position from `floor` that fits all that was seen.
+    /// The least position from `floor` that fits the whole read.
     pub(super) fn position(&mut self, seen: &[(Name, Seen)], floor: u64) -> Option<u64> {
         self.count(seen.len());
         let log = self.log;
@@ -101,7 +100,7 @@ impl<'a> Finder<'a> {
         (position < end).then_some(position)
     }
 
-    /// The least position behind one that does not fit.
+    /// The least position after one that does not fit.
     fn next(&mut self, mut seen: Vec<(Name, Seen)>, behind: u64) -> Option<u64> {
         seen.sort_unstable();
         seen.dedup();
@@ -153,7 +152,7 @@ impl<'a> Finder<'a> {
 }
 
 impl Log {
-    /// Where a name is something else again after it was written at a position.
+    /// The position where a name is overwritten after its write at a position.
     fn overwritten(&self, name: Name, position: u64) -> u64 {
         let history = self.histories.get(&name).map_or(&[][..], Vec::as_slice);
         let next = history.partition_point(|(at, _)| *at <= position);
@@ -174,7 +173,7 @@ mod tests {
         Log::new(changes.map(|one| one.into_iter().map(body).collect::<Changes>()).collect())
     }
 
-    /// What as many reads as the log is long cost, each from a floor of its own.
+    /// The cost of as many reads as the log is long, each from a different floor.
     fn work(log: &Log, seen: impl Fn(u64) -> Vec<(Name, Seen)>) -> u64 {
         let mut finder = Finder::new(log);
         for floor in 0..log.end() {
@@ -194,7 +193,7 @@ mod tests {
         };
         // It is deleted again and again.
         let deleted = |length: u64| log((0..length).map(|_| vec![(FIRST, None)]));
-        // Two bodies that come back, and are never there together.
+        // Two bodies that return, and never exist together.
         let again = |length: u64| {
             log((0..length).map(|at| vec![(FIRST, Some(at % 2)), (OTHER, Some(at % 2))]))
         };

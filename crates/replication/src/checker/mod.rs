@@ -2,19 +2,17 @@
 //! change of the log and each name of a read costs a few look-ups in sorted tables, with their
 //! logarithm. (More in `checker/finder.rs`.)
 //!
-//! The promises are those of SSR §6.1: all sees one order of the commits, the reads of a session and
-//! of a replica never go back in it, a transaction is seen whole or not at all, and what was
-//! acknowledged longer than Δ before a read began is reflected in it.
+//! The guarantees are those of SSR §6.1. All clients see one order of the commits. The reads of a session and
+//! of a replica never go back in it. A transaction is seen as a whole or not at all. Commits acknowledged
+//! longer than Δ before the start of a read are reflected in it.
 //!
-//! With one writer this needs no search. The log is the order; each read is given the least position
-//! in it that fits what it saw, is not before its floor, the highest position of the reads that had
-//! ended before it began, and reflects what Δ asks for: order and Δ hold of the same position. A least
-//! position leaves the most room for all later reads, so if a read finds none, no other assignment
-//! helps.
+//! With one writer this needs no search: the log is the order. Each read gets the lowest position that fits
+//! its observations, is not before its floor, and reflects the commits that Δ requires. Its floor is the
+//! highest position of the reads that ended before it began. Order and Δ hold for the same position. A lowest
+//! position leaves the most freedom for all later reads. So if a read finds none, no other assignment helps.
 //!
-//! What was read is told by the bodies, not by whoever served them: each body that is written has a
-//! number of its own in it. That a name does not exist is a version of it as well; a listing is one
-//! read of all names that may be there.
+//! The bodies identify what was read, independently of the replica: each written body contains a unique
+//! number. The absence of a name is a version of it as well. A listing is one read of all possible names.
 
 use core::fmt;
 use core::time::Duration;
@@ -30,81 +28,81 @@ mod tests;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(pub u32);
 
-/// A body, by the number that is written in it.
+/// A body, by the number that it contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Body(pub u64);
 
-/// What a commit does, by object: its new body, or none: it is deleted.
+/// The changes of a commit by object: its new body, or none if it is deleted.
 pub type Changes = BTreeMap<Name, Option<Body>>;
 
 /// A write that the origin has acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// The position that it was said to have, from 1.
+    /// The position in its acknowledgement, from 1.
     pub position: u64,
-    /// What was written.
+    /// The changes.
     pub changes: Changes,
     /// When the acknowledgement came, by the harness' clock.
     pub at: Duration,
 }
 
-/// What a read saw of a name.
+/// The observation of a name in a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Seen {
     /// This body.
     Body(Body),
-    /// That it exists.
+    /// It exists.
     Present,
-    /// That it does not exist.
+    /// It does not exist.
     Absent,
 }
 
 /// A read that was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Whose: reads of a session never go back, whichever replica answers.
+    /// Its session: reads of a session never go back, on any replica.
     pub session: u64,
-    /// Who answered: reads of a replica never go back, whoever asks.
+    /// The answering replica: reads of a replica never go back, for any session.
     pub replica: u64,
     /// When it began, by the harness' clock.
     pub began: Duration,
     /// When it ended.
     pub ended: Duration,
-    /// Δ, as promised for this read; none for no bound.
+    /// Δ promised for this read; none for no bound.
     pub bound: Option<Duration>,
-    /// What it saw, at once.
+    /// The observations, made at once.
     pub seen: Vec<(Name, Seen)>,
 }
 
 /// A broken promise. Reads are named by their place in the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// There is no position that fits all that the read saw: it is of no state that ever was, such
-    /// as one with half a transaction in it.
+    /// No position fits the whole read: it is of no state that ever existed, for example of one with half a
+    /// transaction.
     Torn {
         /// Which read.
         read: usize,
     },
-    /// What the read saw had been overwritten at or before the floor: somebody has gone back.
+    /// The observation was overwritten at or before the floor: a session or a replica has gone back.
     Back {
         /// Which read.
         read: usize,
         /// The position that the session or the replica had seen.
         floor: u64,
     },
-    /// The read reflects less than what was acknowledged longer than Δ before it began.
+    /// The read reflects less than the commits that were acknowledged longer than Δ before it began.
     Stale {
         /// Which read.
         read: usize,
         /// The position that it had to reflect.
         required: u64,
     },
-    /// The read saw what the log does not have.
+    /// The read saw something that the log does not contain.
     Phantom {
         /// Which read.
         read: usize,
     },
-    /// An acknowledged write is not in the log where it was said to be.
+    /// An acknowledged write is not in the log at its position.
     Lost {
         /// Its position.
         position: u64,
@@ -129,14 +127,14 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The log, as it was recovered at the end, made ready to be asked. Writes that were not
-/// acknowledged may be in it or not.
+/// The log that was recovered at the end, prepared for queries. Writes that were not acknowledged may be in
+/// it or not.
 #[derive(Debug)]
 pub struct Log {
     commits: Vec<Changes>,
-    /// By name what it became, at which position; by position.
+    /// By name, its bodies with their positions, ordered by position.
     histories: BTreeMap<Name, Vec<(u64, Option<Body>)>>,
-    /// By name and what may be seen of it where it became that.
+    /// By name and observation, the positions where it first holds.
     positions: BTreeMap<(Name, Seen), Vec<u64>>,
 }
 
@@ -165,7 +163,7 @@ impl Log {
         self.commits.len() as u64
     }
 
-    /// What a name is at a position.
+    /// The body of a name at a position.
     fn at(&self, name: Name, position: u64) -> Option<Body> {
         let history = self.histories.get(&name)?;
         let next = history.partition_point(|(at, _)| *at <= position);
@@ -181,7 +179,7 @@ impl Log {
         }
     }
 
-    /// The least position from `floor` at which the name is what was seen.
+    /// The lowest position from `floor` at which the name matches the observation.
     fn earliest(&self, name: Name, seen: Seen, floor: u64) -> Option<u64> {
         if self.fits(name, seen, floor) {
             return Some(floor);
@@ -191,7 +189,7 @@ impl Log {
     }
 }
 
-/// All broken promises of a history, and no other ones.
+/// All broken promises of a history, and nothing else.
 pub fn check(log: &Log, acknowledged: &[Acknowledged], reads: &[Read]) -> Vec<Violation> {
     let mut violations = Vec::new();
     for one in acknowledged {
@@ -202,7 +200,7 @@ pub fn check(log: &Log, acknowledged: &[Acknowledged], reads: &[Read]) -> Vec<Vi
     }
     let required = required(log, acknowledged);
     let mut finder = Finder::new(log);
-    // A read that begins in the moment in which another one ends has not begun after it.
+    // A read that begins at the moment in which another one ends has not begun after it.
     let mut moments: Vec<(Duration, bool, usize)> = Vec::with_capacity(2 * reads.len());
     for (at, read) in reads.iter().enumerate() {
         moments.push((read.began, false, at));
@@ -230,7 +228,7 @@ pub fn check(log: &Log, acknowledged: &[Acknowledged], reads: &[Read]) -> Vec<Vi
                 if fresh.is_none() {
                     violations.push(Violation::Stale { read: at, required });
                 }
-                // What Δ makes it reflect binds later reads as well, also those of a larger Δ.
+                // The position required by Δ also binds later reads, even those with a larger Δ.
                 positions[at] = fresh.unwrap_or(position);
             }
             None => violations.push(why(&mut finder, read, at, floor)),
@@ -251,7 +249,7 @@ fn why(finder: &mut Finder<'_>, read: &Read, at: usize, floor: u64) -> Violation
     }
 }
 
-/// What a read that began then has to reflect, with this Δ.
+/// The position that a read starting then has to reflect, with this Δ.
 fn required(log: &Log, acknowledged: &[Acknowledged]) -> impl Fn(Duration, Duration) -> u64 {
     let mut by_time: Vec<(Duration, u64)> =
         acknowledged.iter().map(|one| (one.at, one.position.min(log.end()))).collect();

@@ -38,7 +38,7 @@ fn read(session: u64, replica: u64, began: u64, seen: &str) -> Read {
 #[test]
 fn reads_never_go_back() {
     let log = log(&["a1", "b2", "a3", "b-", "a5"]);
-    // Session, replica, beginning, what was seen; and which read is the violation.
+    // Session, replica, beginning, observations; and which read is the violation.
     for (reads, expected, what) in [
         (vec![(1, 1, 0, "a1"), (1, 1, 2, "a3")], None, "forwards"),
         (vec![(1, 1, 0, "a3"), (1, 1, 2, "a1")], Some((1, 3)), "a session back on one object"),
@@ -134,7 +134,7 @@ fn what_the_bound_of_one_read_asks_for_binds_the_next_one() {
         .collect();
     let connected = |read: Read| Read { bound: Some(at(5)), ..read };
     let cut = |read: Read| Read { bound: Some(at(3_600)), ..read };
-    // a1 has been the newest of a at all positions, but within the bound its reader was at 3.
+    // The body a1 was the newest of a at all positions, but within the bound its reader was at 3.
     for (reads, expected) in [
         ([connected(read(1, 1, 20, "a1")), cut(read(1, 1, 22, "b1"))], true),
         ([connected(read(1, 1, 20, "a1")), cut(read(1, 2, 22, "b1"))], true),
@@ -142,7 +142,7 @@ fn what_the_bound_of_one_read_asks_for_binds_the_next_one() {
         ([connected(read(1, 1, 20, "a1")), cut(read(2, 2, 22, "b1"))], false),
         ([connected(read(1, 1, 20, "a1")), cut(read(1, 1, 22, "b2"))], false),
         ([cut(read(1, 1, 20, "a1")), cut(read(1, 1, 22, "b1"))], false),
-        // Too stale by itself: it binds by what it saw only.
+        // Too stale by itself: only its observations bind.
         ([connected(read(1, 1, 20, "b1")), cut(read(1, 1, 22, "b1"))], false),
     ] {
         let backs: Vec<_> = check(&log, &writes, &reads)

@@ -1,4 +1,4 @@
-//! Which bodies are at a replica, as far as the origin knows.
+//! Bodies at a replica, as far as the origin knows.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -10,15 +10,15 @@ use super::ranking::demand;
 use crate::path::Path;
 use crate::types::{ReplicaId, Sequence};
 
-/// Bodies that were handed out to one channel of a connection, the oldest first, until the replica has said
-/// that they are in its store, or were discarded.
+/// Bodies handed out to one channel of a connection, the oldest first, until the replica has reported that
+/// they are stored or discarded.
 #[derive(Debug, Default)]
 pub(crate) struct UnderWay {
     bodies: VecDeque<Body>,
-    /// How often each is among them, by commit and object. None stands before all objects.
+    /// How often each is among them, by commit and object. None sorts before all objects.
     by_commit: BTreeMap<(Sequence, Option<Path>), u32>,
     bytes: u64,
-    /// How many it has said that of.
+    /// How many it has reported so far.
     confirmed: u64,
 }
 
@@ -29,9 +29,9 @@ struct Body {
     size: Bytes,
 }
 
-/// What a body takes in a replica's memory, about.
+/// The approximate memory of a body in a replica.
 fn taken_by(path: &Path, size: Bytes) -> u64 {
-    /// Beside its bytes and its name.
+    /// In addition to its bytes and its name.
     const EACH: u64 = 256;
     size.0 + path.as_bytes().len() as u64 + EACH
 }
@@ -41,7 +41,7 @@ impl UnderWay {
         self.bodies.len()
     }
 
-    /// What all of them take in the replica's memory, about.
+    /// The approximate memory of all of them in the replica.
     pub(crate) fn bytes(&self) -> Bytes {
         Bytes(self.bytes)
     }
@@ -66,7 +66,7 @@ impl UnderWay {
         self.by_commit.contains_key(&(at, Some(path.clone())))
     }
 
-    /// So many are done since the connection began; whether so many were handed out.
+    /// Notes that this many are done since the connection began; returns false if fewer were handed out.
     pub(crate) fn confirm(&mut self, count: u64) -> bool {
         let new = count.saturating_sub(self.confirmed);
         let known = new <= self.bodies.len() as u64;
@@ -86,9 +86,9 @@ impl UnderWay {
 }
 
 impl<P: Clone> Origin<P> {
-    /// Whether no body of what the commit at `at` wrote there is still to come to a replica. None is of a deletion,
-    /// of what was overwritten since, of what is lost, and of what is not pushed to it. A body that was turned
-    /// away for want of room has come.
+    /// Whether no body written there by the commit at `at` is still pending at a replica. None is pending for
+    /// a deletion, an overwritten or lost body, or one that is not pushed to it. A body that was rejected for
+    /// lack of space has arrived.
     pub fn has_arrived(&self, replica: ReplicaId, path: &Path, at: Sequence) -> bool {
         !self.is_to_come(replica, path, at)
     }

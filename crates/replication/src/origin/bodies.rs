@@ -1,4 +1,4 @@
-//! What the store of bodies tells.
+//! The answers of the store of bodies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +13,9 @@ use crate::time::Reading;
 use crate::types::{Digest, DiskFull, Payload};
 
 impl<P: Clone> Origin<P> {
-    /// Stores a body that a transaction to come names as [`Put::Stored`](super::Put::Stored), so that
-    /// large transactions need not be in memory. The answer comes as an [`Event::Held`]; from then on
-    /// the body is kept until [`let_go`](Origin::let_go). A crash lets go of it.
+    /// Stores a body for a future transaction, which names it as [`Put::Stored`](super::Put::Stored), so that
+    /// large transactions need not be in memory. The answer is an [`Event::Held`]; from then on the body is
+    /// kept until [`let_go`](Origin::let_go), or a crash.
     pub fn handle_hold(&mut self, id: HoldId, payload: Payload<P>) {
         let digest = payload.digest;
         self.bodies.shelf.keep(payload);
@@ -27,7 +27,7 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// The body is kept no longer than others need it.
+    /// The body is kept only as long as other owners need it.
     pub fn let_go(&mut self, id: HoldId) {
         self.bodies.let_go(id);
     }
@@ -45,7 +45,7 @@ impl<P: Clone> Origin<P> {
     /// The store has a body, or no room for it.
     pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
         self.take_in(digest, outcome);
-        // It may be there, or be coming, by the log.
+        // It may be stored, or be on its way, by the log.
         let gone = !self.bodies.shelf.is_stored(digest) && !self.bodies.shelf.is_coming(digest);
         if outcome.is_err() && gone {
             self.refuse_those_with(digest, &Refused::Disk(DiskFull));
@@ -53,14 +53,14 @@ impl<P: Clone> Origin<P> {
         self.form_append(now);
     }
 
-    /// The shelf hears of a body. One that was lost is pushed to those who could not get it.
+    /// Passes the store's answer to the shelf. A body that was lost is pushed to the replicas that missed it.
     pub(super) fn take_in(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) {
         let is_back = self.bodies.shelf.handle_stored(digest, outcome);
         self.report_held(digest, outcome);
         if !is_back {
             return;
         }
-        // Seldom enough for a look at all objects.
+        // This is rare, so it may iterate over all objects.
         let of_it =
             self.state.image.objects.iter().filter(|(_, one)| one.content.digest == *digest);
         for (path, _) in of_it {
@@ -72,17 +72,17 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// Whether a body is in the store, so that a transaction may name it without bringing it.
+    /// Whether a body is in the store, so that a transaction may name it without its bytes.
     pub fn has_body(&self, digest: &Digest) -> bool {
         self.bodies.shelf.is_stored(digest)
     }
 
-    /// Keeps a body for somebody who looks at it; none if it is not there.
+    /// Keeps a body for a reader; none if it is missing.
     pub fn pin(&mut self, digest: &Digest) -> Option<Pin> {
         self.bodies.shelf.pin(digest)
     }
 
-    /// Nobody looks at it by that any more.
+    /// No reader needs it by that pin any more.
     pub fn unpin(&mut self, pin: Pin) {
         self.bodies.shelf.unpin(pin);
     }
@@ -93,10 +93,10 @@ impl<P: Clone> Origin<P> {
         self.form_append(now);
     }
 
-    /// A body that should be in the store is not there, or is not what it was. It is not pushed any
-    /// more, and [`Event::Lost`] tells of it; a write with the same body brings it back. The log and
-    /// the state stay as they are: it is the only place where this version was ever told of.
-    /// Transactions that wait and have counted on it are refused, so that they hold up nobody.
+    /// A body is missing from the store or corrupt. It is not pushed any more, and [`Event::Lost`] reports
+    /// it; a write with the same body restores it. The log and the state are unchanged, because only they
+    /// describe this version. Waiting transactions that need the body are refused, so that they block no
+    /// others.
     pub fn handle_missing(&mut self, now: Reading, digest: &Digest) {
         if !self.bodies.shelf.is_stored(digest) {
             return;
@@ -108,7 +108,7 @@ impl<P: Clone> Origin<P> {
         self.form_append(now);
     }
 
-    /// Tells of the bodies that a start has not found.
+    /// Reports the bodies that were missing at the start.
     pub(super) fn tell_lost(&mut self) {
         let mut lost: BTreeMap<_, _> =
             self.bodies.shelf.lost().map(|digest| (*digest, Vec::new())).collect();
@@ -123,17 +123,17 @@ impl<P: Clone> Origin<P> {
         self.events.extend(lost.into_iter().map(|(digest, paths)| Event::Lost { digest, paths }));
     }
 
-    /// The bodies that the state or the log speaks of and that are not in the store.
+    /// The bodies that the state or the log refer to and that are not in the store.
     pub fn lost(&self) -> impl Iterator<Item = &Digest> {
         self.bodies.shelf.lost()
     }
 
-    /// Whether a body that the state or the log speaks of is not in the store.
+    /// Whether a body of the state or the log is missing in the store.
     pub fn is_lost(&self, digest: &Digest) -> bool {
         self.bodies.shelf.is_lost(digest)
     }
 
-    /// The objects that have a body, or are about to.
+    /// The objects that have a body, or will have it.
     fn paths_of(&self, digest: &Digest) -> Vec<Path> {
         let objects = self.state.image.objects.iter();
         let now = objects.filter(|(_, version)| version.content.digest == *digest);

@@ -1,4 +1,4 @@
-//! Paths that differ only in case: which file systems that do not tell cases apart take for one.
+//! Paths that differ only in case: case-insensitive file systems treat them as equal.
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,25 +7,25 @@ use super::writes::Refused;
 use crate::path::Path;
 use crate::types::Content;
 
-/// Something that is not to be put, because it would differ from something else only in case.
+/// A path that is refused because it would differ from another one only in case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaseClash {
-    /// What was to be put.
+    /// The refused path.
     pub path: Path,
-    /// What there is.
+    /// The existing path.
     pub other: Path,
 }
 
 impl CaseClash {
-    /// The files or folders that differ only in case: that of [`path`](CaseClash::path) and the other one.
+    /// The files or folders that differ only in case: first that of [`path`](CaseClash::path), then the other
+    /// one.
     pub fn names(&self) -> (Path, Path) {
         let depth = common_depth(&self.path, &self.other);
         (outer(&self.path, depth), outer(&self.other, depth))
     }
 }
 
-/// Live objects by what their paths have in common with those that differ only in case, so that a write
-/// looks at those alone.
+/// Live objects by their path in folded case, so that a write compares only objects with the same.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByCase(BTreeMap<String, BTreeSet<Path>>);
 
@@ -65,9 +65,9 @@ impl ByCase {
         Err(Refused::Case(outer(other, depth), outer(path, depth)))
     }
 
-    /// What `path` could not exist beside, of those of `layers` that exist: another one that is, but for
-    /// case, the same file, a file where it has a folder, or a folder where it is a file. Of two folders nothing
-    /// would be lost. `found` tells whether an object is a folder, if it exists.
+    /// The existing path of `layers` that excludes `path`. It is, except for case, the same file, a file
+    /// where `path` has a folder, or a folder where `path` is a file. Two folders do not exclude each other.
+    /// `found` says whether an object is a folder, if it exists.
     fn clash<'a>(
         layers: &[&'a ByCase],
         (path, is_folder): (&Path, bool),
@@ -94,8 +94,8 @@ impl ByCase {
         })
     }
 
-    /// What of `changes` would be refused beside the objects that are there, of which `found` tells whether they are
-    /// folders. Of two that clash with each other the first one would not.
+    /// The paths of `changes` that would be refused beside the existing objects; `found` says whether these
+    /// are folders. Of two that clash with each other the first one is accepted.
     pub(super) fn clashes(
         &self,
         changes: &BTreeMap<Path, Option<Content>>,
@@ -120,12 +120,12 @@ impl ByCase {
     }
 }
 
-/// In how many folders what two paths differ by lies at most: it is as deep as the shorter of both.
+/// Number of folders above the first difference of two paths, at most: the depth of the shorter one.
 fn common_depth(one: &Path, other: &Path) -> usize {
     one.depth().min(other.depth())
 }
 
-/// The folder of `path` that lies in `depth` others, or the file itself.
+/// The folder of `path` at `depth`, or the file itself.
 fn outer(path: &Path, depth: usize) -> Path {
     let folder = path.parents().nth(path.depth().saturating_sub(depth + 1));
     let folder = folder.filter(|_| depth < path.depth());

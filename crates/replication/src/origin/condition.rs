@@ -1,18 +1,18 @@
-//! What has to be so of an object for a transaction to be committed.
+//! The conditions on an object for a transaction to be committed.
 
 use crate::types::Digest;
 
 /// Bodies that a condition names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
-    /// Whichever: what is meant is that there is an object.
+    /// Any body: the object must exist.
     Any,
     /// Those with these hashes.
     These(Vec<Digest>),
 }
 
-/// What has to be so of an object. It is judged when the transaction becomes a commit, by the state that those
-/// before it have made: whoever has read that state knows that nobody wrote the object since.
+/// A condition on an object. It is judged when the transaction becomes a commit, by the state after the
+/// earlier ones: a client that has read that state knows that the object was not written since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// It has one of these bodies.
@@ -22,7 +22,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Whether it is so of an object with this body; none if there is no object.
+    /// Whether it holds for an object with this body; none if there is no object.
     pub fn holds(&self, body: Option<&Digest>) -> bool {
         let (named, wanted) = match self {
             Condition::Has(named) => (named, true),

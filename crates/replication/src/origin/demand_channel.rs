@@ -10,9 +10,9 @@ use crate::path::Path;
 use crate::types::ReplicaId;
 
 impl<P: Clone> Origin<P> {
-    /// A read of the replica waits for an object; whether it may.
+    /// A read of the replica waits for an object; returns whether it may.
     pub(super) fn demand(&mut self, replica: ReplicaId, path: Path) -> bool {
-        // It is looked at once more when it is handed out.
+        // Its size is read again when it is handed out.
         let size =
             self.state.image.objects.get(&path).map_or(Bytes(0), |version| version.content.size);
         let lane = self.config.lanes.of(size);
@@ -23,7 +23,7 @@ impl<P: Clone> Origin<P> {
         })
     }
 
-    /// No read of the replica waits for an object any more; that may always be said.
+    /// No read of the replica waits for an object any more; this call is always permitted.
     pub(super) fn withdraw(&mut self, replica: ReplicaId, path: &Path) -> bool {
         if let Some(link) = self.peers.get_mut(&replica).and_then(|peer| peer.link.as_mut()) {
             self.counters.withdrawn += link.demands.withdraw(path) as u64;
@@ -31,8 +31,8 @@ impl<P: Clone> Origin<P> {
         true
     }
 
-    /// The next body that a read of the replica waits for (SSR §6.2, number 7 of figure 15), for whoever sends
-    /// all of it before the next one.
+    /// The next body that a read of the replica waits for (SSR §6.2, number 7 of figure 15). For a caller
+    /// that sends all of it before the next one.
     pub fn poll_demand(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
         let lane = link.demands.first()?;
@@ -44,15 +44,15 @@ impl<P: Clone> Origin<P> {
         Some(frame)
     }
 
-    /// The same for whoever lets bodies take turns: the next one of a lane by which none is on its way. When its
-    /// last part is about to leave, that is to be told by [`handle_demand_sent`](Origin::handle_demand_sent).
+    /// The same for a caller that lets bodies take turns: the next one of a lane without a body in flight.
+    /// Before its last part leaves, call [`handle_demand_sent`](Origin::handle_demand_sent).
     pub fn poll_demand_in_turn(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
         loop {
             let link = self.peers.get_mut(&replica)?.link.as_mut()?;
             let lane = link.demands.free()?;
             let Asked { path, number } = link.demands.lanes[lane.index()].pop_front()?;
             let message = self.present(replica, path)?;
-            // It may have been written again since it was asked for.
+            // It may have been rewritten since the request.
             let present = self.config.lanes.of_body(&message);
             if present == lane {
                 let (frame, sending) = self.hand_out(replica, message)?;
@@ -65,7 +65,7 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// What a read of an object is answered with now.
+    /// The present answer to a read of an object.
     fn present(&self, replica: ReplicaId, path: Path) -> Option<BodyHeader> {
         let link = self.peers.get(&replica)?.link.as_ref()?;
         let in_order = self.config.strategy.is_in_order();
@@ -74,7 +74,7 @@ impl<P: Clone> Origin<P> {
         } else {
             (self.last().sequence, self.state.image.objects.get(&path).copied())
         };
-        // Whoever reads it hears so at once, and others there need not wait behind that read.
+        // Its reader gets the error at once, and other objects do not wait behind that read.
         let lost =
             version.is_some_and(|version| self.bodies.shelf.is_lost(&version.content.digest));
         Some(BodyHeader { path, version, at, demand: true, lost })
@@ -98,9 +98,9 @@ impl<P: Clone> Origin<P> {
         Some((Frame { session, message }, sending))
     }
 
-    /// The last part of a body that [`poll_demand_in_turn`](Origin::poll_demand_in_turn) gave is about to
-    /// leave: then it has left as a `whole`, or is broken off. To be told before the part leaves, because the
-    /// replica counts the bodies that have ended.
+    /// The last part of a body that [`poll_demand_in_turn`](Origin::poll_demand_in_turn) returned is about to
+    /// leave: `whole` says whether it was sent completely or cancelled. To be called before the part leaves,
+    /// because the replica counts the bodies that have ended.
     pub fn handle_demand_sent(
         &mut self,
         replica: ReplicaId,
@@ -115,7 +115,7 @@ impl<P: Clone> Origin<P> {
         let Some(sending) = link.demands.sending[lane.index()].take() else { return };
         if !whole {
             self.counters.broken_off += u64::from(sending.withdrawn);
-            // What reads have asked for the background has left to them.
+            // The background has left demanded bodies to their reads.
             if let Some(ranked) = self.ranking.get(&sending.path).filter(|_| sending.queued) {
                 peer.waiting.insert(ranked.place);
             }
@@ -123,7 +123,7 @@ impl<P: Clone> Origin<P> {
         link.fetched.add(sending.path, sending.sequence, sending.size);
     }
 
-    /// Whether a read of the replica waits for a body of which a part was sent.
+    /// Whether a read of the replica waits for a partly sent body.
     pub(super) fn is_waited_for(&self, replica: ReplicaId, body: &Frame<BodyHeader>) -> bool {
         let lane = self.config.lanes.of_body(&body.message);
         let link = self.peers.get(&replica).and_then(|peer| peer.link.as_ref());

@@ -1,5 +1,5 @@
-//! Bodies that reads of a replica wait for: which are to be handed out, which are on their way, and which
-//! nobody waits for any more.
+//! Bodies that reads of a replica wait for: the ones to be handed out, those in flight, and those without a
+//! waiting read.
 
 use std::collections::VecDeque;
 
@@ -13,28 +13,28 @@ use crate::types::Sequence;
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) path: Path,
-    /// Counts what was asked for by the connection.
+    /// Counts the demands of the connection.
     pub(super) number: u64,
 }
 
-/// A body of which a part was sent, and not all.
+/// A body that was sent in part.
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) path: Path,
     pub(super) sequence: Sequence,
     pub(super) size: Bytes,
-    /// It waited in the background, too, or was broken off there.
+    /// It was also waiting in the background, or was cut off there.
     pub(super) queued: bool,
     pub(super) withdrawn: bool,
 }
 
-/// Those of one connection. For each lane there is a queue, in the order in which they were asked for, and one
-/// body may be on its way.
+/// The demands of one connection. Each lane has a queue, in the order of the requests, and one body may be on
+/// its way.
 #[derive(Debug, Default)]
 pub(crate) struct Demands {
     pub(super) lanes: [VecDeque<Asked>; Lane::COUNT],
     pub(super) sending: [Option<Sending>; Lane::COUNT],
-    /// Withdrawn before they were handed out: to be told so.
+    /// Withdrawn before they were handed out: to be confirmed.
     pub(super) withdrawn: VecDeque<Path>,
     pub(super) count: u64,
 }
@@ -51,7 +51,7 @@ impl Demands {
         self.lanes[lane.index()].push_back(Asked { path, number: self.count });
     }
 
-    /// The lane of the one that was asked for first.
+    /// The lane of the first request.
     pub(super) fn first(&self) -> Option<Lane> {
         let fronts = Lane::ALL.into_iter().filter_map(|lane| {
             let front = self.lanes[lane.index()].front()?;
@@ -60,7 +60,7 @@ impl Demands {
         fronts.min().map(|(_, lane)| lane)
     }
 
-    /// A lane by which one waits, and none is on its way.
+    /// A lane with a waiting body, and without one on its way.
     pub(super) fn free(&self) -> Option<Lane> {
         let is_free = |lane: &Lane| {
             !self.lanes[lane.index()].is_empty() && self.sending[lane.index()].is_none()
@@ -68,15 +68,15 @@ impl Demands {
         Lane::ALL.into_iter().find(is_free)
     }
 
-    /// It goes by another lane than it was taken for: there it stands where it would stand if it had been put
-    /// there at once.
+    /// Its size needs another lane than at the request: it gets the position that it would have had there
+    /// from the beginning.
     pub(super) fn move_to(&mut self, lane: Lane, asked: Asked) {
         let lane = &mut self.lanes[lane.index()];
         let at = lane.partition_point(|other| other.number < asked.number);
         lane.insert(at, asked);
     }
 
-    /// Nobody waits for it any more; how often it was still to be handed out.
+    /// No read waits for it any more. Returns how many times it was still to be handed out.
     pub(crate) fn withdraw(&mut self, path: &Path) -> usize {
         let before = self.withdrawn.len();
         for lane in &mut self.lanes {
@@ -92,7 +92,7 @@ impl Demands {
         self.withdrawn.len() - before
     }
 
-    /// The next one of which the replica is to be told that it does not come.
+    /// The next withdrawal to confirm.
     pub(crate) fn next_withdrawn(&mut self) -> Option<Path> {
         self.withdrawn.pop_front()
     }
@@ -102,8 +102,8 @@ impl Demands {
         self.sending.iter().flatten().map(|sending| &sending.path)
     }
 
-    /// The body of this version is left to whoever waits for it, if it is on its way to him: the background has
-    /// it again when nobody does any more. Whether it is.
+    /// The body of this version is left to its waiting read, if it is in flight to that: the background gets
+    /// it back when no read waits any more. Returns whether it is.
     pub(crate) fn take_over(&mut self, path: &Path, at: Sequence) -> bool {
         let mut all = self.sending.iter_mut().flatten();
         let same = |sending: &&mut Sending| {
@@ -112,7 +112,7 @@ impl Demands {
         all.find(same).map(|sending| sending.queued = true).is_some()
     }
 
-    /// Whether the body of this version is.
+    /// Whether the body of this version is in flight.
     pub(crate) fn is_sending(&self, path: &Path, at: Sequence) -> bool {
         let mut all = self.sending.iter().flatten();
         all.any(|sending| (&sending.path, sending.sequence) == (path, at))

@@ -1,4 +1,4 @@
-//! How far back the log goes: as far as what it takes stays within bounds.
+//! The length of the log: as far as its costs stay within limits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,7 +8,7 @@ use super::image::Entry;
 use super::interface::Config;
 use crate::types::{Content, Version};
 
-/// What a commit takes for as long as the log tells of it.
+/// The cost of a commit while the log contains it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Weight {
     changes: u64,
@@ -16,9 +16,8 @@ pub(super) struct Weight {
 }
 
 impl Weight {
-    /// That of a commit which makes of the contents `before` those `after`. A body that it gives another
-    /// name, or other metadata, is kept by that; one that something else has as well is counted all the
-    /// same.
+    /// The cost of a commit that changes the contents `before` to `after`. A body that it gives another name
+    /// or other metadata is not overwritten; one that another object has as well is included.
     pub(super) fn of(
         before: impl Iterator<Item = Option<Content>>,
         after: impl Iterator<Item = Option<Content>>,
@@ -51,7 +50,7 @@ impl Weight {
     }
 }
 
-/// What the commits of the log take.
+/// The costs of the log's commits.
 #[derive(Debug, Default)]
 pub(super) struct History {
     each: VecDeque<Weight>,
@@ -59,20 +58,20 @@ pub(super) struct History {
 }
 
 impl History {
-    /// That of a log.
+    /// The costs of a log.
     pub(super) fn of(log: &VecDeque<Entry>) -> Self {
         let mut history = History::default();
         history.change(log.iter().map(Weight::of_entry).collect(), 0);
         history
     }
 
-    /// Bytes of bodies that are kept because the log tells of them.
+    /// Bytes of bodies that are kept for the log.
     pub(super) fn bytes(&self) -> Bytes {
         Bytes(self.total.bytes)
     }
 
-    /// How many of the first commits have to go when these come. They themselves stay however much they
-    /// take: else nobody would be told of them.
+    /// How many of the first commits must go when these come. The new ones stay at any cost: otherwise no
+    /// replica would receive them.
     pub(super) fn excess(&self, new: &[Weight], config: &Config) -> usize {
         let mut left = self.total;
         new.iter().for_each(|weight| left.add(*weight));
@@ -89,7 +88,7 @@ impl History {
         excess.max(too_many)
     }
 
-    /// These have come, and so many of the first have gone.
+    /// Adds these at the end, and removes this many from the front.
     pub(super) fn change(&mut self, new: Vec<Weight>, gone: usize) {
         for weight in new {
             self.total.add(weight);

@@ -1,4 +1,4 @@
-//! Bodies that are kept for transactions to come.
+//! Bodies that are kept for future transactions.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::types::Digest;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(pub u64);
 
-/// Bodies that are kept for transactions to come.
+/// Bodies that are kept for future transactions.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     pub(super) all: BTreeMap<HoldId, Digest>,
-    /// Those of which the store has not said yet that it has them.
+    /// Held bodies that the store has not confirmed so far.
     pub(super) coming: BTreeMap<Digest, Vec<HoldId>>,
 }
 

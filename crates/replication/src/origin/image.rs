@@ -1,4 +1,4 @@
-//! What an origin keeps on stable storage.
+//! The contents of an origin's stable storage.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,24 +6,24 @@ use crate::path::Path;
 use crate::time::WallTime;
 use crate::types::{Commit, Content, Digest, Incarnation, Payload, Position, Sequence, Version};
 
-/// A commit in the log, with what it overwrote.
+/// A commit in the log, with the versions that it overwrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it did.
+    /// The commit.
     pub commit: Commit,
-    /// What its objects were before, in the order of its changes.
+    /// The earlier versions of its objects, in the order of its changes.
     pub before: Vec<Option<Version>>,
 }
 
-/// The hashes of the log, further back than its entries: so that a replica that was away for long
-/// can still be told from one of another log.
+/// The hashes of the log, further back than its entries. So a replica that was away for long can still be
+/// distinguished from one of another log.
 #[derive(Clone, Debug)]
 pub struct Chain {
     first: Sequence,
     last: Position,
-    /// In blocks, so that one more hash never moves all that are there.
+    /// In blocks, so that a further hash never moves all existing ones.
     blocks: VecDeque<Vec<Digest>>,
-    /// Hashes of the first block that are forgotten.
+    /// Number of forgotten hashes in the first block.
     forgotten: usize,
 }
 
@@ -31,7 +31,7 @@ pub struct Chain {
 const BLOCK: usize = 8_192;
 
 impl Chain {
-    /// That of which this is the first position that is remembered.
+    /// The chain whose first remembered position is this one.
     pub fn new(first: Position) -> Self {
         let blocks = VecDeque::from([vec![first.chain]]);
         Chain { first: first.sequence, last: first, blocks, forgotten: 0 }
@@ -62,7 +62,7 @@ impl Chain {
         self.last = Position { sequence: self.last.sequence.next(), chain: digest };
     }
 
-    /// Forgets what is before `first`, but for the last position.
+    /// Forgets everything before `first`, except for the last position.
     fn forget(&mut self, first: Sequence) {
         while self.first < first.min(self.last.sequence) {
             self.first = self.first.next();
@@ -87,10 +87,10 @@ impl PartialEq for Chain {
 
 impl Eq for Chain {}
 
-/// One durable step: all of it or nothing survives a crash.
+/// One durable step: after a crash all of it is present, or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append<P> {
-    /// What is appended to the log, in order.
+    /// The commits appended to the log, in order.
     pub commits: Vec<Commit>,
     /// Bodies that are stored with the log, because they are small.
     pub inline: Vec<Payload<P>>,
@@ -100,11 +100,11 @@ pub struct Append<P> {
     pub chain_from: Sequence,
 }
 
-/// The state of an origin on stable storage: what a start begins with, and what [`Append`]s change.
-/// The reference for stores: theirs must come to the same.
+/// The state of an origin on stable storage: the initial state at a start, which [`Append`]s change. The
+/// reference for stores: theirs must equal it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// The origin's life. Whoever starts an origin counts it up first.
+    /// The origin's life. It is incremented before an origin starts.
     pub incarnation: Incarnation,
     /// All objects.
     pub objects: BTreeMap<Path, Version>,
@@ -145,8 +145,8 @@ impl Image {
         self.log.get(usize::try_from(at).ok()?)
     }
 
-    /// The objects that were written since `sequence`, some of which may be gone. Where the log does not reach
-    /// back so far it is their versions that tell.
+    /// The objects that were written since `sequence`, some of which may be gone. Where the log does not
+    /// reach back so far, their versions decide.
     pub(super) fn newer_than(&self, sequence: Sequence) -> Vec<&Path> {
         if sequence < self.log_after() {
             let newer = self.objects.iter().filter(|(_, version)| version.sequence > sequence);
@@ -157,7 +157,7 @@ impl Image {
         changes.map(|change| &change.path).collect()
     }
 
-    /// Does a step; gives the entries that left the log.
+    /// Applies a step; returns the entries that left the log.
     pub fn apply<P>(&mut self, append: &Append<P>) -> Vec<Entry> {
         for commit in &append.commits {
             let before = commit.changes.iter().map(|change| self.change(commit.sequence, change));
@@ -181,8 +181,7 @@ impl Image {
         }
     }
 
-    /// The contents of all that was changed since `sequence`, as they were then; none if the log
-    /// does not reach back.
+    /// The contents at `sequence` of all objects that changed since; none if the log does not reach back.
     pub fn changed_since(&self, sequence: Sequence) -> Option<BTreeMap<Path, Option<Content>>> {
         if sequence < self.log_after() || sequence > self.last().sequence {
             return None;
@@ -219,7 +218,7 @@ mod tests {
         }
         assert_eq!(chain.at(Sequence(first - 1)), None);
         assert_eq!(chain.at(Sequence(100_000)), None);
-        // Cut into blocks elsewhere it is the same.
+        // With other block boundaries it is the same.
         let mut other = Chain::new(Position { sequence: Sequence(first), chain: digest(first) });
         (first + 1..100_000).for_each(|at| other.push(digest(at)));
         assert_eq!(chain, other);

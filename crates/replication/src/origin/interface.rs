@@ -1,4 +1,4 @@
-//! What goes into an origin and comes out of it, beside messages.
+//! The interface of an origin, beside messages.
 
 use core::time::Duration;
 
@@ -17,54 +17,52 @@ use crate::time::Drift;
 use crate::types::{Change, Digest, DiskFull, ReplicaId, Sequence, Version};
 use crate::wire::{length_of, length_of_entry};
 
-/// What an origin is told once.
+/// The configuration of an origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Bodies up to this size are stored with the log: one durable step instead of two.
     pub inline: Bytes,
-    /// Commits that the log keeps at most, with the bodies that they overwrote or deleted.
+    /// Commits that the log keeps, at most, with the bodies that they overwrote or deleted.
     pub log: usize,
-    /// Changes of them, at most: they are in memory. Those that are new are kept however many they are,
-    /// until the next ones come.
+    /// Their changes, at most: they are in memory. New ones are always kept until the next ones come.
     pub log_changes: usize,
     /// Bytes of the bodies that they overwrote or deleted, likewise.
     pub log_bytes: Bytes,
-    /// Hashes of the log that are kept beyond it, 32 bytes each: a replica that was away for more
-    /// commits has to begin anew.
+    /// Hashes of the log that are kept beyond it, 32 bytes each: a replica that was away for more commits has
+    /// to start over.
     pub chain: usize,
     /// Commits in one durable step, at most.
     pub batch: usize,
-    /// Transactions that wait for the disk, at most: further ones are refused.
+    /// Transactions that wait for the disk, at most: further ones are rejected.
     pub queue: usize,
-    /// Changes in one message, or entries of a leaf, at most: larger commits and leaves go in parts. Never
-    /// above [`MOST_CHANGES`](crate::message::MOST_CHANGES) and
-    /// [`MOST_ENTRIES`](crate::message::MOST_ENTRIES).
+    /// Changes in one message, or entries of a leaf, at most: larger commits and leaves go in parts. At most
+    /// [`MOST_CHANGES`](crate::message::MOST_CHANGES) and [`MOST_ENTRIES`](crate::message::MOST_ENTRIES).
     pub part: usize,
-    /// Bytes of them on the wire, at most, unless one takes more: what a slow line is to carry before
-    /// anything else is said.
+    /// The maximum size of a part on the wire, in bytes, unless one change takes more: a slow line carries
+    /// this before any other message.
     pub part_bytes: Bytes,
     /// Time between heartbeats.
     pub heartbeat: Duration,
     /// Which bodies are pushed, and how.
     pub strategy: Strategy,
-    /// Speculative bodies under way to one replica, at most, until they are in its store: what is handed
-    /// out can't be overtaken or absorbed any more, and is in the replica's memory if its disk is slow.
+    /// The maximum number of speculative bodies in flight to one replica until they are in its store. Bodies
+    /// in flight can no longer be overtaken or merged, and are in the replica's memory if its disk is slow.
     pub under_way: usize,
-    /// Small ones are more than that, as long as all of them come to less than so many bytes, with their names and
-    /// what each takes beside.
+    /// More small bodies are permitted, as long as all bodies take less than this many bytes. That includes
+    /// their names and their overhead.
     pub under_way_bytes: Bytes,
-    /// Demand reads of one replica that wait, at most; one that asks for more is disconnected.
+    /// Demand reads of one replica that wait, at most; a replica with more is disconnected.
     pub demands: usize,
-    /// By which lane a body goes to those. Only a simulation has others than the protocol.
+    /// The lane of a demanded body. Only a simulation deviates from the protocol.
     pub lanes: Lanes,
     /// Counts of reads and writes are halved after this time.
     pub half_life: Duration,
-    /// What is done about paths that differ only in case.
+    /// The treatment of paths that differ only in case.
     pub case_clashes: CaseClashes,
-    /// How fast the clock that commits are stamped with follows the machine's.
+    /// How fast the clock for commits follows the machine's.
     pub slew: Drift,
-    /// The most by which the rate of any clock may be off, slewing among it: the longer a replica was not heard,
-    /// the less is known of how far its own is off.
+    /// The largest error of any clock's rate, including slewing. The longer a replica was not heard, the less
+    /// is known of the error of its clock.
     pub drift: Drift,
 }
 
@@ -89,17 +87,17 @@ impl Default for Config {
             lanes: Lanes::default(),
             half_life: Duration::from_secs(3_600),
             case_clashes: CaseClashes::Allow,
-            // The most that NTP slews by (RFC 5905's reference implementation: 500 ppm).
+            // The largest slew of NTP (RFC 5905's reference implementation: 500 ppm).
             slew: Drift(500),
-            // And as much of a bad oscillator, as replicas reckon.
+            // The same again for a bad oscillator, as replicas assume.
             drift: Drift(1_000),
         }
     }
 }
 
 impl Config {
-    /// Speculative bodies under way to one replica, at most, however small they are: each is a message, and a row
-    /// in the replica's database.
+    /// Speculative bodies under way to one replica, at most, of any size: each is a message, and a row in the
+    /// replica's database.
     const MOST_UNDER_WAY: usize = 1_024;
 
     /// Whether one more body may be handed out.
@@ -109,12 +107,12 @@ impl Config {
         pushed.len() < self.under_way || are_small
     }
 
-    /// How many of these changes go in one message.
+    /// How many of these changes fit into one message.
     pub(super) fn first_part(&self, changes: &[Change]) -> usize {
         self.fitting(changes.len().min(MOST_CHANGES), changes.iter().map(length_of))
     }
 
-    /// How many of these entries of a leaf do.
+    /// How many of these entries of a leaf fit into one message.
     pub(super) fn first_entries(&self, entries: &[(Path, Version)]) -> usize {
         self.fitting(entries.len().min(MOST_ENTRIES), entries.iter().map(length_of_entry))
     }
@@ -125,42 +123,43 @@ impl Config {
             bytes += *length as u64;
             bytes <= self.part_bytes.0
         });
-        // Whatever it takes, one is.
+        // One at least, whatever its size.
         fits.count().max(1).min(most)
     }
 }
 
-/// What the origin asks its stores to do. Each is answered; appends in order, and one at a time.
+/// The jobs of the origin's stores. Each is answered; appends in order, and one at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<P> {
-    /// Of the store of bodies: answered by [`Origin::handle_stored`](super::Origin::handle_stored) and [`Origin::handle_dropped`](super::Origin::handle_dropped).
+    /// For the store of bodies: answered by [`Origin::handle_stored`](super::Origin::handle_stored) and
+    /// [`Origin::handle_dropped`](super::Origin::handle_dropped).
     Body(BodyEffect<P>),
     /// A durable step of the log: answered by [`Origin::handle_appended`](super::Origin::handle_appended).
     Append(Append<P>),
 }
 
-/// What the origin tells whoever runs it.
+/// The events of an origin for its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The transaction would survive a crash, and is position `sequence` for everybody.
+    /// The transaction would survive a crash, and has the final position `sequence`.
     Acknowledged {
         /// The caller's name for it.
         transaction: TransactionId,
         /// Its position.
         sequence: Sequence,
     },
-    /// Nothing of the transaction has happened.
+    /// Nothing of the transaction was written.
     Refused {
         /// The caller's name for it.
         transaction: TransactionId,
         /// Why.
         why: Refused,
     },
-    /// The store has a body that is to be held, or no room for it: then it is not held.
+    /// The store has a body to be held, or no room for it: then it is not held.
     Held {
         /// The caller's name for it.
         id: HoldId,
-        /// Whether it is there.
+        /// Whether it is stored.
         outcome: Result<(), DiskFull>,
     },
     /// A replica answers reads with the state at `committed`, or a later one.
@@ -170,20 +169,20 @@ pub enum Event {
         /// Up to where.
         committed: Sequence,
     },
-    /// More bodies are at a replica, or it is known by now which ones are: ask
+    /// More bodies have arrived at a replica, or it is known now which ones have: ask
     /// [`Origin::has_arrived`](super::Origin::has_arrived).
     Arrived(ReplicaId),
-    /// A replica is not talked to. The message that says so is still to be sent.
+    /// A replica is rejected. The message about it is still to be sent.
     Turned {
         /// Which.
         replica: ReplicaId,
         /// Why.
         why: Refusal,
     },
-    /// A replica does not keep to the protocol: close its connections.
+    /// A replica violates the protocol: close its connections.
     Close(ReplicaId),
-    /// A body is gone, or has gone bad: the objects that have it cannot be fetched until somebody
-    /// writes it again. Replicas that ask for it are told so.
+    /// A body is missing or corrupt: its objects cannot be fetched until it is written again. Replicas that
+    /// request it get that answer.
     Lost {
         /// Which.
         digest: Digest,
@@ -195,13 +194,13 @@ pub enum Event {
 /// Counts since they were last taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Writes that found an older version of the object in a queue, and took its place.
+    /// Writes that found an older version of the object in a queue, and replaced it.
     pub absorbed: u64,
     /// Messages of earlier connections.
     pub stale_frames: u64,
     /// Re-syncs that were begun.
     pub resyncs: u64,
-    /// Re-syncs that began anew because the log had passed the snapshot.
+    /// Re-syncs that restarted because the log had passed the snapshot.
     pub resyncs_again: u64,
     /// Bodies that waited for their own deletion before they were stored.
     pub dedup_waits: u64,
@@ -209,12 +208,12 @@ pub struct Counters {
     pub in_parts: u64,
     /// Demand reads that were answered.
     pub demands: u64,
-    /// Those that were withdrawn before that.
+    /// Those that were withdrawn before their answer.
     pub withdrawn: u64,
-    /// Bodies that were broken off because nobody waited for them any more.
+    /// Bodies that were cancelled because no read waited for them any more.
     pub broken_off: u64,
     /// Speculative bodies that were handed out.
     pub pushed: u64,
-    /// Those that were broken off because a read waits for them, which is sent all of them.
+    /// Those that were cut off because a read waits for them, and gets them whole.
     pub handed_over: u64,
 }

@@ -1,8 +1,8 @@
-//! What an origin knows of its replicas, for people who look at it.
+//! The origin's knowledge of its replicas, for its users.
 //!
-//! All of it was said in this life of the origin: none of it is worth a write to the disk. So of a replica that has
-//! not come since the start figures are bounds: it was not heard for at least as long as this life has lasted, and
-//! has got nothing of what was committed in it.
+//! All of it was reported in this incarnation of the origin: none of it is worth a write to the disk. So the
+//! values are bounds for a replica that has not connected since the start. It was not heard for at least the
+//! time since the start, and has none of the commits since then.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -39,23 +39,23 @@ impl Life {
 }
 
 impl<P: Clone> Origin<P> {
-    /// Up to where a replica has said that it answers reads, and whether it is connected; none if
-    /// it was not let in in this life of the origin. Bodies may be missing there, see
+    /// Up to where a replica has reported to answer reads, and whether it is connected. None if it was not
+    /// admitted in this life of the origin. Bodies may be missing there, see
     /// [`has_arrived`](Origin::has_arrived).
     pub fn progress(&self, replica: ReplicaId) -> Option<(Sequence, bool)> {
         let peer = self.peers.get(&replica).filter(|peer| peer.heard.is_some())?;
         Some((peer.committed, peer.link.is_some()))
     }
 
-    /// How many commits a replica is behind: at least, if its [`progress`](Origin::progress) is not known.
+    /// How many commits a replica is behind; a lower bound if its [`progress`](Origin::progress) is unknown.
     pub fn lag(&self, replica: ReplicaId) -> u64 {
         let known = self.progress(replica).map(|(committed, _)| committed);
         let most = known.unwrap_or_else(|| self.life.unheard(replica).1);
         self.last().sequence.0.saturating_sub(most.0)
     }
 
-    /// For how long a replica that is not connected has not been heard: at least, if it was not in this life of the
-    /// origin.
+    /// For how long a disconnected replica has not been heard; a lower bound if it was not admitted in this
+    /// life of the origin.
     pub fn away(&self, now: Reading, replica: ReplicaId) -> Option<Duration> {
         let peer = self.peers.get(&replica);
         if peer.is_some_and(|peer| peer.link.is_some()) {
@@ -65,26 +65,26 @@ impl<P: Clone> Origin<P> {
         Some(now.local.since(heard.unwrap_or_else(|| self.life.unheard(replica).0)))
     }
 
-    /// How a replica was when it said so last; none if it has not in this life of the origin.
+    /// The last report of a replica; none if there is none in this life of the origin.
     pub fn report(&self, replica: ReplicaId) -> Option<(LocalTime, Report)> {
         self.peers.get(&replica).and_then(|peer| peer.report)
     }
 
-    /// How stale the state of a replica may be at most, by what it has said in this life of the origin; none if it
-    /// has not said that.
+    /// The maximum staleness of a replica, by its reports in this incarnation of the origin; none without
+    /// such a report.
     pub fn staleness(&self, now: Reading, replica: ReplicaId) -> Option<Duration> {
         let (_, report) = self.report(replica)?;
         report.reflects.map(|stamp| self.clock.clone().read(now).since(stamp))
     }
 
-    /// How stale it may be at least, if that is all that is known: nothing has told it in this life of the origin what
-    /// there is.
+    /// The minimum staleness, if only that is known: it has received no newer state in this incarnation of
+    /// the origin.
     pub fn stale_at_least(&self, now: Reading, replica: ReplicaId) -> Duration {
         now.local.since(self.life.unheard(replica).0)
     }
 
-    /// By how many nanoseconds the wall clock of a replica is ahead of this one: at least and at most, as far as both
-    /// may have run apart since it has said so.
+    /// By how many nanoseconds the wall clock of a replica is ahead of this one: at least and at most. The
+    /// bounds allow for the drift of both since its report.
     pub fn skew(&self, now: Reading, replica: ReplicaId) -> Option<(i64, i64)> {
         let (at, report) = self.report(replica)?;
         let (least, most) = report.skew?;
@@ -93,17 +93,17 @@ impl<P: Clone> Origin<P> {
         Some((least.saturating_sub(apart), most.saturating_add(apart)))
     }
 
-    /// Somebody has joined under that number, with a state and lives of its own: nothing of what was there
-    /// before counts.
+    /// A replica has joined under that number, with its own state and incarnations: nothing of its
+    /// predecessor counts.
     pub fn handle_joined(&mut self, now: Reading, replica: ReplicaId) {
         self.peers.remove(&replica);
         self.life.joined.insert(replica, (now.local, self.last().sequence));
     }
 
-    /// A replica says how it is.
+    /// A replica's report has arrived.
     pub(super) fn reported(&mut self, now: Reading, replica: ReplicaId, mut report: Report) {
         if let Some(peer) = self.peers.get_mut(&replica) {
-            // In a re-sync it does not know; but no state goes back behind what it was.
+            // In a re-sync it does not know; but no state goes back behind an earlier one.
             let before = peer.report.and_then(|(_, before)| before.reflects);
             report.reflects = report.reflects.or(before);
             peer.report = Some((now.local, report));

@@ -1,7 +1,7 @@
 //! The origin: the one place where writes happen (SSR §6.2).
 //!
-//! Calls say what has happened, `handle_…`; what is to be done is asked for, `poll_…`, until there
-//! is nothing more. See [`Origin`] for the order.
+//! Calls report events (`handle_…`) and request actions (`poll_…`) until there are no more. See [`Origin`]
+//! for the order.
 
 mod arrivals;
 mod bodies;
@@ -56,16 +56,16 @@ use state::State;
 pub use strategy::{NoStrategy, Strategy};
 pub use writes::{CaseClashes, Put, Refused, RollbackError, Transaction, TransactionId};
 
-/// The state machine of an origin. `P` is whatever bodies are made of, or point to; it is not looked
-/// into.
+/// The state machine of an origin. `P` is the content of a body or a reference to it; the machine does not
+/// look into it.
 ///
-/// Order of calls: [`recover`](Origin::recover) with what is on stable storage; then any `handle_…`
-/// as things happen. After each of them, and when the time of [`poll_timeout`](Origin::poll_timeout)
-/// has come, [`poll_effect`](Origin::poll_effect) and [`poll_event`](Origin::poll_event) until they
-/// give none; and for each replica whose connection takes more, its
-/// [`poll_control`](Origin::poll_control), then [`poll_demand`](Origin::poll_demand), then
-/// [`poll_speculative`](Origin::poll_speculative). Nothing is queued for a replica that takes
-/// nothing: what it is told is read from the log and the state when it can be sent.
+/// Order of calls: first [`recover`](Origin::recover) with the contents of stable storage, then any
+/// `handle_…` as events happen. After each of them, and at the time of
+/// [`poll_timeout`](Origin::poll_timeout), call [`poll_effect`](Origin::poll_effect) and
+/// [`poll_event`](Origin::poll_event) until they return none. For each replica whose connection accepts more,
+/// call [`poll_control`](Origin::poll_control), then [`poll_demand`](Origin::poll_demand), then
+/// [`poll_speculative`](Origin::poll_speculative). Nothing is queued for a replica that reads nothing: its
+/// messages are built from the log and the state when they can be sent.
 ///
 /// ```text
 /// transaction ─▶ queued ──────────────▶ ready ──────────▶ appending ──────▶ committed
@@ -96,9 +96,9 @@ pub struct Origin<P> {
 }
 
 impl<P: Clone> Origin<P> {
-    /// An origin that goes on with what is on stable storage: the image, whose incarnation was
-    /// counted up there, and the bodies that were found intact, inline ones among them. Of those that
-    /// were not found [`Event::Lost`] tells.
+    /// An origin that resumes from stable storage: the image, whose incarnation was incremented there, and
+    /// the bodies that were found intact, including inline ones. [`Event::Lost`] reports the bodies that were
+    /// not found.
     pub fn recover(
         now: Reading,
         config: Config,
@@ -127,7 +127,7 @@ impl<P: Clone> Origin<P> {
             .iter()
             .map(|(path, version)| (path.clone(), *version))
             .collect();
-        // What the log is about to forget is nobody's loss.
+        // A body that the log is about to drop is not lost.
         let excess = origin.state.history.excess(&[], &origin.config);
         let kept =
             origin.state.image.log.iter().skip(excess).flat_map(|entry| &entry.before).flatten();
@@ -164,24 +164,24 @@ impl<P: Clone> Origin<P> {
         self.state.image.last()
     }
 
-    /// Bytes of all objects. A body that several of them have counts for each.
+    /// Bytes of all objects. A body counts once per object.
     pub fn bytes(&self) -> Bytes {
         self.state.bytes
     }
 
-    /// Bytes of bodies that were overwritten or deleted, and are kept because the log tells of them. A
-    /// body that something else has as well is counted all the same.
+    /// Bytes of bodies that were overwritten or deleted and are kept for the log. Bodies that another object
+    /// still uses are included.
     pub fn overwritten(&self) -> Bytes {
         self.state.history.bytes()
     }
 
-    /// What of these changes would be refused because of paths that differ only in case.
+    /// The changes that would be refused because their paths differ only in case.
     pub fn case_clashes(&self, changes: &BTreeMap<Path, Option<Content>>) -> Vec<CaseClash> {
         self.state.case_clashes(changes)
     }
 
-    /// When a replica is to be told something next though nothing happens: then
-    /// [`poll_control`](Origin::poll_control) has a heartbeat for it.
+    /// When a replica needs the next message without an event: then [`poll_control`](Origin::poll_control)
+    /// has a heartbeat for it.
     pub fn heartbeat_at(&self, replica: ReplicaId) -> Option<LocalTime> {
         let link = self.peers.get(&replica)?.link.as_ref()?;
         matches!(link.phase, Phase::Streaming).then_some(link.heartbeat_at)
@@ -198,7 +198,7 @@ impl<P: Clone> Origin<P> {
         core::mem::take(&mut self.counters)
     }
 
-    /// A message has come from a replica, which is the one that its certificate says.
+    /// A message has arrived from a replica, which was identified by its certificate.
     pub fn handle_frame(&mut self, now: Reading, replica: ReplicaId, frame: Frame<ToOrigin>) {
         if let ToOrigin::Hello { protocol, replica: said, position, committed } = frame.message {
             if said == replica {
@@ -219,9 +219,9 @@ impl<P: Clone> Origin<P> {
         let fine = match frame.message {
             ToOrigin::Hello { .. } => false,
             ToOrigin::Ping { sent } => {
-                // Answered at once: a replica of a small Δ asks more often than others.
+                // Answered at once: a replica with a small Δ pings more often than others.
                 (link.echo, link.heartbeat_at) = (Some(sent), link.heartbeat_at.min(now.local));
-                // What it lacks it has said before.
+                // The replica has already reported its missing bodies.
                 accounts = matches!(link.phase, Phase::Streaming) && !link.accounted;
                 link.accounted |= accounts;
                 true
@@ -265,8 +265,8 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// The connections of a replica are gone; `session` tells which ones, so that news of an old
-    /// one does not end its successor.
+    /// The connections of a replica have ended. `session` says which ones, so that a late report does not end
+    /// a newer connection.
     pub fn handle_disconnected(&mut self, replica: ReplicaId, session: Session) {
         let link = self.peers.get(&replica).and_then(|peer| peer.link.as_ref());
         let same = |link: &Link| {
@@ -281,8 +281,8 @@ impl<P: Clone> Origin<P> {
         let Some(peer) = self.peers.get_mut(&replica) else { return };
         let Some(link) = peer.link.take() else { return };
         peer.accounted = link.accounted;
-        // What was under way may not have come there. A body is the current one when it leaves,
-        // so the object waits again, whichever version it has by then.
+        // Bodies in flight may not have arrived. A body is the current one when it leaves, so the object
+        // waits again with its newest version.
         let fetched = link.fetched.paths().chain(link.demands.sending());
         for path in link.pushed.paths().chain(fetched) {
             if let Some(ranked) = self.ranking.get(path) {
@@ -291,8 +291,8 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// How a replica goes on: its state is compared with the log before anything is said (an origin
-    /// restored from an old backup must not pass for the one that the replica followed).
+    /// Decides how a replica continues. Its state is compared with the log first: an origin restored from an
+    /// old backup must not pass for the one that the replica followed.
     fn hello(
         &mut self,
         now: Reading,
@@ -308,7 +308,7 @@ impl<P: Clone> Origin<P> {
             return;
         }
         let before = core::mem::replace(&mut peer.newest, number);
-        // Bodies that had come before what they belong to are gone with the replica's life.
+        // Bodies that arrived before their commits are gone with the replica's incarnation.
         let first = before == Default::default() || before.0 != number.0;
         self.disconnect(replica);
         let session = Session { origin: self.state.image.incarnation, ..session };
@@ -327,11 +327,11 @@ impl<P: Clone> Origin<P> {
                 peer.refused = None;
                 (peer.committed, peer.heard) = (committed, Some(now.local));
                 if position.is_none() {
-                    // In order, too: nothing that the log tells brings them.
+                    // In order, too: nothing in the log brings them.
                     peer.queue_all(self.ranking.all());
                 } else if first && !self.config.strategy.is_in_order() {
-                    // Of what it has applied it tells what is missing; of the rest nothing says in
-                    // this life what has come there.
+                    // The replica reports missing bodies only for applied commits. In this incarnation
+                    // nothing says which other bodies arrived.
                     for path in self.state.image.newer_than(committed) {
                         if let Some(ranked) = self.ranking.get(path) {
                             peer.waiting.insert(ranked.place);
@@ -347,7 +347,7 @@ impl<P: Clone> Origin<P> {
                 };
                 let mut link = Link::new(session, start, now.local);
                 if matches!(link.phase, Phase::Streaming) {
-                    // What is buffered there may lack bodies that were under way.
+                    // The buffered commits may lack bodies that were in flight.
                     link.bodies = link.bodies.min(committed);
                 }
                 link.is_new = position.is_none();
@@ -356,7 +356,7 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// Where the log goes on for a replica at `position`, or none if it does not reach back so far.
+    /// Where the log continues for a replica at `position`, or none if it does not reach back so far.
     fn compare(&self, position: Option<Position>) -> Result<Option<Sequence>, Refusal> {
         let Some(position) = position else { return Ok(None) };
         if position.sequence > self.last().sequence {
@@ -370,8 +370,8 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// Begins a re-sync with a tree that the log still reaches back to. When that is a new one, it takes the
-    /// place of the old one for every replica: else each that goes on with nothing would keep another tree.
+    /// Begins a re-sync with a tree that the log still reaches back to. A new tree replaces the old one for
+    /// all replicas. Otherwise each stalled replica would keep another tree in memory.
     fn resync(&mut self, now: Reading) -> (Start, Phase, Sequence) {
         self.counters.resyncs += 1;
         let after = self.state.image.log_after();
@@ -411,7 +411,7 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// What is to be said to a replica next on the control channel.
+    /// The next message to a replica on the control channel.
     pub fn poll_control(&mut self, now: Reading, replica: ReplicaId) -> Option<Frame<ToReplica>> {
         let peer = self.peers.get_mut(&replica)?;
         if let Some((session, why)) = peer.refused.take() {
@@ -441,7 +441,7 @@ impl<P: Clone> Origin<P> {
             }
             return self.invalidate(now, replica);
         }
-        // In order behind the invalidations, so that it speaks for all of them.
+        // After the invalidations, so that it covers all of them.
         if now.local < link.heartbeat_at {
             return None;
         }
@@ -458,7 +458,7 @@ impl<P: Clone> Origin<P> {
     fn invalidate(&mut self, now: Reading, replica: ReplicaId) -> Option<Frame<ToReplica>> {
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
         let Some(entry) = self.state.image.entry(link.cursor.next()) else {
-            // It is connected, but takes what it is told more slowly than the log moves on.
+            // It is connected, but reads more slowly than the log advances.
             let (start, phase, cursor) = self.resync(now);
             let link = self.peers.get_mut(&replica)?.link.as_mut()?;
             link.restart(phase, cursor);
@@ -484,7 +484,7 @@ impl<P: Clone> Origin<P> {
         Some(link.frame(message))
     }
 
-    /// What a store is to do next.
+    /// The next job of the store.
     pub fn poll_effect(&mut self) -> Option<Effect<P>> {
         // Bodies first: the log refers to them.
         if let Some(effect) = self.bodies.shelf.poll_effect() {
@@ -493,12 +493,12 @@ impl<P: Clone> Origin<P> {
         self.pending.append.take().map(Effect::Append)
     }
 
-    /// What has come about.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// When to ask the replicas' `poll_control` again, at the latest.
+    /// When to call `poll_control` of the replicas again, at the latest.
     pub fn poll_timeout(&self) -> Option<LocalTime> {
         let streaming = |link: &&Link| matches!(link.phase, Phase::Streaming);
         let links = self.peers.values().filter_map(|peer| peer.link.as_ref());

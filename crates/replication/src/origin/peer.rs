@@ -1,4 +1,4 @@
-//! What an origin knows of one replica.
+//! The origin's knowledge of one replica.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Incarnation, Position, Sequence};
 
-/// A tree that replicas compare theirs with, and what it is the state of.
+/// A tree for comparisons with replicas, and its position.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) position: Position,
@@ -23,7 +23,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// A re-sync with it: what a replica is told, and from where on it is told of commits.
+    /// A re-sync with it: the start message, and the position from which commits are announced.
     pub(crate) fn compare(self: &Arc<Self>) -> (Start, Phase, Sequence) {
         let Position { sequence, .. } = self.position;
         let root = self.tree.root();
@@ -49,12 +49,12 @@ pub(crate) enum Phase {
     Resyncing { snapshot: Arc<Snapshot>, answers: VecDeque<Answer> },
 }
 
-/// A part of the tree to be told.
+/// A part of the tree to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Branches,
     Leaves(u8),
-    /// What stands in the leaf, without so many that were told already.
+    /// The entries of the leaf after this many that were sent already.
     Entries(u16, usize),
 }
 
@@ -63,25 +63,25 @@ pub(crate) enum Answer {
 pub(crate) struct Link {
     pub(crate) session: Session,
     pub(crate) phase: Phase,
-    /// Said before anything else.
+    /// Sent before anything else.
     pub(crate) greeting: Option<Start>,
     /// The last commit whose invalidation was handed out in full.
     pub(crate) cursor: Sequence,
-    /// Changes of the next one that were.
+    /// Number of handed-out changes of the next one.
     pub(crate) part: usize,
     pub(crate) echo: Option<LocalTime>,
     pub(crate) heartbeat_at: LocalTime,
     pub(crate) demands: Demands,
-    /// The last commit of which all bodies were handed out that are pushed with it, and changes of the
-    /// next one that were looked at. Only of strategies that push in order.
+    /// The last commit whose pushed bodies were all handed out, and the number of changes checked in the next
+    /// one. Only for strategies that push in order.
     pub(crate) bodies: Sequence,
     pub(crate) body: usize,
-    /// Speculative bodies that were handed out, and those that reads wait for there and that were sent.
+    /// Handed-out speculative bodies, and sent ones that reads wait for there.
     pub(crate) pushed: UnderWay,
     pub(crate) fetched: UnderWay,
-    /// It has said which bodies it lacks, if any that are not known to wait.
+    /// The replica has reported the bodies that it lacks, apart from those known to wait.
     pub(crate) accounted: bool,
-    /// It had nothing when it came, and compares its tree with the first one.
+    /// It was empty when it connected, and compares its tree with the first one.
     pub(crate) is_new: bool,
 }
 
@@ -106,7 +106,7 @@ impl Link {
         }
     }
 
-    /// Goes on from `cursor`.
+    /// Continues from `cursor`.
     pub(crate) fn restart(&mut self, phase: Phase, cursor: Sequence) {
         (self.phase, self.cursor, self.part) = (phase, cursor, 0);
         (self.bodies, self.body) = (cursor, 0);
@@ -117,14 +117,14 @@ impl Link {
         Frame { session: self.session, message }
     }
 
-    /// Takes a question about the tree of a state in; whether it is one that may be asked now. A
-    /// replica asks for each part once, so what waits is bounded by the tree.
+    /// Queues a question about the tree of a state; returns whether it is valid now. A replica asks for each
+    /// part once, so the queue is bounded by the tree.
     pub(crate) fn ask(&mut self, of: Sequence, part: Ask) -> bool {
         /// All parts of a tree.
         const PARTS: usize = 1 + (1 << 8) + (1 << 16);
         let Phase::Resyncing { snapshot, answers } = &mut self.phase else { return false };
         if snapshot.position.sequence != of {
-            // That another tree has taken its place is on its way there.
+            // The message that another tree has replaced it is in flight.
             return true;
         }
         match part {
@@ -137,8 +137,8 @@ impl Link {
         answers.len() <= PARTS
     }
 
-    /// The next part of the tree that was asked for. A leaf goes in parts as a commit does: by names that were
-    /// chosen for it, it may have more in it than any message.
+    /// The next requested part of the tree. A leaf goes in parts as a commit does: with chosen names, it may
+    /// have more entries than any message.
     pub(crate) fn answer(&mut self, config: &Config) -> Option<ToReplica> {
         let Phase::Resyncing { snapshot, answers } = &mut self.phase else { return None };
         let tree = &snapshot.tree;
@@ -163,19 +163,19 @@ impl Link {
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) link: Option<Link>,
-    /// The newest connection that has said hello: an older one's hello comes too late.
+    /// The newest connection that has sent hello: the hello of an older one comes too late.
     pub(crate) newest: (Incarnation, u32),
-    /// To be told, and nothing after it.
+    /// To be sent, and nothing after it.
     pub(crate) refused: Option<(Session, Refusal)>,
-    /// Bodies that wait. Kept while it is away; lost when the origin crashes (SSR §6.2.3.1).
+    /// Bodies that wait. They are kept while it is away, and lost when the origin crashes (SSR §6.2.3.1).
     pub(crate) waiting: Waiting,
-    /// Of its last connection: it had said which bodies it lacks.
+    /// In its last connection, it had reported the bodies that it lacks.
     pub(crate) accounted: bool,
-    /// Up to where it has said that it answers reads.
+    /// Up to where it has reported to answer reads.
     pub(crate) committed: Sequence,
-    /// When it said anything last; none if it was not let in in this life of the origin.
+    /// When its last message arrived; none if it was not admitted in this life of the origin.
     pub(crate) heard: Option<LocalTime>,
-    /// How it was, and when it said so.
+    /// Its last report, and when that arrived.
     pub(crate) report: Option<(LocalTime, Report)>,
 }
 
@@ -187,7 +187,7 @@ impl Peer {
         }
     }
 
-    /// A new tree takes the place of the one that it is being compared with, if it is; whether it is.
+    /// A new tree replaces the one of a running comparison; returns whether there is one.
     pub(crate) fn compare_anew(
         &mut self,
         snapshot: &Arc<Snapshot>,
@@ -199,7 +199,7 @@ impl Peer {
         link.greeting = Some(start);
         link.restart(phase, cursor);
         if link.is_new {
-            // It says of nothing that it lacks it, and in order this is passed over.
+            // It reports nothing as missing, and in order this is skipped.
             self.queue_all(objects);
         }
         true

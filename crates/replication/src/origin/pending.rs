@@ -13,23 +13,23 @@ use crate::types::{Change, Content, Digest, Payload, Sequence};
 #[derive(Debug)]
 pub(super) struct Queued<P> {
     pub(super) id: TransactionId,
-    /// What has to be so when it is its turn.
+    /// The conditions that must hold at its turn.
     pub(super) conditions: Vec<(Path, Condition)>,
-    /// The state that is to be made again. What that changes is found when it is its turn.
+    /// The state to restore. The changes are computed at its turn.
     pub(super) back: Option<Sequence>,
     pub(super) changes: Vec<(Path, Option<Content>)>,
     /// Bodies that go into the log.
     pub(super) inline: Vec<Payload<P>>,
     /// Bodies that this transaction refers to, so that they are kept.
     pub(super) held: Vec<Digest>,
-    /// So many of them were found in the store. There they stay, or the transaction is refused.
+    /// Number of leading ones that were found in the store. They stay there, or the transaction is rejected.
     pub(super) found: usize,
-    /// None of so many bodies in `inline` was being deleted when that was looked at last.
+    /// Number of leading bodies in `inline` that were not being deleted at the last check.
     pub(super) looked: usize,
 }
 
 impl<P> Queued<P> {
-    /// One that changes nothing yet.
+    /// A transaction without changes.
     pub(super) fn new(id: TransactionId) -> Self {
         let (conditions, changes, inline, held) = Default::default();
         let (found, looked) = (0, 0);
@@ -37,7 +37,7 @@ impl<P> Queued<P> {
     }
 }
 
-/// What was handed to the log.
+/// The append that was handed to the log.
 #[derive(Debug)]
 pub(super) struct Appending {
     pub(super) ids: Vec<(TransactionId, Sequence)>,
@@ -58,7 +58,7 @@ impl Appending {
 pub(super) struct Pending<P> {
     pub(super) queue: VecDeque<Queued<P>>,
     pub(super) appending: Option<Appending>,
-    /// The append that was not handed out yet.
+    /// The append that was not handed out so far.
     pub(super) append: Option<Append<P>>,
 }
 

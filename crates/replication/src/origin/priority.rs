@@ -1,4 +1,4 @@
-//! Which body is worth most to a replica.
+//! Which body has the highest worth for a replica.
 
 use core::fmt::Debug;
 
@@ -6,30 +6,29 @@ use lull_cc::Bytes;
 
 use crate::path::Path;
 
-/// What is known of an object when its body is put into the queue.
+/// The counts of an object when its body is put into the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Reads at all replicas of late.
+    /// Recent reads at all replicas.
     pub reads: u32,
-    /// Writes of late, the newest among them.
+    /// Recent writes, including the newest.
     pub writes: u32,
     /// The size of the body.
     pub size: Bytes,
 }
 
-/// How much a body is worth, in steps of a quarter of a power of two: what is nearer than that is
-/// equal, and served in the order in which there was room.
+/// The value of a body, in steps of a quarter of a power of two. Closer values are equal, and served in the
+/// order in which there was space.
 ///
-/// So coarse, because one order serves all replicas, and each move within it costs a step at every
-/// one.
+/// Coarse, because one order serves all replicas, and each move within it costs a step at every replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub u8);
 
 impl Priority {
-    /// The priority of what has this benefit for its cost, in any unit; 2⁻³² … 2³² are told apart.
+    /// The priority for this benefit per cost, in any unit; it distinguishes 2⁻³² … 2³².
     pub fn from_benefit(benefit: f64) -> Self {
-        // Exponent and the two bits behind the point: the logarithm to the base 2 in quarters, as
-        // far as it is monotonic, which is all that counts. Integers alone, so the same everywhere.
+        // Exponent and the two bits after the point: the logarithm to the base 2 in quarters. Only its
+        // monotonicity matters. It uses integers only, so it is the same everywhere.
         const QUARTERS: u32 = 50;
         const LEAST: u64 = (1023 - 32) << 2;
         if benefit.is_nan() || benefit <= 0.0 {
@@ -40,30 +39,30 @@ impl Priority {
     }
 }
 
-/// A policy of what is worth how much. The paper leaves it open and has a default.
+/// A policy for the value of bodies. The paper leaves it open and has a default.
 pub trait Prioritise: Debug + Send {
     /// The priority of an object.
     fn priority(&self, path: &Path, demand: Demand) -> Priority;
 }
 
-/// The paper's default: the chance that the version is read before it is written again, by the
-/// frequencies of both, over its size (SSR §6.3.1).
+/// The paper's default: the chance that the version is read before it is overwritten, by the frequencies of
+/// both, over its size (SSR §6.3.1).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadsPerWriteAndByte;
 
 impl Prioritise for ReadsPerWriteAndByte {
     fn priority(&self, _: &Path, demand: Demand) -> Priority {
-        // One read more than was seen: what has never been read is pushed last, but it is pushed.
+        // One read more than was seen: an object that was never read is pushed last, but it is pushed.
         let reads = f64::from(demand.reads) + 1.0;
         let writes = f64::from(demand.writes.max(1));
         Priority::from_benefit(reads / writes / (demand.size.0.max(1) as f64) * SCALE)
     }
 }
 
-/// Puts benefits into the middle of what priorities tell apart: a read a write of 64 kB is 1.
+/// Puts benefits into the middle of the range of priorities: a read a write of 64 kB is 1.
 const SCALE: f64 = 65_536.0;
 
-/// A count that is halved at the end of each period, so that it follows what is going on.
+/// A count that is halved at the end of each period, so that it follows the current load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Decayed {
     value: u32,
@@ -75,8 +74,7 @@ impl Decayed {
         self.value.checked_shr(period.saturating_sub(self.period)).unwrap_or(0)
     }
 
-    /// This count and another one, as they were when the later of them was changed: who asks for their
-    /// ratio needs no clock.
+    /// This count and another one, at the time of the later change: their ratio needs no clock.
     pub(crate) fn together(self, other: Decayed) -> (u32, u32) {
         let period = self.period.max(other.period);
         (self.at(period), other.at(period))

@@ -1,4 +1,4 @@
-//! Bodies that are pushed to replicas, by [`Strategy`].
+//! Bodies pushed to replicas, by [`Strategy`].
 
 use core::time::Duration;
 
@@ -17,15 +17,15 @@ impl<P: Clone> Origin<P> {
         self.config.strategy
     }
 
-    /// The next body to be pushed. By [`Strategy::Trip`] the one that is worth most, in its current
-    /// version (SSR §6.2, numbers 4 and 6 of figure 15). Asked for when the background connection
-    /// takes more, which is what makes the queue drain as fast as there is spare capacity.
+    /// The next body to be pushed. With [`Strategy::Trip`] it is the one of the highest worth, in its current
+    /// version (SSR §6.2, numbers 4 and 6 of figure 15). It is requested when the background connection
+    /// accepts more, so the queue drains at the rate of the spare capacity.
     ///
-    /// By strategies that push in order it is the next one of the log;
-    /// [`poll_control`](Origin::poll_control) goes on when the replica has it.
+    /// For strategies that push in order it is the next one of the log.
+    /// [`poll_control`](Origin::poll_control) continues when the replica has it.
     ///
-    /// None goes while trees are compared: the replica says then what it lacks, and what is under way
-    /// would come twice.
+    /// None is sent while trees are compared: the replica reports its missing bodies afterwards, and bodies
+    /// in flight would come twice.
     pub fn poll_speculative(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
         let link = self.peers.get(&replica)?.link.as_ref()?;
         let compares = matches!(link.phase, Phase::Resyncing { .. });
@@ -47,11 +47,11 @@ impl<P: Clone> Origin<P> {
         Some(Frame { session: link.session, message })
     }
 
-    /// Whether a body of which a part was pushed is broken off because a read waits for it, and all of it is on
-    /// its way to that: else the rest would go twice, and be of use once. From then on it is the read's; what
-    /// nobody waits for any more waits in the background again, from its beginning.
+    /// Whether a partly pushed body is cancelled because all of it is in flight to a waiting read. Otherwise
+    /// the rest would be sent twice and used once. From then on it belongs to the read; without a waiting
+    /// read it is queued in the background again, from its beginning.
     ///
-    /// What goes in order goes on, because the invalidation behind it follows when it has come.
+    /// Ordered pushes continue, because the next invalidation follows their arrival.
     pub fn hand_over(&mut self, replica: ReplicaId, body: &Frame<BodyHeader>) -> bool {
         let BodyHeader { path, version, demand, .. } = &body.message;
         let Some(version) = version.filter(|_| !demand && !self.config.strategy.is_in_order())
@@ -74,13 +74,13 @@ impl<P: Clone> Origin<P> {
             let path = self.ranking.path(place)?;
             let version = *self.state.image.objects.get(path)?;
             let demand = demand(self.ranking.get(path), version);
-            // One that is lost waits again when it is back.
+            // A lost one waits again when it is stored again.
             if !self.bodies.shelf.is_stored(&version.content.digest)
                 || !self.config.strategy.pushes(demand, replicas)
             {
                 continue;
             }
-            // One that is on its way to a read waits again when nobody waits for it there any more.
+            // A body in flight to a read is queued again when no read waits for it there any more.
             let link = peer.link.as_mut()?;
             if !link.demands.take_over(path, version.sequence) {
                 return Some((path.clone(), version));
@@ -88,8 +88,7 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// The next body that goes with the log, overwritten or not; passes over those that are not
-    /// pushed.
+    /// The next body that goes with the log, overwritten or not; skips those that are not pushed.
     fn next_in_order(&mut self, replica: ReplicaId) -> Option<(Path, Version)> {
         if !self.config.strategy.is_in_order() {
             return None;
@@ -119,8 +118,8 @@ impl<P: Clone> Origin<P> {
         None
     }
 
-    /// Whether the next invalidation waits for bodies that go before it. They are waited for until the
-    /// replica has them, so that it applies both in one step also if it delays no invalidation.
+    /// Whether the next invalidation waits for its bodies. They are awaited until the replica has them. So it
+    /// applies both in one step, even if it delays no invalidation.
     pub(super) fn holds_back(&mut self, replica: ReplicaId) -> bool {
         if !self.config.strategy.is_in_order() {
             return false;
@@ -134,9 +133,8 @@ impl<P: Clone> Origin<P> {
         })
     }
 
-    /// While the next invalidation is held back, this tells that the origin lives. It is said as of
-    /// just before that commit, so what it promises is true; and without an echo, because a ping may
-    /// have been sent after that.
+    /// While the next invalidation is held back, this shows that the origin is alive. Its time is just before
+    /// that commit, so its promise is true. It has no echo, because a ping may have been sent after that.
     pub(super) fn heartbeat_meanwhile(
         &mut self,
         now: Reading,
@@ -152,10 +150,10 @@ impl<P: Clone> Origin<P> {
         Some(link.frame(ToReplica::Heartbeat { stamp, committed: link.cursor, echo: None }))
     }
 
-    /// Whether a body of which a part was sent to a replica is worth the rest. One that was overwritten is
-    /// not, unless a read waits for it: else a reader of what is written all the time would never get it.
-    /// What goes in order goes as it was. One that reads have asked for is worth it as long as one waits.
-    /// Of one that is pushed [`hand_over`](Origin::hand_over) is to be asked as well.
+    /// Whether the rest of a partly sent body is still worth sending. An overwritten one is not, unless a
+    /// read waits for it: otherwise a reader of a constantly written object would never get it. Ordered
+    /// pushes continue unchanged. A demanded body is worth it while a read waits. For a pushed body,
+    /// [`hand_over`](Origin::hand_over) must be asked as well.
     pub fn is_wanted(&self, replica: ReplicaId, body: &Frame<BodyHeader>) -> bool {
         let BodyHeader { path, version, demand, .. } = &body.message;
         if *demand {
@@ -166,7 +164,8 @@ impl<P: Clone> Origin<P> {
 
     /// Queues the current version of an object for every replica.
     pub(super) fn queue_body(&mut self, path: &Path, version: Version, period: u32) {
-        // Before it is ranked, but for a new one, which has no place yet: one write and none rank the same.
+        // Before it is ranked, except for a new one, which has no place so far: one write and none rank the
+        // same.
         let is_known =
             self.ranking.get_mut(path).map(|ranked| ranked.writes.add(1, period)).is_some();
         let place = self.rank(path, version, period);
@@ -193,7 +192,7 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// Puts an object where it belongs in the order, for all replicas.
+    /// Moves an object to its place in the order, for all replicas.
     pub(super) fn rank(&mut self, path: &Path, version: Version, period: u32) -> Place {
         let (place, moved) = self.ranking.rank(path, version, period);
         if let Some(Moved { from, to, gap }) = moved {
@@ -205,7 +204,7 @@ impl<P: Clone> Origin<P> {
         place
     }
 
-    /// An object has no place in the order any more, or has another one, and its body waits nowhere at this one.
+    /// An object has left the order, or has moved, and its body waits nowhere at this place.
     fn close(&mut self, gap: Option<Gap>) {
         let Some(gap) = gap else { return };
         for peer in self.peers.values_mut() {
@@ -215,9 +214,8 @@ impl<P: Clone> Origin<P> {
 }
 
 impl super::Image {
-    /// The version of an object in the state at `sequence`, which the log reaches back to: what a
-    /// replica to which no more was told has to be given (condition C1). Looks through what the log
-    /// has after that.
+    /// The version of an object in the state at `sequence`, which the log reaches back to: the version for a
+    /// replica with no later announcement (condition C1). Scans the later part of the log.
     pub(super) fn version_at(&self, path: &Path, sequence: Sequence) -> Option<Version> {
         let passed = sequence.0.saturating_sub(self.log_after().0);
         let later = self.log.iter().skip(usize::try_from(passed).unwrap_or(usize::MAX));

@@ -1,17 +1,17 @@
 //! Queues of bodies for many replicas, in the space of one.
 //!
-//! Every replica has a queue by priority (SSR §6.2, number 4 of figure 15), and the priorities are
-//! the same for all. So there is one order of the objects, and each replica has a bit for each of
-//! them: whether its body waits. A write sets bits; one that was set already stands for the newer
-//! version from then on, so rewrites are absorbed. With 10⁶ objects and 100 replicas the bits take
-//! 13 MB, where queues of their own would take gigabytes.
+//! Every replica has a queue by priority (SSR §6.2, number 4 of figure 15), and the priorities are the same
+//! for all. So there is one order of the objects, and each replica has one bit per object: whether its body
+//! waits. A write sets bits. A bit that was already set stands for the newer version from then on, so
+//! rewrites are merged. With 10⁶ objects and 100 replicas the bits take 13 MB; separate queues would take
+//! gigabytes.
 
 use std::collections::BTreeMap;
 
 use super::priority::Priority;
 use crate::path::Path;
 
-/// Where an object stands in the order.
+/// The place of an object in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     priority: Priority,
@@ -20,19 +20,19 @@ pub(crate) struct Place {
 
 /// The order of all objects.
 ///
-/// The places of a priority have no gaps: where one is given up the last object of its priority takes it. So
-/// there are as many places as objects, wherever these have been before. What they are read is for replicas to
-/// say, and each may lead them through all priorities.
+/// The places of a priority have no gaps: the last object of the priority fills a freed place. So there are
+/// as many places as objects, after any moves. Replicas report the reads of an object, and may move it
+/// through all priorities.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     slots: BTreeMap<Priority, Vec<Path>>,
 }
 
-/// A place that an object has given up.
+/// A slot that an object has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
     place: Place,
-    /// The slot of the object that has come there. The same one if that was the last itself.
+    /// The slot of the object that has moved there. The same slot if it was the last one.
     last: u32,
 }
 
@@ -44,8 +44,8 @@ impl Order {
         Place { priority, slot }
     }
 
-    /// An object gives up its place. Who stands there afterwards has moved, which each queue is to be told:
-    /// see [`Waiting::close`].
+    /// An object frees its place. The object there afterwards has moved, which each queue must be told: see
+    /// [`Waiting::close`].
     pub(crate) fn remove(&mut self, place: Place) -> Option<Gap> {
         let slots = self.slots.get_mut(&place.priority)?;
         let last =
@@ -64,8 +64,8 @@ impl Order {
     }
 }
 
-/// A vector keeps no more than four times the room of what is in it. It is copied when three quarters of it
-/// have gone since it was last, so that each item that goes pays for a third of one that is copied.
+/// A vector keeps at most four times the memory of its contents. It is copied when three quarters have gone
+/// since the last copy. So each removed item pays for a third of a copied one.
 fn give_back<T>(items: &mut Vec<T>) {
     if 4 * items.len() < items.capacity() {
         items.shrink_to(2 * items.len());
@@ -80,8 +80,8 @@ impl Place {
 
 const WORD: u32 = u64::BITS;
 
-/// Bits, and above them levels of bits that say which words of the level below are not zero: so the first bit is
-/// found by one word of each.
+/// Bits, and above them levels of bits that show which words of the level below are not zero. So the first
+/// bit is found with one word per level.
 #[derive(Debug, Default)]
 struct Bits {
     words: Vec<u64>,
@@ -90,7 +90,7 @@ struct Bits {
     count: u32,
 }
 
-/// A level has this bit set from now on, or clear; whether its word was zero before, or is now.
+/// Sets or clears this bit of a level; returns whether its word was zero before, or is now.
 fn write(words: &mut [u64], at: usize, bit: bool) -> bool {
     let (word, mask) = (&mut words[at / WORD as usize], 1 << (at % WORD as usize));
     let before = *word;
@@ -140,7 +140,7 @@ impl Bits {
         }
     }
 
-    /// As many levels as the words take, each as long as it has to be.
+    /// As many levels as the words need, each as long as necessary.
     fn fit_levels(&mut self) {
         let mut below = self.words.len();
         let mut depth = 0;
@@ -162,7 +162,7 @@ impl Bits {
         self.levels.truncate(depth);
     }
 
-    /// There are only so many slots any more, and behind them no bit is set.
+    /// Reduces the number of slots; no bit is set beyond them.
     fn shorten(&mut self, slots: u32) {
         let words = slots.div_ceil(WORD) as usize;
         if words < self.words.len() {
@@ -194,7 +194,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Whether it did not wait yet; else the newer version takes the older one's place.
+    /// Whether it was not waiting; otherwise the newer version takes the older one's place.
     pub(crate) fn insert(&mut self, place: Place) -> bool {
         let new = self.bits.entry(place.priority).or_default().set(place.slot);
         self.count += u64::from(new);
@@ -212,14 +212,14 @@ impl Waiting {
         was
     }
 
-    /// The object has another place in the order.
+    /// The object has moved in the order.
     pub(crate) fn moved(&mut self, from: Place, to: Place) {
         if self.remove(from) {
             self.insert(to);
         }
     }
 
-    /// An object has given up a place at which it did not wait, and the last one of its priority has come there.
+    /// An object has left a slot at which it did not wait, and the last one of its priority has moved there.
     pub(crate) fn close(&mut self, gap: Gap) {
         let Gap { place, last } = gap;
         let Some(bits) = self.bits.get_mut(&place.priority) else { return };
@@ -234,7 +234,7 @@ impl Waiting {
         }
     }
 
-    /// What is worth most.
+    /// The place with the highest priority.
     pub(crate) fn first(&self) -> Option<Place> {
         let mut filled = self.bits.iter().rev().filter(|(_, bits)| bits.count > 0);
         let (priority, bits) = filled.next()?;
@@ -301,7 +301,7 @@ mod tests {
             self.waiting.iter_mut().for_each(|waiting| waiting.close(gap));
         }
 
-        /// Places and bits that there is room for, the latter at the replica for which there is most.
+        /// Allocated places and bits, the latter at the replica with the most.
         fn room(&self) -> (usize, usize) {
             let bits = |waiting: &Waiting| {
                 let words = waiting.bits.values().map(|bits| bits.words.capacity());
@@ -376,7 +376,7 @@ mod tests {
         }
     }
 
-    /// Objects that are led through many priorities.
+    /// Objects that pass through many priorities.
     const MANY: usize = 5_000;
 
     #[test]

@@ -7,7 +7,7 @@ use super::queue::{Gap, Order, Place};
 use crate::path::Path;
 use crate::types::Version;
 
-/// An object's place in the order, and what it follows from.
+/// An object's place in the order, and the counts that determine it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ranked {
     pub(super) place: Place,
@@ -15,7 +15,7 @@ pub(super) struct Ranked {
     pub(super) writes: Decayed,
 }
 
-/// What is known of a version's object. One that was deleted is read no more.
+/// The demand for a version's object. A deleted object is not read any more.
 pub(super) fn demand(ranked: Option<&Ranked>, version: Version) -> Demand {
     let (reads, writes) = ranked.map_or((0, 1), |ranked| ranked.reads.together(ranked.writes));
     Demand { reads, writes, size: version.content.size }

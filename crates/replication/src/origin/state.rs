@@ -18,7 +18,7 @@ pub(super) struct State {
     pub(super) image: Image,
     /// Bytes of all its objects.
     pub(super) bytes: Bytes,
-    /// What its log takes.
+    /// The size of the log.
     pub(super) history: History,
     /// Its paths without case, where paths that differ only in case are refused.
     pub(super) by_case: Option<ByCase>,
@@ -35,7 +35,7 @@ impl State {
         }
     }
 
-    /// Where the log begins when commits of these weights are behind it.
+    /// Where the log begins after commits of these weights.
     pub(super) fn log_after(&self, new: &[Weight], config: &Config) -> Sequence {
         Sequence(self.image.log_after().0 + self.history.excess(new, config) as u64)
     }
@@ -43,7 +43,7 @@ impl State {
     /// Does a step; gives the entries that left the log.
     pub(super) fn commit(&mut self, append: &Append<()>, weights: Vec<Weight>) -> Vec<Entry> {
         let left = self.image.apply(append);
-        // Some may have left again at once.
+        // Some may have left again immediately.
         let new = || left.iter().chain(&self.image.log).rev().take(append.commits.len());
         let after = new().flat_map(|entry| &*entry.commit.changes).filter_map(|one| one.content);
         let before = new().flat_map(|entry| &entry.before).flatten().map(|one| one.content);

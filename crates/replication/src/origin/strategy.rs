@@ -1,5 +1,5 @@
-//! Which bodies are pushed, in which order, and at which priority: TRIP, and what its paper compares
-//! it with (SSR §6.3.1).
+//! Which bodies are pushed, in which order, and at which priority: TRIP, and the alternatives in its paper
+//! (SSR §6.3.1).
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,32 +8,32 @@ use thiserror::Error;
 
 use super::priority::Demand;
 
-/// What becomes of a written body.
+/// The treatment of a written body.
 ///
 /// | strategy | pushes | in the order of | priority | invalidations |
 /// |---|---|---|---|---|
 /// | `DemandOnly` | nothing | | | at once |
 /// | `PushAll` | all bodies, overwritten ones too | the log | normal | each behind its bodies |
-/// | `Threshold` | what is likelier to be read | the log | normal | each behind its bodies |
+/// | `Threshold` | bodies that are likely read | the log | normal | each behind its bodies |
 /// | `Trip` | all bodies, the newest of each object | worth | background | at once |
 ///
-/// Whatever it is, reads see one order of all writes, and Δ is kept: a replica to which the log comes
-/// too late answers nothing.
+/// For every strategy, reads see one order of all writes, and Δ holds: a replica that gets the log too late
+/// answers nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Strategy {
-    /// A body goes to whoever reads it.
+    /// A body is sent only on demand.
     DemandOnly,
     /// The log with all bodies.
     PushAll,
     /// The log with the bodies that are likelier than this to be read by a replica before they are
-    /// overwritten. One is never exceeded by what is likely, so with it nothing is pushed.
+    /// overwritten. No probability exceeds one, so with it nothing is pushed.
     Threshold(f64),
     /// By worth, in the background.
     #[default]
     Trip,
 }
 
-/// A strategy that cannot be.
+/// An invalid strategy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "there is no strategy '{0}': write demand, push-all, threshold=P with P from 0 to 1, or trip"
@@ -41,23 +41,23 @@ pub enum Strategy {
 pub struct NoStrategy(String);
 
 impl Strategy {
-    /// Whether invalidations wait for the bodies that are pushed with them, in the order of the log.
+    /// Whether invalidations wait for their pushed bodies, in the order of the log.
     pub const fn is_in_order(self) -> bool {
         matches!(self, Strategy::PushAll | Strategy::Threshold(_))
     }
 
-    /// Whether what is pushed yields to all other traffic.
+    /// Whether pushes yield to all other traffic.
     pub const fn is_background(self) -> bool {
         !self.is_in_order()
     }
 
-    /// Whether replicas apply invalidations as they come. TRIP alone delays them (SSR §6.3.1:
+    /// Whether replicas apply invalidations on arrival. TRIP alone delays them (SSR §6.3.1:
     /// "FIFO-Delayed-Invalidation").
     pub const fn is_eager(self) -> bool {
         !matches!(self, Strategy::Trip)
     }
 
-    /// Whether a body is pushed to each of so many replicas.
+    /// Whether a body is pushed to each of this many replicas.
     pub fn pushes(self, demand: Demand, replicas: usize) -> bool {
         match self {
             Strategy::DemandOnly => false,
@@ -67,8 +67,8 @@ impl Strategy {
     }
 }
 
-/// How likely it is that a replica reads a version before it is overwritten, as the paper estimates
-/// it: reads by writes (SSR §6.3.1). Reads are those at all replicas, of which each has its part.
+/// How likely it is that a replica reads a version before it is overwritten, as estimated by the paper: reads
+/// by writes (SSR §6.3.1). Reads are those at all replicas; each replica has its share.
 fn likelihood(demand: Demand, replicas: usize) -> f64 {
     let reads = f64::from(demand.reads) / replicas.max(1) as f64;
     (reads / f64::from(demand.writes.max(1))).min(1.0)

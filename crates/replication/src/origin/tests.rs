@@ -33,8 +33,8 @@ fn payload(body: u8, size: u64) -> Payload<()> {
     Payload { digest: Digest([body; 32]), size: Bytes(size), bytes: () }
 }
 
-/// `"a1"` gives `a` a small body, `"a-"` deletes it, `"a>"` makes it a link, `"a/"` a folder. Names are all but the
-/// last character.
+/// `"a1"` gives `a` a small body, `"a-"` deletes it, `"a>"` makes it a link, `"a/"` a folder. The name is all
+/// but the last character.
 fn transaction(text: &str) -> Transaction<()> {
     let change = |text: &str| {
         let (name, body) = text.split_at(text.len() - 1);
@@ -112,13 +112,13 @@ impl Bench {
         }
     }
 
-    /// All but that more bodies may be at a replica.
+    /// All events, except for those about arrived bodies.
     fn events(&mut self) -> Vec<Event> {
         let all = core::iter::from_fn(|| self.origin.poll_event());
         all.filter(|event| !matches!(event, Event::Arrived(_))).collect()
     }
 
-    /// Writes, and lets it become durable.
+    /// Writes, and completes the durable step.
     fn committed(&mut self, text: &str) -> Sequence {
         self.write(text);
         self.disk();
@@ -163,7 +163,7 @@ impl Bench {
         core::iter::from_fn(poll).collect()
     }
 
-    /// The numbers of the bodies that are pushed, as far as they are handed out.
+    /// The numbers of the pushed bodies that can be handed out.
     fn pushed(&mut self) -> Vec<u8> {
         let poll = || self.origin.poll_speculative(REPLICA);
         let bodies = core::iter::from_fn(poll);
@@ -197,7 +197,7 @@ fn only_folders_have_objects_below_them() {
     ] {
         assert_eq!(bench.refused(text), expected, "{text}");
     }
-    // Each becomes something else, together with what is below.
+    // Each becomes another kind, together with its contents.
     bench.committed("e1");
     bench.committed("e/");
     bench.committed("l- l/x1");

@@ -1,4 +1,5 @@
-//! From a transaction to a commit: bodies durable, then the log durable, only then anybody is told.
+//! From a transaction to a commit: first the bodies are durable, then the log, and only then it is
+//! acknowledged and announced.
 
 use core::ops::Bound;
 use std::collections::BTreeMap;
@@ -19,13 +20,14 @@ use crate::types::{
 };
 
 impl<P: Clone> Origin<P> {
-    /// Somebody writes. The answer comes as an [`Event::Acknowledged`] or [`Event::Refused`].
-    /// Transactions are committed in the order of these calls.
+    /// Begins a write. The answer is an [`Event::Acknowledged`] or [`Event::Refused`]. Transactions are
+    /// committed in the order of these calls.
     pub fn handle_transaction(&mut self, now: Reading, id: TransactionId, writes: Transaction<P>) {
         self.handle_conditional(now, id, Vec::new(), writes);
     }
 
-    /// Somebody writes if all of this is so of the state that the transactions before it have made.
+    /// Begins a write that takes effect if all these conditions hold for the state after the preceding
+    /// transactions.
     pub fn handle_conditional(
         &mut self,
         now: Reading,
@@ -43,9 +45,9 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// Somebody wants the state at `to` again, as one more transaction: the log goes on, nothing is
-    /// taken back from those who have seen it. What it changes follows from the state that the
-    /// transactions before it have made, so that it is equal to that at `to` whoever else writes.
+    /// Restores the state at `to` with a new transaction: the log continues, and replicas lose nothing that
+    /// they have shown. The changes are computed from the state after all earlier transactions. So the result
+    /// equals the state at `to`, despite concurrent writes.
     pub fn handle_rollback(&mut self, now: Reading, id: TransactionId, to: Sequence) {
         if self.pending.queue.len() >= self.config.queue {
             let why = Refused::Busy;
@@ -84,7 +86,7 @@ impl<P: Clone> Origin<P> {
         if let Some(digest) = missing {
             return Err(Refused::NotStored(digest));
         }
-        // Replicas are told the size with the hash, and believe both.
+        // Replicas get the size with the hash and trust both.
         let other = writes.changes.values().find_map(|put| match put {
             Put::Stored(Content { digest, size, .. }) => {
                 (!self.bodies.shelf.is_stored_as(digest, *size)).then_some((*digest, *size))
@@ -119,7 +121,7 @@ impl<P: Clone> Origin<P> {
         Ok(queued)
     }
 
-    /// Finds what makes the state on stable storage that at `to` again, and refers to the bodies.
+    /// Finds the changes that restore the state at `to`, and refers to their bodies.
     fn go_back(&mut self, queued: &mut Queued<P>, to: Sequence) -> Result<(), RollbackError> {
         let last = self.last().sequence;
         if to > last {
@@ -157,8 +159,8 @@ impl<P: Clone> Origin<P> {
         self.events.push_back(Event::Refused { transaction: queued.id, why });
     }
 
-    /// Whether the first transaction that waits has all of its bodies. The store is asked for one body after the
-    /// other, so that a transaction of many bodies is not looked through whenever one of them is there.
+    /// Whether the first waiting transaction has all of its bodies. The store is asked for one body at a
+    /// time, so that a transaction with many bodies is not searched after each of them.
     fn is_first_ready(&mut self) -> bool {
         let (shelf, Some(queued)) = (&self.bodies.shelf, self.pending.queue.front_mut()) else {
             return false;
@@ -170,7 +172,7 @@ impl<P: Clone> Origin<P> {
             }
             *found += 1;
         }
-        // Nothing refers to these yet, so what was looked at may be being deleted by now.
+        // Nothing refers to these so far, so a body that was checked may be in deletion by now.
         let is_dropping = |payload: &Payload<P>| shelf.is_dropping(&payload.digest);
         let behind = inline[*looked..].iter().position(is_dropping);
         if let Some(at) = behind {
@@ -182,8 +184,8 @@ impl<P: Clone> Origin<P> {
         before.is_none()
     }
 
-    /// Hands what is ready to the log, as one durable step. In order: a transaction whose bodies
-    /// are still being stored holds up those behind it.
+    /// Hands ready transactions to the log, as one durable step. In order: a transaction whose bodies are
+    /// still being stored blocks those behind it.
     pub(super) fn form_append(&mut self, now: Reading) {
         if self.pending.appending.is_some() {
             return;
@@ -198,7 +200,7 @@ impl<P: Clone> Origin<P> {
         while commits.len() < self.config.batch.max(1) && self.is_first_ready() {
             let goes_back = self.pending.queue.front().is_some_and(|queued| queued.back.is_some());
             if goes_back && !commits.is_empty() {
-                // What it changes is known when those before it are in the state.
+                // Its changes are known once the transactions before it are in the state.
                 break;
             }
             let Some(mut queued) = self.pending.queue.pop_front() else { break };
@@ -234,7 +236,7 @@ impl<P: Clone> Origin<P> {
             ids.push((queued.id, sequence));
             held.extend(queued.held);
             for payload in queued.inline {
-                // Within the batch a body may come twice; it is referred to each time.
+                // A body may come twice within the batch; each time it gets a reference.
                 let expected = self.bodies.shelf.expect(payload.digest, payload.size);
                 assert!(expected, "it is being deleted, so the transaction was not ready");
                 inline.push(payload);
@@ -253,7 +255,7 @@ impl<P: Clone> Origin<P> {
         self.pending.hand_over(ids, held, weights, append);
     }
 
-    /// Has the log forget what is beyond its bounds, which may have been others before this start.
+    /// Drops log entries beyond the limits, which may have been different before this start.
     pub(super) fn shorten_log(&mut self) {
         let log_after = self.state.log_after(&[], &self.config);
         if log_after == self.state.image.log_after() {
@@ -272,8 +274,8 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// The log has the step on stable storage, or it had no room for it. Any other failure leaves
-    /// open what is on the disk: then the origin has to be restarted.
+    /// The log has the step on stable storage, or had no space for it. After any other failure the contents
+    /// of the disk are unknown: then the origin must be restarted.
     pub fn handle_appended(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
         let Some(appended) = self.pending.appending.take() else { return };
         let Appending { ids, held, inline, weights, append } = appended;
@@ -288,7 +290,7 @@ impl<P: Clone> Origin<P> {
                 self.events.push_back(Event::Refused { transaction, why: Refused::Disk(full) });
             }
             if append.commits.is_empty() {
-                // What goes makes the room that there was none for; the log follows with the next step.
+                // Dropped bodies free the missing space; the log follows with the next step.
                 let left = self.state.commit(&append, Vec::new());
                 self.let_go_of(&left);
             }
@@ -313,14 +315,14 @@ impl<P: Clone> Origin<P> {
         self.form_append(now);
     }
 
-    /// What a commit overwrote is kept as long as the log tells of it.
+    /// Overwritten bodies of a commit are kept while the log contains it.
     fn let_go_of(&mut self, left: &[Entry]) {
         for version in left.iter().flat_map(|entry| &entry.before).flatten() {
             self.bodies.shelf.release(&version.content.digest);
         }
     }
 
-    /// Whether the tree would still be one: no file below a file, no case clash if those are refused.
+    /// Whether the tree would stay valid: no file below a file, and no case clash if those are refused.
     fn check(&self, overlay: &Overlay, changes: &[(Path, Option<Content>)]) -> Result<(), Refused> {
         let mut own = Overlay::default();
         own.extend(changes);
@@ -361,7 +363,7 @@ impl<P: Clone> Origin<P> {
     }
 }
 
-/// What commits of one step have done to the tree so far: what objects are, if they exist.
+/// The changes of one step so far: the content of objects, if they exist.
 #[derive(Clone, Debug, Default)]
 struct Overlay(BTreeMap<Path, Option<Content>>);
 
@@ -372,7 +374,7 @@ impl Overlay {
         }
     }
 
-    /// What an object is over `objects`.
+    /// The content of an object on top of `objects`.
     fn before(&self, path: &Path, objects: &BTreeMap<Path, Version>) -> Option<Content> {
         let older = || objects.get(path).map(|version| version.content);
         self.0.get(path).copied().unwrap_or_else(older)

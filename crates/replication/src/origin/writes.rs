@@ -14,7 +14,7 @@ use crate::types::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransactionId(pub u64);
 
-/// What a transaction does to an object.
+/// The change of an object in a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Put<P> {
     /// Gives it this body.
@@ -26,7 +26,7 @@ pub enum Put<P> {
 }
 
 impl<P> Put<P> {
-    /// What the object becomes; none if it is deleted.
+    /// The new content of the object; none if it is deleted.
     pub fn content(&self) -> Option<Content> {
         match self {
             Put::Body(Payload { digest, size, .. }, metadata) => {
@@ -38,24 +38,24 @@ impl<P> Put<P> {
     }
 }
 
-/// Changes that become visible at once.
+/// Changes that become visible together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction<P> {
     /// By object, so that none is changed twice.
     pub changes: BTreeMap<Path, Put<P>>,
 }
 
-/// What is done about paths that differ only in case.
+/// The treatment of paths that differ only in case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CaseClashes {
     /// They are two objects, as on Linux.
     #[default]
     Allow,
-    /// The second one is refused: replicas' file systems may take both for one.
+    /// The second one is rejected: replicas' file systems may regard both as the same.
     Refuse,
 }
 
-/// Why nothing of a transaction has happened.
+/// Why a transaction was rejected as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
     /// It changes nothing.
@@ -64,13 +64,13 @@ pub enum Refused {
     /// No room for bodies or for the log.
     #[error(transparent)]
     Disk(#[from] DiskFull),
-    /// A body was said to be there, and is not.
+    /// A body was declared as stored, and is not.
     #[error("the body {0} is not in the store any more: send it along")]
     NotStored(Digest),
-    /// A body that is there was said to have another size than it has.
+    /// An existing body was declared with a wrong size.
     #[error("the body {0} does not have the {1} that were said: read its file again")]
     OtherSize(Digest, Bytes),
-    /// A body is larger than bodies may be.
+    /// A body exceeds the largest size.
     #[error("`{0}` has over {LARGEST_BODY}: cut it into several files")]
     Large(Path),
     /// A link without a target or with one that is too long, or a folder with bytes.
@@ -78,12 +78,12 @@ pub enum Refused {
         "`{0}` is no possible link or folder: a target has 1 to {LONGEST_TARGET}, a folder no bytes"
     )]
     Impossible(Path),
-    /// An object would lie below another one.
+    /// An object would be below another one.
     #[error(
         "`{0}` is a file, and would have to be a folder too: delete it in the same transaction"
     )]
     FileAndFolder(Path),
-    /// Two paths, of files or of the folders above them, differ only in case.
+    /// Two paths, of files or of their parent folders, differ only in case.
     #[error("`{0}` and `{1}` differ only in case: rename one")]
     Case(Path, Path),
     /// A condition of it is not met.
@@ -92,18 +92,18 @@ pub enum Refused {
     /// Too many transactions wait for the disk.
     #[error("too many writes wait for the disk: send fewer at a time")]
     Busy,
-    /// There is no way back to the state that was asked for.
+    /// No rollback to the requested state is possible.
     #[error(transparent)]
     Rollback(#[from] RollbackError),
 }
 
-/// Why there is no way back.
+/// Why a rollback is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RollbackError {
     /// The log does not reach back.
     #[error("the log goes back to {0} only: choose a later state")]
     TooOld(Sequence),
-    /// There is no such state yet.
+    /// There is no such state so far.
     #[error("the last state is {0}: choose that or an earlier one")]
     NotYet(Sequence),
     /// The state is that one already.

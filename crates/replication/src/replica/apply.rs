@@ -9,34 +9,34 @@ use super::fold::Fold;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Digest, NextPosition, Position, Sequence};
 
-/// A commit of which the last part is still to come. Its changes are in the buffer.
+/// A commit whose last part is still to come. Its changes are in the buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Partial {
     pub(super) sequence: Sequence,
     pub(super) stamp: WallTime,
-    /// Where it leads with the parts that have come.
+    /// The position after the parts that have arrived.
     pub(super) next: NextPosition,
 }
 
-/// How much of a step is made.
+/// The progress of making a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Forming {
     /// The commit and its change that come next.
     pub(super) next: (usize, usize),
-    /// Which of the commits are applied because their bodies are here.
+    /// Which of the commits are applied because their bodies are stored.
     pub(super) with_bodies: Vec<bool>,
-    /// All bodies of the commit so far have come for it.
+    /// All bodies of the commit so far were received for it.
     pub(super) is_named: bool,
 }
 
-/// How far a step is.
+/// The phase of a step.
 ///
 /// ```text
 ///   Forming ──▶ OnDisk ──▶ Shown
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
-    /// It is made, in slices.
+    /// The step is made, in slices.
     Forming(Forming),
     /// The store writes it.
     #[default]
@@ -50,7 +50,7 @@ pub(super) enum Phase {
 pub(super) struct Writing {
     pub(super) step: Arc<Step>,
     pub(super) phase: Phase,
-    /// Since when it is formed or shown.
+    /// When its forming or showing began.
     pub(super) since: LocalTime,
     /// There was no state before.
     pub(super) first: bool,
@@ -59,7 +59,7 @@ pub(super) struct Writing {
     pub(super) resync: bool,
     /// Bodies of the states between its commits.
     pub(super) between: Vec<Digest>,
-    /// It is visible already, which it should not be.
+    /// It is visible already, which is a bug.
     pub(super) exposed: bool,
     /// Bodies that were lost meanwhile. The step does not have them, even if they are here again when it is on the
     /// disk.
@@ -71,7 +71,7 @@ pub(super) struct Writing {
 pub(super) struct Apply {
     /// Commits that were received and are not in the state.
     pub(super) buffer: Buffer,
-    /// Since they were looked through for one to apply them up to.
+    /// Events since they were searched for a limit up to which to apply them.
     pub(super) events_since_look: usize,
     pub(super) partial: Option<Partial>,
     /// Commits up to here are applied without waiting for their bodies.

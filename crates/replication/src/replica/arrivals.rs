@@ -1,16 +1,16 @@
-//! Bodies of a connection until the store has them, for the origin to know.
+//! Bodies of a connection until the store has them, for reports to the origin.
 
 use std::collections::VecDeque;
 
 use crate::shelf::Shelf;
 use crate::types::Digest;
 
-/// Those that have come by one channel.
+/// Those that have arrived on one channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Arrivals {
     /// How many are in the store, or were discarded.
     done: u64,
-    /// Those behind them, in the order in which they came, until the store has the first.
+    /// Those after them, in the order of their arrival, until the store has the first.
     coming: VecDeque<Option<Digest>>,
 }
 
@@ -19,12 +19,12 @@ impl Arrivals {
         self.done
     }
 
-    /// One has come; what comes without a body is none.
+    /// One has come; an answer without a body is not counted.
     pub(super) fn add(&mut self, digest: Option<Digest>) {
         self.coming.push_back(digest);
     }
 
-    /// How many are done, if they have become more.
+    /// How many are done, if the number has grown.
     pub(super) fn look<P>(&mut self, shelf: &Shelf<P>) -> Option<u64> {
         let before = self.done;
         let is_done = |digest: &mut Option<Digest>| digest.is_none_or(|one| !shelf.is_coming(&one));

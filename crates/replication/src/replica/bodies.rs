@@ -11,10 +11,10 @@ use crate::shelf::Shelf;
 use crate::time::LocalTime;
 use crate::types::{Digest, Sequence};
 
-/// Early bodies of commits of the state that are still to be looked at.
+/// Early bodies of commits of the state that are still to be checked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Unsettled {
-    /// Those behind this one in their order.
+    /// Those after this one in their order.
     pub(super) from: (Sequence, Option<Path>),
     pub(super) since: LocalTime,
 }
@@ -28,7 +28,7 @@ pub(super) struct Bodies<P> {
     pub(super) early: Early,
     /// What they replace.
     pub(super) replaced: Replaced,
-    /// The last step has brought more into the state than was looked at for early bodies.
+    /// The last step has brought more commits into the state than were checked for early bodies.
     pub(super) unsettled: Option<Unsettled>,
     /// How many objects there are, and how many have their bodies.
     pub(super) stock: Stock,
@@ -36,7 +36,7 @@ pub(super) struct Bodies<P> {
     pub(super) bodiless: Bodiless,
     /// Overwritten bodies, by when they are given up.
     grace: VecDeque<(LocalTime, Digest)>,
-    /// The disk is taken for full until then.
+    /// The disk counts as full until then.
     pub(super) full_until: Option<LocalTime>,
 }
 

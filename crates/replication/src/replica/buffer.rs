@@ -1,8 +1,8 @@
-//! Commits that were received and are not in the state yet: how much memory they take, and which of their
-//! bodies are not in the store.
+//! Received commits that are not in the state so far: their memory, and which of their bodies are missing in
+//! the store.
 //!
-//! What a commit lacks is counted as bodies come and go, so that no event looks at all changes of a commit
-//! that waits: a publication is one commit, and has as many events as changes.
+//! Missing bodies of a commit are counted as bodies come and go, so that no event scans all changes of a
+//! waiting commit: a publication is one commit, and has as many events as changes.
 
 use core::mem::size_of;
 use core::ops::Deref;
@@ -16,7 +16,7 @@ use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Position, Sequence};
 
-/// A commit that was received, and not applied yet.
+/// A received commit that is not applied so far.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Buffered {
     /// The position when it is applied.
@@ -31,7 +31,7 @@ pub(super) struct Buffered {
     pub(super) said: Option<LocalTime>,
     /// Whether it waited while there was no connection.
     pub(super) waited: bool,
-    /// Memory that it takes, about.
+    /// Its approximate memory.
     bytes: u64,
     lacks: Lacks,
 }
@@ -40,9 +40,9 @@ pub(super) struct Buffered {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Lacks {
     all: usize,
-    /// The sizes of all of these.
+    /// The sum of their sizes.
     bytes: u64,
-    /// Of these, changes for whose bodies the quota has no room.
+    /// Of these, changes whose bodies exceed the quota.
     roomless: usize,
     /// Changes that no later commit of the buffer overwrites.
     newest: usize,
@@ -51,7 +51,8 @@ struct Lacks {
 }
 
 impl Lacks {
-    /// A change has no body of this size in the store, or has one again. `next` is the commit that overwrites it.
+    /// A change has no body of this size in the store, or has one again. `next` is the commit that overwrites
+    /// it.
     fn count(&mut self, lacks: bool, size: Bytes, next: Option<u64>) {
         let step = |count: &mut usize| if lacks { *count += 1 } else { *count -= 1 };
         step(&mut self.all);
@@ -83,18 +84,19 @@ impl Buffered {
         self.lacks.all == 0
     }
 
-    /// Whether it lacks bodies, and only those that the quota has no room for.
+    /// Whether it lacks bodies, and only such that exceed the quota.
     pub(super) fn lacks_room_only(&self) -> bool {
         self.lacks.all > 0 && self.lacks.all == self.lacks.roomless
     }
 
-    /// Memory that it takes, about.
+    /// Their approximate memory.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// A change of the buffer: the number of its commit, counted from the first one that waits, and its own in that.
+/// A change of the buffer: the number of its commit, counted from the first waiting one, and its own number
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Place(u64, usize);
 
@@ -107,8 +109,7 @@ impl Place {
     }
 }
 
-/// Bodies of the commits that wait, or those of them that are not in the store. A body counts for each change that
-/// has it.
+/// Bodies of the waiting commits, or those of them that are not in the store. A body counts once per change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BodyCount {
     /// How many.
@@ -141,10 +142,10 @@ pub(super) enum Kind {
     Places(Box<Places>),
 }
 
-/// Where the changes are.
+/// The places of the changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Places {
-    /// Changes that have a body, by that; and all changes by their objects.
+    /// Changes with a body, by the body; and all changes by their objects.
     by_body: BTreeSet<(Digest, Place)>,
     by_path: BTreeSet<(Path, Place)>,
 }
@@ -157,30 +158,30 @@ impl Places {
     }
 }
 
-/// Those that wait, in their order.
+/// The waiting commits, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Buffer {
     commits: VecDeque<Buffered>,
     bytes: u64,
     /// The number of the first commit.
     first: u64,
-    /// Changes of the commit behind them of which the last part is still to come, and what it lacks.
+    /// Changes of the following commit whose last part is still to come, and its missing bodies.
     open: Vec<Change>,
-    /// Memory that these take, and their bodies.
+    /// Memory of these and of their bodies.
     open_bytes: u64,
     open_all: BodyCount,
     lacks: Lacks,
     all: BodyCount,
     lacking: BodyCount,
     places: Places,
-    /// Commits that are in the state and have places still, with the number of each and that of its first change
-    /// that has one.
+    /// Commits in the state that still have places, with the number of each and of its first change with a
+    /// place.
     leaving: VecDeque<(u64, usize, Arc<Vec<Change>>)>,
-    /// Changes for whose bodies the quota has no room.
+    /// Changes whose bodies exceed the quota.
     roomless: BTreeSet<(Sequence, Path)>,
 }
 
-/// What a commit is beside its changes.
+/// The properties of a commit beside its changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct About {
     pub(super) position: Position,
@@ -190,7 +191,7 @@ pub(super) struct About {
 }
 
 impl Buffer {
-    /// Memory that all of them take, about.
+    /// The approximate memory of all of them.
     pub(super) fn bytes(&self) -> Bytes {
         Bytes(self.bytes)
     }
@@ -264,7 +265,7 @@ impl Buffer {
         }
     }
 
-    /// The commit of which parts were told is complete.
+    /// The commit that arrived in parts is complete.
     pub(super) fn push(&mut self, about: About) {
         let About { position, sequence, stamp, said } = about;
         let changes = Arc::new(core::mem::take(&mut self.open));
@@ -276,7 +277,7 @@ impl Buffer {
         self.commits.push_back(one);
     }
 
-    /// The rest of the commit of which parts were told does not come.
+    /// The rest of the commit that arrived in parts does not come.
     pub(super) fn forget_parts(&mut self, is_stored: impl Fn(&Digest) -> bool) {
         let number = self.last();
         while let Some(change) = self.open.pop() {
@@ -298,7 +299,7 @@ impl Buffer {
         self.settle();
     }
 
-    /// A body is in the store from now on, or is not any more.
+    /// A body is in the store from now on, or no longer.
     pub(super) fn turn(&mut self, digest: &Digest, is_stored: bool) {
         let all = self.places.by_body.range((*digest, Place::FIRST)..);
         let places = all.take_while(|(one, _)| one == digest).map(|(_, place)| *place);
@@ -326,7 +327,7 @@ impl Buffer {
         }
     }
 
-    /// The quota has no room for the body of a change of a commit that is not in the state.
+    /// The quota has no room for the body of a change in a commit that is not in the state.
     pub(super) fn refuse(
         &mut self,
         sequence: Sequence,
@@ -352,15 +353,16 @@ impl Buffer {
         }
     }
 
-    /// What there is no room for in states up to this one does not matter any more.
+    /// Bodies over the quota in states up to this one do not matter any more.
     pub(super) fn forget_roomless(&mut self, present: Sequence) {
         while self.roomless.first().is_some_and(|(sequence, _)| *sequence <= present) {
             self.roomless.pop_first();
         }
     }
 
-    /// The fewest commits behind the first `applied` of which all objects have their newest bodies in the store:
-    /// as one step they make none invalid. An overwritten body may never come, for the origin's queue absorbs it.
+    /// The fewest commits after the first `applied` whose objects all have their newest bodies in the store.
+    /// As one step they make no object invalid. An overwritten body may never arrive, since the origin's
+    /// queue absorbs it.
     pub(super) fn overtaken(&self, applied: usize) -> Option<usize> {
         let mut until = 0;
         for (number, buffered) in self.commits.iter().enumerate().skip(applied) {
@@ -376,11 +378,11 @@ impl Buffer {
         None
     }
 
-    /// The first so many are in the state.
+    /// The first commits, of this number, are in the state.
     pub(super) fn take_first(&mut self, commits: usize, slice: usize, garbage: &mut Vec<Garbage>) {
         let is_small = self.places.by_path.len() <= slice && self.leaving.is_empty();
         if commits >= self.commits.len() && self.open.is_empty() {
-            // Nothing is left, so nothing has to be looked for.
+            // Nothing is left, so there is nothing to search for.
             if !is_small {
                 let places = core::mem::take(&mut self.places);
                 garbage.push(Garbage(Kind::Places(Box::new(places))));
@@ -402,7 +404,7 @@ impl Buffer {
         self.settle();
     }
 
-    /// Removes at most so many places of commits that are in the state.
+    /// Removes at most this many places of commits that are in the state.
     pub(super) fn sweep(&mut self, most: usize, garbage: &mut Vec<Garbage>) {
         let mut rest = most;
         while rest > 0
@@ -427,7 +429,7 @@ impl Buffer {
         self.settle();
     }
 
-    /// Whether there is something to be swept, and since when.
+    /// Since when entries wait to be swept, if any.
     pub(super) fn swept_since(&self) -> Option<LocalTime> {
         (!self.leaving.is_empty()).then(|| LocalTime::from_nanos(i64::MIN))
     }
@@ -439,12 +441,12 @@ impl Buffer {
         }
     }
 
-    /// None of them is to be applied.
+    /// They are all dropped without being applied.
     pub(super) fn clear(&mut self) {
         *self = Buffer { roomless: core::mem::take(&mut self.roomless), ..Buffer::default() };
     }
 
-    /// There is no connection any more.
+    /// The connection has ended.
     pub(super) fn wait_alone(&mut self) {
         for buffered in &mut self.commits {
             buffered.waited = true;
@@ -452,7 +454,7 @@ impl Buffer {
     }
 }
 
-/// Memory that a change takes, about, with its places in the two orders.
+/// The approximate memory of a change, with its places in the two orders.
 fn bytes_of(change: &Change) -> u64 {
     let places = size_of::<(Digest, Place)>() + size_of::<(Path, Place)>();
     (size_of::<Change>() + change.path.as_bytes().len() + places) as u64

@@ -1,4 +1,4 @@
-//! What a replica says to its origin and hears from it on the control channel.
+//! The messages between a replica and its origin on the control channel.
 
 use super::{About, Event, Link, Partial, Replica};
 use crate::faults::Fault;
@@ -9,7 +9,7 @@ use crate::types::{Change, Digest, NextPosition, Position, Sequence};
 use super::resync::Resync;
 
 impl<P: Clone> Replica<P> {
-    /// A new connection to the origin stands.
+    /// A new connection to the origin is open.
     pub fn handle_connected(&mut self, now: Reading) {
         self.disconnect();
         self.connection.begin(now.local, self.bodies.shelf.coming().copied().collect());
@@ -23,8 +23,8 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Says hello, as soon as no body of earlier connections is in memory, and there is room for commits: else
-    /// this connection would soon be given up for want of that, as the one before.
+    /// Sends hello, once no body of earlier connections is in memory and there is space for commits.
+    /// Otherwise this connection would soon be dropped for lack of space, like the one before.
     pub(super) fn greet(&mut self) {
         if self.connection.may_greet() && self.apply.buffer.bytes().0 <= self.half_of_room() {
             self.connection.owes_hello = false;
@@ -42,7 +42,7 @@ impl<P: Clone> Replica<P> {
         if !matches!(self.connection.link, Link::Turned(_)) {
             self.disconnect();
         }
-        // From now on the larger Δ counts: what waited for the smaller one may go on.
+        // From now on the larger Δ counts: a read that waited because of the smaller one may continue.
         self.wake(now.local);
     }
 
@@ -57,37 +57,37 @@ impl<P: Clone> Replica<P> {
         self.missing.forget_demands();
         self.apply.buffer.wait_alone();
         if let Some(resync) = self.comparison.resync.take() {
-            // Leaves are told by their hashes, so the next comparison may take them over.
+            // Leaves are identified by their hashes, so the next comparison may reuse them.
             self.comparison.known = resync.into_known();
         }
         self.leave_resync();
     }
 
-    /// What a comparison has come to is being written, and is applied all the same; the origin hears of it by the
-    /// next hello. What is lacking there is still to be told.
+    /// The result of a comparison is being written, and is applied all the same; the next hello reports it to
+    /// the origin. Its missing bodies are still to be reported.
     fn leave_resync(&mut self) {
         if let Some(writing) = &mut self.apply.writing {
             self.comparison.untold |= core::mem::take(&mut writing.resync);
         }
     }
 
-    /// Gives the connection up from this side.
+    /// Closes the connection from this side.
     fn close(&mut self, now: LocalTime) {
         self.disconnect();
         self.output.events.push_back(Event::Close);
         self.wake(now);
     }
 
-    /// Bytes of the control channel had come by then. A part of a message is no silence either, however long
-    /// the rest of it takes.
+    /// Bytes of the control channel had arrived by then. A part of a message also ends the silence, however
+    /// long the rest of it takes.
     pub fn handle_heard(&mut self, at: LocalTime) {
         if self.connection.is_open() {
             self.connection.heard = self.connection.heard.max(at);
         }
     }
 
-    /// When the origin has been silent for too long; none while it has nothing to say: in a re-sync it
-    /// answers questions only, and the next one, or the end, waits for this disk.
+    /// When the origin has been silent for too long. None while it has nothing to send: in a re-sync it only
+    /// answers questions, and the next question, or the end, waits for this disk.
     fn silent_at(&self) -> Option<LocalTime> {
         let waits = |resync: &Resync| resync.is_waiting() || resync.is_complete();
         let owed = !self.comparison.resync.as_ref().is_some_and(waits);
@@ -126,7 +126,7 @@ impl<P: Clone> Replica<P> {
         self.tell_report(now.local);
     }
 
-    /// Says how this replica is, when it is time for that.
+    /// Reports this replica's status when it is time.
     fn tell_report(&mut self, now: LocalTime) {
         if let Some(pause) = self.config.report
             && self.is_connected()
@@ -137,12 +137,12 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// A message of the control channel has come. They come in order.
+    /// A message of the control channel has arrived. They arrive in order.
     pub fn handle_control(&mut self, now: Reading, frame: Frame<ToReplica>) {
         let session = frame.session;
         let ours = (session.replica, session.connection) == self.connection.own();
         let fine = match (self.connection.link, frame.message) {
-            // Who is not let in hears it before its hello was read: from whom it is then nobody has looked.
+            // A rejection comes before the hello was read, so its session is not checked.
             (Link::Greeting, ToReplica::Refused(why)) if ours || session == Session::default() => {
                 self.disconnect();
                 self.connection.link = Link::Turned(why);
@@ -181,7 +181,7 @@ impl<P: Clone> Replica<P> {
                         if self.missing.demands.forget_withdrawn(&path) {
                             let again = self.missing.demands.is_awaited(&path);
                             self.output.counters.awaited_again += u64::from(again);
-                            // Who has come meanwhile asks anew, or who waits for room.
+                            // Reads that came meanwhile send a new demand, or wait for space.
                             self.wake(now.local);
                         }
                         true
@@ -209,7 +209,7 @@ impl<P: Clone> Replica<P> {
         if new_life {
             self.lease.forget_skew();
         }
-        // A speculative body may have come before.
+        // A speculative body may have arrived before.
         if self.connection.pushed.done() > 0 {
             self.connection.outbox.push_back(ToOrigin::Taken(self.connection.pushed.done()));
         }
@@ -226,17 +226,17 @@ impl<P: Clone> Replica<P> {
                 self.begin_resync(now, position, stamp, root);
             }
         }
-        // Behind what is lacking here: by a ping the origin knows that this was said.
+        // After the missing bodies: a ping shows the origin that they were reported.
         (self.connection.ping_at, self.connection.report_at) = (now.local, now.local);
         self.handle_link_timeout(now);
-        // The smaller Δ counts again: what is overdue by it comes before any read (§6.2.2).
+        // The smaller Δ counts again: commits that it makes overdue come before any read (§6.2.2).
         let waited = self.apply.buffer.iter().filter(|one| one.waited && !self.comes_at_once(one));
         let overdue = waited.filter(|one| self.is_due(one, now.local));
         self.output.counters.overdue += overdue.count() as u64;
         self.wake(now.local);
     }
 
-    /// The rest of a commit of which parts have come does not come by this connection.
+    /// The rest of a partly received commit will not arrive on this connection.
     fn forget_parts(&mut self) {
         if self.apply.partial.take().is_some() {
             self.follow_shelf();
@@ -246,7 +246,7 @@ impl<P: Clone> Replica<P> {
     }
 
     fn begin_resync(&mut self, now: Reading, position: Position, stamp: WallTime, root: Digest) {
-        // What is dropped here might have had to be applied before the comparison is done.
+        // A dropped commit might be due before the comparison is done.
         self.lease.revoke();
         let _ = self.lease.said(now, stamp, self.faults);
         self.forget_parts();
@@ -256,10 +256,10 @@ impl<P: Clone> Replica<P> {
         self.comparison.resync = Some(Resync::new(position, root, known));
     }
 
-    /// A part of the tree of a state; whether it is one that was asked for.
+    /// A part of the tree of a state; returns whether it was requested.
     fn tree(&mut self, of: Sequence, part: Tree) -> bool {
         let next = match &mut self.comparison.resync {
-            // Of a tree that this one has taken the place of.
+            // Of a tree that the current one has replaced.
             Some(resync) if resync.position.sequence != of => Ok(None),
             Some(resync) => resync.handle(part),
             None => Err(()),
@@ -270,7 +270,7 @@ impl<P: Clone> Replica<P> {
         next.is_ok()
     }
 
-    /// A commit, or a part of one; whether it is what has to come next.
+    /// A commit, or a part of one; returns whether it is the expected one.
     fn invalidation(
         &mut self,
         now: Reading,
@@ -282,7 +282,7 @@ impl<P: Clone> Replica<P> {
             return false;
         }
         if sequence <= self.received() {
-            // Told again after a reconnection.
+            // Repeated after a reconnection.
             return true;
         }
         let Some(received) = self.received_position() else { return false };
@@ -291,7 +291,7 @@ impl<P: Clone> Replica<P> {
             return false;
         }
         if self.apply.partial.is_none() && self.apply.buffer.bytes() >= self.config.buffer {
-            // The next hello says what was received, so nothing is lost by that.
+            // The next hello reports the received position, so nothing is lost by that.
             self.output.counters.overfull += 1;
             return false;
         }
@@ -317,18 +317,18 @@ impl<P: Clone> Replica<P> {
         if more {
             self.apply.partial = Some(partial);
         } else {
-            // All that was acknowledged before this commit was made is here by now.
+            // All writes acknowledged before this commit are here by now.
             let held = self.lease.holds(now.local, true);
             self.lease.cover(said, stamp);
             if !held && self.lease.holds(now.local, true) {
-                // While writes do not pause no heartbeat comes that would.
+                // Without a pause between writes, no heartbeat does that.
                 self.wake(now.local);
             }
         }
         true
     }
 
-    /// Whether the heartbeat speaks of what was told.
+    /// Whether the heartbeat covers the announced commits.
     fn heartbeat(
         &mut self,
         now: Reading,
@@ -340,7 +340,7 @@ impl<P: Clone> Replica<P> {
             return false;
         }
         self.lease.heartbeat(now, stamp, echo, self.faults);
-        // The ping was sent behind it.
+        // The ping was sent after it.
         self.comparison.untold &= echo.is_none_or(|sent| sent < self.comparison.told_at);
         self.look_through();
         if self.lease.certified(now.local) {

@@ -1,4 +1,4 @@
-//! Bodies that the origin was asked for: how many bytes of them may be in memory, and who waits for them.
+//! Demanded bodies: how many bytes of them may be in memory, and their waiting reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,11 +20,11 @@ use crate::types::Sequence;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
-    /// Its answer is to come; and no read has waited for that since then, if none does.
+    /// The answer is still to come. When the last read stopped waiting for it, if none waits.
     Asked(Option<LocalTime>),
-    /// The same, and the origin was told that nobody waits.
+    /// The same, and the demand was withdrawn at the origin.
     Withdrawn,
-    /// The answer is here, and is of use when this commit is applied.
+    /// The answer is here, and is used when this commit is applied.
     Answered(Sequence),
 }
 
@@ -35,24 +35,24 @@ struct Demand {
     size: Bytes,
 }
 
-/// What was asked for by a lane.
+/// The demands of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Used {
     bodies: u64,
     bytes: u64,
 }
 
-/// By object. The bytes are counted as it changes: it is looked at for each read that waits.
+/// By object. Their bytes are counted incrementally, since each waiting read needs the sum.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Demands {
     lanes: Lanes,
     all: BTreeMap<Path, Demand>,
     used: [Used; Lane::COUNT],
-    /// How many reads wait for an object, asked for or not.
+    /// How many reads wait for an object, whether it was requested or not.
     readers: BTreeMap<Path, usize>,
-    /// Answers that are here, by the commits that these count from.
+    /// Received answers, by the commits from which on they count.
     answered: BTreeSet<(Sequence, Path)>,
-    /// What was asked for and no read waits for, by since when.
+    /// Demands without a waiting read, by since when.
     left: BTreeSet<(LocalTime, Path)>,
 }
 
@@ -65,15 +65,15 @@ impl Demands {
         self.all.len()
     }
 
-    /// Whether the bytes of one more body are within the share that its lane has of the limit. One body is,
-    /// however large it is. So neither do long ones leave short ones no room, nor the other way round.
+    /// Whether one more body fits into its lane's share of the limit. One body always does, at any size. So
+    /// long bodies leave space for short ones, and the other way round.
     pub(super) fn has_room(&self, size: Bytes, limit: Bytes) -> bool {
         let used = &self.used[self.lanes.of(size).index()];
         let share = limit.0 / Lane::COUNT as u64;
         used.bodies == 0 || used.bytes.saturating_add(size.0) <= share
     }
 
-    /// Whether an object was asked for and the state at `position` does not have the answer yet.
+    /// Whether an object has a demand whose answer is not in the state at `position` so far.
     pub(super) fn is_open(&self, path: &Path, position: Sequence) -> bool {
         self.all.get(path).is_some_and(|one| one.is_open(position))
     }
@@ -84,7 +84,7 @@ impl Demands {
         self.set_left(path, None);
     }
 
-    /// One that did does not any more.
+    /// A read no longer waits for an object.
     pub(super) fn leave(&mut self, now: LocalTime, path: &Path) {
         let Some(readers) = self.readers.get_mut(path) else { return };
         *readers -= 1;
@@ -94,7 +94,7 @@ impl Demands {
         }
     }
 
-    /// Of what is still to be answered: since when nobody waits for it.
+    /// Sets since when an unanswered demand has no waiting read.
     fn set_left(&mut self, path: &Path, since: Option<LocalTime>) {
         let Some(Demand { phase: Phase::Asked(left), .. }) = self.all.get_mut(path) else { return };
         if let Some(before) = core::mem::replace(left, since) {
@@ -103,12 +103,12 @@ impl Demands {
         self.left.extend(since.map(|since| (since, path.clone())));
     }
 
-    /// Since when nobody has waited for something, at the earliest.
+    /// The earliest time since when a demand has no waiting read.
     pub(super) fn first_left(&self) -> Option<LocalTime> {
         self.left.first().map(|(since, _)| *since)
     }
 
-    /// Something that nobody has waited for since `until` or longer: from now on its end is to come soon.
+    /// A demand without a waiting read since `until` or longer: from now on its end should come soon.
     pub(super) fn withdraw(&mut self, until: LocalTime) -> Option<Path> {
         self.first_left().filter(|since| *since <= until)?;
         let (_, path) = self.left.pop_first()?;
@@ -118,7 +118,7 @@ impl Demands {
         Some(path)
     }
 
-    /// An object is asked for.
+    /// An object is requested.
     pub(super) fn ask(&mut self, now: LocalTime, path: Path, size: Bytes) {
         self.set(path.clone(), Demand { phase: Phase::Asked(None), size });
         if !self.readers.contains_key(&path) {
@@ -126,7 +126,7 @@ impl Demands {
         }
     }
 
-    /// The answer is here, and counts when the commit `at` is applied.
+    /// The answer has arrived, and counts when the commit `at` is applied.
     pub(super) fn answer(&mut self, path: Path, at: Sequence, size: Bytes) {
         self.set(path, Demand { phase: Phase::Answered(at), size });
     }
@@ -142,7 +142,7 @@ impl Demands {
         self.all.insert(path, demand);
     }
 
-    /// Forgets an object; whether it was withdrawn, and its end was still to come.
+    /// Forgets an object; returns whether it was withdrawn, with its end still to come.
     pub(super) fn remove(&mut self, path: &Path) -> bool {
         self.set_left(path, None);
         let Some(before) = self.all.remove(path) else { return false };
@@ -155,7 +155,8 @@ impl Demands {
         before.phase == Phase::Withdrawn
     }
 
-    /// The origin has nothing to send for an object: it was told in time that nobody waits for it. Whether it was.
+    /// The origin has nothing to send for an object: the withdrawal arrived in time. Returns whether there
+    /// was one.
     pub(super) fn forget_withdrawn(&mut self, path: &Path) -> bool {
         let is_withdrawn = self.all.get(path).is_some_and(|one| one.phase == Phase::Withdrawn);
         is_withdrawn && self.remove(path)
@@ -166,7 +167,7 @@ impl Demands {
         self.readers.contains_key(path)
     }
 
-    /// Nothing that was asked for comes any more.
+    /// None of the requested objects will arrive.
     pub(super) fn clear(&mut self) {
         let readers = core::mem::take(&mut self.readers);
         *self = Demands { readers, ..Demands::new(self.lanes) };
@@ -181,12 +182,12 @@ impl Demands {
         }
     }
 
-    /// Whether the answer for an object is here, and counts from the commit `at`.
+    /// Whether the answer for an object has arrived, and counts from the commit `at`.
     pub(super) fn is_answered(&self, (at, path): &(Sequence, Path)) -> bool {
         self.all.get(path).is_some_and(|one| one.phase == Phase::Answered(*at))
     }
 
-    /// The objects whose answers are to come.
+    /// The objects with unanswered demands.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = &Path> {
         let waits = |one: &Demand| !matches!(one.phase, Phase::Answered(_));
         self.all.iter().filter(move |(_, one)| waits(one)).map(|(path, _)| path)

@@ -1,4 +1,4 @@
-//! Bodies that are kept although no object of the state has them, or not yet.
+//! Bodies that are kept although no object of the state has them, or not so far.
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,18 +13,18 @@ pub(super) type Key = (Sequence, Path);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Early {
     all: BTreeMap<(Sequence, Option<Path>), Version>,
-    /// None stands before all paths.
+    /// None sorts before all paths.
     by_body: BTreeSet<(Digest, Sequence, Option<Path>)>,
     /// Bodies in the store for objects of the state that lack them: the next step makes these valid.
     late: BTreeSet<Key>,
     /// How many of them each object has.
     counts: BTreeMap<Path, u32>,
-    /// Objects that have a first one, or none any more. None if they are not asked for.
+    /// Objects that have a first one, or none any more. None if no caller wants them.
     changed: Option<Vec<Path>>,
 }
 
 impl Early {
-    /// A body has come for a version; gives the one that it takes the place of.
+    /// A body has arrived for a version; returns the one that it replaces.
     pub(super) fn insert(&mut self, path: Path, version: Version) -> Option<Digest> {
         let (sequence, digest) = (version.sequence, version.content.digest);
         let before = self.all.insert((sequence, Some(path.clone())), version);
@@ -51,7 +51,7 @@ impl Early {
         self.get(key).is_some()
     }
 
-    /// The body of a version is not kept for that any more; which one it is.
+    /// The body of a version is no longer kept for it; returns the body.
     pub(super) fn remove(&mut self, key: &Key) -> Option<Digest> {
         let (sequence, path) = (key.0, Some(key.1.clone()));
         let digest = self.all.remove(&(sequence, path.clone()))?.content.digest;
@@ -82,14 +82,14 @@ impl Early {
         self.counts.contains_key(path)
     }
 
-    /// What a body is kept for.
+    /// The versions that a body is kept for.
     pub(super) fn of_body(&self, digest: &Digest) -> Vec<Key> {
         let all = self.by_body.range((*digest, Sequence::ZERO, None)..);
         let of_it = all.take_while(|(one, ..)| one == digest);
         of_it.filter_map(|(_, sequence, path)| Some((*sequence, path.clone()?))).collect()
     }
 
-    /// What bodies of commits behind `after` are kept for, up to those of the commit `upto`.
+    /// The versions that bodies of commits after `after` are kept for, up to those of the commit `upto`.
     pub(super) fn between(
         &self,
         after: Sequence,
@@ -98,7 +98,7 @@ impl Early {
         self.from((after.next(), None), upto)
     }
 
-    /// The same behind a place in their order.
+    /// The same, after a place in their order.
     pub(super) fn from(
         &self,
         from: (Sequence, Option<Path>),

@@ -1,8 +1,8 @@
-//! Bodies that are here under another name than that of an object which lacks them.
+//! Bodies that are stored here for another object than one that lacks them.
 //!
-//! A body is stored by its hash, so one that has come for one object is there for all. An object without its body
-//! takes it over as if it had come for that object, late: it refers to the body, so nobody deletes it meanwhile,
-//! and the next step makes the object valid.
+//! A body is stored by its hash, so a body that arrived for one object is there for all. An object without
+//! its body takes it over as if it had arrived late for that object. The object then references the body, so
+//! that it is not deleted meanwhile, and the next step makes the object valid.
 
 use std::collections::BTreeSet;
 
@@ -14,19 +14,19 @@ use crate::types::Digest;
 /// The objects of the state that lack their bodies, by the hashes of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Bodiless(
-    /// None stands before all paths.
+    /// None sorts before all paths.
     BTreeSet<(Digest, Option<Path>)>,
 );
 
 impl Bodiless {
-    /// An object is in the state.
+    /// An object has entered the state.
     pub(super) fn add(&mut self, path: &Path, object: &Object) {
         if !object.valid {
             self.0.insert((object.version.content.digest, Some(path.clone())));
         }
     }
 
-    /// It is not any more, or not as it was.
+    /// It has left the state, or has changed.
     pub(super) fn remove(&mut self, path: &Path, object: &Object) {
         if !object.valid {
             self.0.remove(&(object.version.content.digest, Some(path.clone())));
@@ -41,14 +41,14 @@ impl Bodiless {
 }
 
 impl<P: Clone> Replica<P> {
-    /// A body is in the store: whoever lacks it takes it over.
+    /// A body is in the store: objects without it take it over.
     pub(super) fn take_over_all(&mut self, now: LocalTime, digest: &Digest) {
         for path in self.bodies.bodiless.of(digest) {
             self.take_over(now, &path);
         }
     }
 
-    /// An object takes its body over if that is in the store; whether it is there.
+    /// An object takes over its body if that is in the store; returns whether it is.
     pub(super) fn take_over(&mut self, now: LocalTime, path: &Path) -> bool {
         self.fold_one(now, path);
         let Some(Object { version, valid: false }) = self.image.objects.get(path).copied() else {
@@ -59,7 +59,7 @@ impl<P: Clone> Replica<P> {
         }
         self.missing.accept(path, version.sequence);
         let key = (version.sequence, path.clone());
-        // What has come for it refers to it already.
+        // A body that arrived for it is referenced already.
         if !self.bodies.early.contains(&key) {
             self.bodies.shelf.refer(&version.content.digest);
             self.bodies.early.insert(path.clone(), version);

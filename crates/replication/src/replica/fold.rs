@@ -1,14 +1,13 @@
-//! A step that is on the disk is shown at once, however many objects it changes: from then on a read finds what
-//! the step says of an object. The state and what goes with it take the step over in slices, so that other events
-//! have their turn between.
+//! A step on the disk becomes visible at once, with any number of changes: from then on reads see the step's
+//! objects. The state and its indexes apply the step in slices, so that other events get their turn between.
 //!
 //! ```text
 //!             show                    take over each change, in the order of paths
 //!   (no step) ─────▶ shown, to be taken over ─────────────────────────────────────▶ (no step)
 //! ```
 //!
-//! An event that changes an object has the change of that object taken over first. So each event finds the object
-//! as if all of the step had been taken over at once.
+//! An event that changes an object first has that object's change taken over. So each event finds the object
+//! as if the whole step had been taken over at once.
 
 use core::ops::Bound;
 use std::collections::BTreeSet;
@@ -19,27 +18,27 @@ use crate::path::Path;
 use crate::time::LocalTime;
 use crate::types::Sequence;
 
-/// A step that is shown, and what of it was taken over.
+/// A step that is shown, and the part of it that was taken over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Fold {
     step: Option<Arc<Step>>,
     /// All changes up to this one were taken over.
     upto: Option<Path>,
-    /// And these behind it.
+    /// And these after it.
     taken: BTreeSet<Path>,
-    /// Where the state was before.
+    /// The position before the step.
     before: Sequence,
     /// The only commit of the step, if it has one.
     only: Option<Sequence>,
-    /// The state before it becomes one that was, as changes are taken over.
+    /// The previous state becomes a past state, as changes are taken over.
     records: bool,
-    /// It was visible before, which it should not have been.
+    /// It was visible earlier, which is a bug.
     exposed: bool,
-    /// Objects that lack their bodies by it, and were not asked for since.
+    /// Objects whose bodies are missing because of it, and were not requested since.
     lacking: Vec<Path>,
 }
 
-/// What is known of a step when it is shown.
+/// The step, when it becomes visible.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
     pub(super) before: Sequence,
@@ -56,22 +55,22 @@ impl Fold {
         Fold { step, before, only, records, exposed, ..Fold::default() }
     }
 
-    /// Whether something is still to be taken over.
+    /// Whether a part is still to be applied.
     pub(super) fn is_open(&self) -> bool {
         self.step.is_some()
     }
 
-    /// Where the state was before the last step.
+    /// The position before the last step.
     pub(super) fn last(&self) -> Sequence {
         self.before
     }
 
-    /// Where the state was before the step that is being taken over.
+    /// The position before the step that is being applied.
     pub(super) fn before(&self) -> Option<Sequence> {
         self.is_open().then_some(self.before)
     }
 
-    /// What the step says of an object, if that is still to be taken over.
+    /// The step's version of an object, if it is still to be applied.
     pub(super) fn get(&self, path: &Path) -> Option<Option<Object>> {
         let step = self.step.as_ref()?;
         let is_taken = self.upto.as_ref().is_some_and(|upto| path <= upto);
@@ -81,7 +80,7 @@ impl Fold {
         step.changes.get(path).copied()
     }
 
-    /// What is still to be taken over, from there on.
+    /// The part that is still to be applied, from there on.
     pub(super) fn range<'a>(
         &'a self,
         from: Bound<&[u8]>,
@@ -100,7 +99,7 @@ impl Fold {
 }
 
 impl<P: Clone> Replica<P> {
-    /// An object as the state has it.
+    /// An object in the state.
     pub(super) fn object(&self, path: &Path) -> Option<Object> {
         let shown = self.apply.fold.get(path);
         shown.unwrap_or_else(|| self.image.objects.get(path).copied())
@@ -112,7 +111,7 @@ impl<P: Clone> Replica<P> {
         self.image.position = step.position;
     }
 
-    /// Takes over the change of an object, if that is still to be done: before an event changes the object.
+    /// Takes over the change of an object, if that is pending: before an event changes the object.
     pub(super) fn fold_one(&mut self, now: LocalTime, path: &Path) {
         if let Some(new) = self.apply.fold.get(path) {
             self.apply.fold.taken.insert(path.clone());
@@ -120,7 +119,7 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Takes over so many changes; whether all are.
+    /// Takes over this many changes; returns whether all are done.
     pub(super) fn fold_some(&mut self, now: LocalTime, most: usize) -> bool {
         let Some(step) = self.apply.fold.step.clone() else { return true };
         let from = self.apply.fold.upto.clone();
@@ -134,8 +133,8 @@ impl<P: Clone> Replica<P> {
             }
         }
         let is_done = rest.next().is_none();
-        // A body may have come while the step without it was written. What was given up for want of room stays
-        // without, or it would be given up again.
+        // A body may have come while the step without it was written. An evicted body stays evicted, or it
+        // would be evicted again.
         for path in core::mem::take(&mut self.apply.fold.lacking) {
             self.take_over(now, &path);
         }
@@ -145,10 +144,11 @@ impl<P: Clone> Replica<P> {
         is_done
     }
 
-    /// An object becomes what the step says.
+    /// Applies the step to an object.
     fn take_change(&mut self, now: LocalTime, path: &Path, object: Option<Object>) {
         let Fold { before, only, records, exposed, .. } = self.apply.fold;
-        // It may have been lost while the step was being written, and be here again: then others refer to it.
+        // It may have been lost while the step was being written, and be stored again: then others refer to
+        // it.
         let lost = self.apply.writing.as_ref().map(|writing| &writing.lost);
         let is_lost = |object: &Object| {
             let digest = &object.version.content.digest;
@@ -178,7 +178,7 @@ impl<P: Clone> Replica<P> {
                 self.apply.fold.lacking.push(path.clone());
             }
             if new.valid && new.version.sequence <= before {
-                // It came late, and what was kept for it is the object's now.
+                // It came late, and the object now owns the body that was kept for it.
                 self.give_back(&(new.version.sequence, path.clone()));
             }
         }

@@ -1,6 +1,7 @@
-//! A large step is made in slices: which objects it changes, and that their bodies stay until it is shown.
+//! A large step is made in slices: the objects that it changes are collected, and their bodies are kept until
+//! it is shown.
 //!
-//! Which commits it has is decided before. They stay at the front of the buffer meanwhile, because no other step is
+//! Its commits are chosen before. They stay at the front of the buffer meanwhile, because no other step is
 //! made. A body may be lost meanwhile, as while a step is written.
 
 use std::sync::Arc;
@@ -24,7 +25,7 @@ impl<P: Clone> Replica<P> {
         self.form_some(now);
     }
 
-    /// Goes on with it.
+    /// Continues it.
     pub(super) fn form_some(&mut self, now: LocalTime) {
         let Some(mut writing) = self.apply.writing.take() else { return };
         let Phase::Forming(forming) = &mut writing.phase else {

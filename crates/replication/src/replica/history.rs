@@ -1,4 +1,4 @@
-//! States that were, for as long as the bodies are kept that were overwritten in them.
+//! Earlier states, for as long as the bodies that they contain are kept.
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, VecDeque};
@@ -7,54 +7,54 @@ use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Sequence, Version};
 
-/// So many changes are remembered, or as many as there are objects: then what was takes no more
-/// memory than what is.
+/// The number of remembered changes, or the number of objects if that is larger. So the past takes no more
+/// memory than the present.
 const CHANGES: usize = 65_536;
 
-/// A state that was.
+/// A past state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Past {
     pub(super) sequence: Sequence,
     pub(super) made: WallTime,
     until: LocalTime,
-    /// What the next state has changed.
+    /// Paths that the next state has changed.
     changed: Vec<Path>,
 }
 
-/// What a path was up to a state: none if it was nothing.
+/// The version of a path up to a state: none if the path did not exist.
 type Was = (Sequence, Option<Version>);
 
-/// The states that were, from the earliest.
+/// The past states, from the earliest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct History {
     pub(super) past: VecDeque<Past>,
-    /// By path, from the earliest: one for each state that has the path among its changes.
+    /// By path, from the earliest: one entry for each state that changes the path.
     was: BTreeMap<Path, VecDeque<Was>>,
     changes: usize,
     /// When the present state was made.
     pub(super) made: WallTime,
     /// The last one is still being recorded.
     is_open: bool,
-    /// What was changed after states that are forgotten: `was` still has that.
+    /// Changes after forgotten states, which `was` still contains.
     leaving: VecDeque<Vec<Path>>,
-    /// So many of these are swept at a time.
+    /// Number of these that are removed per call.
     slice: usize,
 }
 
-/// What `list` says of the state `at`; none if nothing has changed since.
+/// The version in `list` at the state `at`; none if nothing has changed since.
 pub(super) fn value(list: &VecDeque<Was>, at: Sequence) -> Option<Option<Version>> {
     list.get(list.partition_point(|(upto, _)| *upto < at)).map(|(_, version)| *version)
 }
 
 impl History {
-    /// There is a present state only, which was found at `made`.
+    /// Only a present state, which was found at `made`.
     pub(super) fn new(made: WallTime, slice: usize) -> Self {
         let (past, leaving) = Default::default();
         History { past, was: BTreeMap::new(), changes: 0, made, is_open: false, leaving, slice }
     }
 
-    /// The paths that have changed since some state that was, from the first that is not before
-    /// `from`, and what each was.
+    /// The paths that have changed since some past state, from the first one not before `from`, and their
+    /// earlier versions.
     pub(super) fn range<'a>(
         &'a self,
         from: Bound<&[u8]>,
@@ -62,18 +62,18 @@ impl History {
         self.was.range::<[u8], _>((from, Bound::Unbounded))
     }
 
-    /// What a path was; none if it is what it was then.
+    /// The past version of a path; none if it has not changed since.
     pub(super) fn get(&self, path: &Path, at: Sequence) -> Option<Option<Version>> {
         self.was.get(path).and_then(|list| value(list, at))
     }
 
-    /// When a state that was has been made, if it can be told.
+    /// When a past state was made, if known.
     pub(super) fn made(&self, at: Sequence) -> Option<WallTime> {
         let found = self.past.binary_search_by_key(&at, |past| past.sequence).ok()?;
         self.past.get(found).map(|past| past.made)
     }
 
-    /// The present state is about to become another, and this is what its changes were before.
+    /// The present state is about to change, and these are the previous versions of its changes.
     pub(super) fn record(
         &mut self,
         present: Sequence,
@@ -89,14 +89,14 @@ impl History {
         self.past.push_back(Past { sequence: present, made: self.made, until, changed });
     }
 
-    /// The present state is about to become another. What that changes is told one by one.
+    /// The present state is about to be replaced. Its changes are recorded one by one.
     pub(super) fn begin(&mut self, present: Sequence, until: LocalTime) {
         let past = Past { sequence: present, made: self.made, until, changed: Vec::new() };
         self.past.push_back(past);
         self.is_open = true;
     }
 
-    /// The next state changes a path, and this is what it was before.
+    /// The next state changes a path whose version was this one.
     pub(super) fn add(&mut self, path: &Path, version: Option<Version>) {
         let Some(past) = self.past.back_mut().filter(|_| self.is_open) else { return };
         past.changed.push(path.clone());
@@ -104,18 +104,18 @@ impl History {
         self.changes += 1;
     }
 
-    /// All that the next state changes was told.
+    /// All changes of the next state are recorded.
     pub(super) fn end_record(&mut self, objects: usize) {
         self.is_open = false;
         self.shrink(objects);
     }
 
-    /// Forgets what takes more than its share.
+    /// Forgets states that take more than their share.
     pub(super) fn shrink(&mut self, objects: usize) {
         while self.past.len() + self.changes > CHANGES.max(objects) && self.forget_first() {}
     }
 
-    /// Whether there was one to be forgotten.
+    /// Whether there was a state to forget.
     pub(super) fn forget_first(&mut self) -> bool {
         if self.is_open && self.past.len() == 1 {
             return false;
@@ -130,7 +130,7 @@ impl History {
         true
     }
 
-    /// Forgets some of what was changed after states that are forgotten.
+    /// Forgets some changes after forgotten states.
     pub(super) fn sweep(&mut self) {
         for _ in 0..self.slice {
             let Some(changed) = self.leaving.front_mut() else { return };
@@ -149,7 +149,7 @@ impl History {
         }
     }
 
-    /// Until when the earliest can be told.
+    /// Until when the earliest state is available.
     pub(super) fn until(&self) -> Option<LocalTime> {
         if !self.leaving.is_empty() {
             return Some(LocalTime::from_nanos(i64::MIN));
@@ -157,7 +157,7 @@ impl History {
         self.past.front().filter(|_| !self.is_open || self.past.len() > 1).map(|past| past.until)
     }
 
-    /// Forgets what was overwritten for too long.
+    /// Forgets states whose time is over.
     pub(super) fn expire(&mut self, now: LocalTime) {
         self.sweep();
         let is_over = |past: &Past| past.until <= now;
@@ -175,7 +175,7 @@ mod tests {
         let path = |number: u64| Path::new(&number.to_string()).expect("a path");
         let until = LocalTime::from_nanos(1);
         for at in 0..20_000 {
-            // Nine paths, which come again after a while.
+            // Nine paths, which return after a while.
             let replaced = (0..9).map(|number| (path((9 * at + number) % 70_000), None));
             history.record(Sequence(at), until, replaced.collect());
             history.shrink(10);
@@ -185,7 +185,7 @@ mod tests {
         history.shrink(0);
         history.expire(until);
         assert_eq!((history.past.len(), history.was.len(), history.changes), (0, 0, 0));
-        // One that is larger than all may be is not kept.
+        // A state larger than the limit is not kept.
         let large = (0..70_000).map(|number| (path(number), None));
         history.record(Sequence(20_000), until, large.collect());
         history.shrink(69_999);

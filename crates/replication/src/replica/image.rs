@@ -1,4 +1,4 @@
-//! What a replica keeps on stable storage.
+//! The contents of a replica's stable storage.
 
 use std::collections::BTreeMap;
 
@@ -15,22 +15,22 @@ pub struct Object {
     pub valid: bool,
 }
 
-/// One durable step: all of it or nothing survives a crash, and readers see all of it or nothing.
+/// One durable step: after a crash all of it is present, or nothing, and readers see all of it or nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Step {
-    /// Where the state is after it.
+    /// The position of the state after it.
     pub position: Option<Position>,
-    /// Objects that become others, or cease to exist.
+    /// Objects that change, or cease to exist.
     pub changes: BTreeMap<Path, Option<Object>>,
 }
 
-/// The state of a replica on stable storage: what a start begins with, and what [`Step`]s change.
-/// The reference for stores: theirs must come to the same.
+/// The state of a replica on stable storage: the initial state at a start, which [`Step`]s change. The
+/// reference for stores: theirs must equal it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Image {
-    /// The replica's life. Whoever starts a replica counts it up first.
+    /// The replica's life. It is incremented before a replica starts.
     pub incarnation: Incarnation,
-    /// Where the state is; none before the first one.
+    /// The position of the state; none before the first one.
     pub position: Option<Position>,
     /// All objects.
     pub objects: BTreeMap<Path, Object>,
@@ -62,7 +62,7 @@ impl Stock {
 
     pub(super) fn remove(&mut self, object: &Object) {
         let size = object.version.content.size.0;
-        // A sown bug may have put there what was never counted.
+        // A seeded bug may have put an uncounted object there.
         self.objects = self.objects.saturating_sub(1);
         self.bytes.0 = self.bytes.0.saturating_sub(size);
         if object.valid {
@@ -70,7 +70,7 @@ impl Stock {
         }
     }
 
-    /// The body of one is not here any more.
+    /// An object's body is no longer stored.
     pub(super) fn lose(&mut self, object: &Object) {
         let size = object.version.content.size.0;
         self.valid_objects = self.valid_objects.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! What goes into a replica and comes out of it, beside messages.
+//! The interface of a replica, beside messages.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -12,55 +12,54 @@ use crate::path::Path;
 use crate::shelf::BodyEffect;
 use crate::types::ReplicaId;
 
-/// What a replica is told once.
+/// The configuration of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Its number at the origin.
     pub replica: ReplicaId,
-    /// What it promises about staleness.
+    /// Its staleness bounds.
     pub staleness: Staleness,
-    /// Whether invalidations are applied as they come while the origin is connected, and not up to Δ
-    /// later: what all strategies but TRIP do, and TRIP with Δ = 0 (SSR §6.3.1, §6.3.2.2). None: as the
-    /// origin says. For how long reads are answered is Δ all the same.
+    /// Whether invalidations are applied on arrival while the origin is connected, and not up to Δ later: all
+    /// strategies except TRIP do, and TRIP with Δ = 0 (SSR §6.3.1, §6.3.2.2). None: as the origin says. Δ
+    /// limits how long reads are answered all the same.
     pub eager: Option<bool>,
-    /// Whether commits are applied without bodies that were overwritten, as one step, once the newer ones
-    /// are here (ADR 7). In the paper an invalidation waits for its own body, for up to Δ.
+    /// Whether a commit is applied without its overwritten bodies, as one step, once the newer ones are here
+    /// (ADR 7). In the paper an invalidation waits for its own body, for up to Δ.
     pub overtake: bool,
-    /// Whether a read may pass one that waits.
+    /// Whether a read may overtake a waiting one.
     pub order: Order,
     /// Time between pings.
     pub ping: Duration,
-    /// Without a byte from the origin on the control channel for so long the connection is given up.
+    /// Without a byte from the origin on the control channel for this long, the connection is closed.
     pub silence: Duration,
-    /// How long a body that was overwritten can still be fetched.
+    /// How long an overwritten body can still be fetched.
     pub grace: Duration,
-    /// Bytes of bodies to keep, if there is a limit. For as long as a newer body waits for its invalidation
-    /// the one that it replaces is kept beyond that.
+    /// Bytes of bodies to keep, if there is a limit. While a newer body waits for its invalidation, the body
+    /// that it replaces is kept beyond that limit.
     pub quota: Option<Bytes>,
-    /// After a full disk it is tried again in so long, and so is a demand read that the origin had no
-    /// body for. What nobody waits for is tried again when the disk was not full for
-    /// [`QUIET`](Config::QUIET) times as long.
+    /// The retry time after a full disk, and for a demand read whose body the origin did not have. Bodies
+    /// without a waiting read are retried after the disk was not full for [`QUIET`](Config::QUIET) times as
+    /// long.
     pub retry: Duration,
     /// Demand reads under way at a time.
     pub demands: usize,
-    /// Bytes of their bodies, which may be in memory until the disk has them: a share of this for each lane, of
-    /// which one body is fetched however large it is.
+    /// Bytes of their bodies, which may be in memory until the disk has them. Each lane has a share of this,
+    /// and fetches one body of any size.
     pub demand_bytes: Bytes,
-    /// Memory for commits that wait to be applied. From a half of it on they are applied as they come, without
-    /// their bodies. When it is full, because the disk takes nothing, the connection is given up, and there is no
-    /// new one before half of it is free. One more commit is taken in, however large.
+    /// Memory for commits that wait to be applied. From one half on they are applied on arrival, without
+    /// their bodies. When it is full, because the disk takes nothing, the connection is closed, and not
+    /// reopened before half of it is free. One more commit is accepted, whatever its size.
     pub buffer: Bytes,
-    /// By which lane a body comes. Only a simulation has others than the protocol.
+    /// The lane of a body. Only a simulation deviates from the protocol.
     pub lanes: Lanes,
-    /// For so long a body that was asked for is still wanted when nobody waits for it any more: who has given
-    /// up may ask again.
+    /// How long a demanded body is still wanted after its last reader has gone: that reader may ask again.
     pub linger: Duration,
-    /// Bodies that are settled in one call, at most, after a step that has many: others have their turn between.
+    /// Bodies settled in one call, at most, after a large step: other work is done in between.
     pub slice: usize,
-    /// Changes of a step that are taken in one call, at most, while the step is made and when it is shown: others have
-    /// their turn between.
+    /// Changes of a step handled in one call, at most, while the step is made and when it is shown: other
+    /// work is done in between.
     pub step_slice: usize,
-    /// Time between reports to the origin of how this replica is; none: no reports.
+    /// Time between this replica's reports to the origin; none: no reports.
     pub report: Option<Duration>,
 }
 
@@ -84,8 +83,8 @@ impl Default for Config {
             retry: Duration::from_secs(1),
             demands: 1_024,
             demand_bytes: Bytes(64 << 20),
-            // A half is 200,000 commits of one file: twice as many as the origin's log keeps, so what is given up
-            // there and then would soon have to be compared anyway.
+            // Half is 200,000 commits of one file: twice as many as the origin's log keeps. So a replica that
+            // drops more would soon have to compare anyway.
             buffer: Bytes(128 << 20),
             lanes: Lanes::default(),
             linger: Duration::from_secs(10),
@@ -96,10 +95,10 @@ impl Default for Config {
     }
 }
 
-/// What the replica asks its stores to do. Each is answered; steps come one at a time.
+/// The jobs of the replica's stores. Each is answered; steps come one at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect<P> {
-    /// Of the store of bodies: answered by [`Replica::handle_stored`](super::Replica::handle_stored) and
+    /// For the store of bodies: answered by [`Replica::handle_stored`](super::Replica::handle_stored) and
     /// [`Replica::handle_dropped`](super::Replica::handle_dropped).
     Body(BodyEffect<P>),
     /// A durable step of the state: answered by
@@ -107,45 +106,45 @@ pub enum Effect<P> {
     Commit(Arc<Step>),
 }
 
-/// What the replica tells whoever runs it.
+/// The events of a replica for its caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The origin talks to this replica.
+    /// The origin has accepted this replica.
     Connected {
-        /// The time without a connection that this has ended; none if it is the first one since the start.
+        /// The time without a connection that this ends; none if it is the first connection since the start.
         after: Option<Outage>,
     },
-    /// Give up the connections: the origin is silent, or does not keep to the protocol; or there is no room for
-    /// more commits that wait.
+    /// Close the connections: the origin is silent, or violates the protocol; or there is no room for more
+    /// waiting commits.
     Close,
-    /// The origin does not want to talk to this replica.
+    /// The origin rejects this replica.
     Refused(Refusal),
-    /// The wall clocks of origin and replica are further apart than maxSkew. Nothing is broken by
-    /// that: leases are counted from echoes until they are closer.
+    /// The wall clocks of origin and replica are further apart than maxSkew. This breaks no promise: leases
+    /// are counted from echoes until they are closer.
     SkewExceeded(Skew),
     /// Get a new certificate: the origin is replacing its authority.
     Renew,
-    /// There is no room: bodies are discarded, and reads that need newer state wait. Told once for as
-    /// long as that lasts.
+    /// The disk is full: bodies are discarded, and reads that need newer state wait. Reported once while that
+    /// lasts.
     DiskFull,
-    /// The origin has lost the body of this object, and nobody can read it here until it is published
-    /// there again. Told once.
+    /// The origin has lost the body of this object. It cannot be read here until it is published there again.
+    /// Reported once.
     Lost(Path),
 }
 
 /// Counts since they were last taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counters {
-    /// Commits applied because their bodies were there (§6.2.1 rule 2.1).
+    /// Commits applied because their bodies were stored (§6.2.1 rule 2.1).
     pub with_bodies: u64,
     /// Commits applied because their deadline had come (rule 2.2).
     pub at_deadline: u64,
-    /// Commits applied as they came: by an eager replica, before anything told how old they are, or
-    /// because there is no room for what they lack, or for them to wait.
+    /// Commits applied on arrival: by an eager replica, before their age was known, or because there is no
+    /// space for their missing bodies, or for them to wait.
     pub at_once: u64,
-    /// Commits applied because a later demand body, or a session's token, asked for it (rule 2.3).
+    /// Commits applied because a later demand body, or a session's token, required it (rule 2.3).
     pub on_demand: u64,
-    /// Commits applied without their bodies, with later ones: no object became invalid by all of them.
+    /// Commits applied without their bodies, with later ones: all together made no object invalid.
     pub overtaken: u64,
     /// Commits with several changes.
     pub transactions: u64,
@@ -155,23 +154,23 @@ pub struct Counters {
     pub late: u64,
     /// Bodies that were out of date, and were discarded.
     pub stale: u64,
-    /// Bodies of which the content was not what had been announced.
+    /// Bodies whose content differed from the announcement.
     pub corrupt: u64,
     /// Speculative bodies for which there was no room.
     pub refused: u64,
-    /// Objects given up for want of room.
+    /// Objects evicted because the disk or the quota was full.
     pub evicted: u64,
     /// Bodies that a read found missing.
     pub missing: u64,
-    /// Commits whose bodies were here already, under another name.
+    /// Commits whose bodies were here already under another name.
     pub deduplicated: u64,
     /// Bodies that waited for their own deletion before they were stored.
     pub dedup_waits: u64,
-    /// Connections that were given up because there was no room for more commits that wait.
+    /// Connections closed because there was no room for more waiting commits.
     pub overfull: u64,
-    /// Invalidations that were overdue when the connection came back, and would not have been without.
+    /// Invalidations that were overdue when the connection came back, because of the outage.
     pub overdue: u64,
-    /// Re-syncs that were applied, without the one that a replica begins with.
+    /// Re-syncs that were applied, except for a replica's first one.
     pub resyncs: u64,
     /// Messages of earlier connections.
     pub stale_frames: u64,
@@ -181,15 +180,15 @@ pub struct Counters {
     pub uncertified: u64,
     /// Demand reads that were sent.
     pub demands: u64,
-    /// Those that were withdrawn, because nobody waited any more.
+    /// Demands that were withdrawn, because no read waited any more.
     pub withdrawn: u64,
-    /// Bodies that came all the same.
+    /// Bodies that came nevertheless.
     pub withdrawn_late: u64,
-    /// Objects that reads had come for again before the end of what was withdrawn.
+    /// Objects that were read again before the end of their withdrawn demand.
     pub awaited_again: u64,
     /// Reads that waited because the lease had run out.
     pub blocked_stale: u64,
-    /// Reads that waited because there was none yet.
+    /// Reads that waited because there was none so far.
     pub blocked_unheard: u64,
     /// Reads that waited for an invalidation to be applied.
     pub blocked_applying: u64,
@@ -197,10 +196,10 @@ pub struct Counters {
     pub blocked_invalid: u64,
     /// Reads that waited behind others.
     pub blocked_order: u64,
-    /// Reads of sessions that had seen later state than was here.
+    /// Reads of sessions that had seen a later state than this one.
     pub blocked_behind: u64,
     /// Reads that passed one that waited.
     pub passed: u64,
-    /// Reads that were answered under the larger Δ of a disconnected replica only.
+    /// Reads that only the larger Δ of a disconnected replica permitted to answer.
     pub masked: u64,
 }

@@ -1,4 +1,4 @@
-//! Bodies that are not here, and what the origin is told of that.
+//! Missing bodies, and the reports of them to the origin.
 
 use super::{Config, Event, Object, Replica};
 use crate::message::{MOST_PATHS, ToOrigin};
@@ -6,14 +6,14 @@ use crate::path::Path;
 use crate::time::LocalTime;
 use crate::types::Sequence;
 
-/// Bodies that are asked for again at a time. Each that finds room asks for as many more: so a disk that
-/// has a little room is not sent everything in vain.
+/// Bodies that are requested again at a time. Each success requests as many more: so a disk with little space
+/// does not receive everything in vain.
 const AT_A_TIME: usize = 16;
 
 impl<P: Clone> Replica<P> {
-    /// Tells an origin that has lost its queue which bodies are missing: as many as there is room for,
-    /// because none makes room for itself. It may be lost with its connection, so it is told by each one until
-    /// the origin is known to have heard it.
+    /// Reports missing bodies to an origin that has lost its queue: as many as there is space for, because
+    /// none evicts others. The report may be lost with its connection, so each connection repeats it until
+    /// the origin has confirmed it.
     pub(super) fn tell_lacking(&mut self, now: LocalTime) {
         while !self.fold_some(now, usize::MAX) {}
         self.missing.forget_rejected();
@@ -41,7 +41,7 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// What was asked for and does not come any more, because its connection is gone.
+    /// Demands without an answer to come, because their connection is gone.
     pub(super) fn reject_demands(&mut self) {
         let open: Vec<Path> = self.missing.demands.unanswered().cloned().collect();
         for path in open {
@@ -52,7 +52,7 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Asks for some of what was turned away, unless the disk was full just now.
+    /// Requests some of the rejected bodies again, unless the disk was full just now.
     pub(super) fn ask_again(&mut self, now: LocalTime) {
         self.bodies.full_until = self.bodies.full_until.filter(|until| now < *until);
         if self.bodies.full_until.is_some()
@@ -75,7 +75,8 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Whether the body of a version would be: it is in the state, without its body, or will be.
+    /// Whether the body of a version would be of use: the version is in the state without its body, or will
+    /// be.
     fn is_of_use(&self, path: &Path, sequence: Sequence) -> bool {
         match self.object(path) {
             Some(Object { version, valid }) if version.sequence == sequence => !valid,
@@ -94,15 +95,15 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Whether the disk had no room of late, so that only what a read waits for is tried.
+    /// Whether the disk was full recently, so that only bodies with a waiting read are tried.
     pub fn is_disk_full(&self, now: LocalTime) -> bool {
         self.bodies.full_until.is_some_and(|until| now < until)
     }
 
-    /// The origin has lost the body of a version that a read waits for. Who reads it is told so, from the
-    /// state that has this version; and it is asked for again when it is read later on.
+    /// The origin has lost the body of a version that a read waits for. Its readers get that answer, from the
+    /// state that has this version. Later reads request it again.
     pub(super) fn lose_at_origin(&mut self, path: Path, sequence: Sequence) {
-        // As for any answer to a demand read (rule 2.3).
+        // The same as for any answer to a demand read (rule 2.3).
         self.apply.force(sequence);
         if self.missing.lost.insert(path.clone(), sequence) != Some(sequence) {
             self.output.events.push_back(Event::Lost(path));
@@ -114,7 +115,7 @@ impl<P: Clone> Replica<P> {
         self.missing.lost.get(path) == Some(&object.version.sequence)
     }
 
-    /// An object of the state is another one: what was lost of it may be of no interest any more.
+    /// An object of the state has changed: its lost bodies may no longer matter.
     pub(super) fn forget_lost(&mut self, path: &Path) {
         let Some(sequence) = self.missing.lost.get(path) else { return };
         if !self.is_of_use(path, *sequence) {

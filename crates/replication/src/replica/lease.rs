@@ -1,36 +1,36 @@
 //! How long a replica may answer (SSR §6.1 Δ-coherence, §6.2.1 C2, §6.2.2).
 //!
-//! Whatever the origin says carries its time T. What a replica needs is the opposite: a moment on
-//! its own clock for intervals *before which it cannot have been said*. Everything that follows from
-//! a message then holds until Δ after that moment, less drift. There are two such moments:
+//! Each message of the origin carries its time T. A replica needs the opposite: a moment on its own interval
+//! clock *before which the message cannot have been sent*. Everything that follows from a message then holds
+//! until Δ after that moment, less drift. There are two such moments:
 //!
-//! - when the last ping was sent that the origin had got by then. Its echo comes with heartbeats.
-//!   This needs no wall clock at all;
+//! - when the last ping was sent that the origin had received by then. Its echo comes with heartbeats. This
+//!   needs no wall clock at all;
 //! - when this machine's wall clock showed T − maxSkew, if it is certain that the two wall clocks are
 //!   within maxSkew of each other. This gives the paper's deadline T + Δ − maxSkew.
 //!
-//! Both hold, so the later one counts. The time of arrival is neither.
+//! Both are valid, so the later one counts. The time of arrival is neither.
 //!
-//! The skew is measured by heartbeats too: T was read between the sending of the ping and now, so
-//! the difference of the clocks lies between the difference to the one and that to the other.
+//! The skew is also measured with heartbeats. T was read between the sending of the ping and now. So the
+//! difference of the clocks is between the differences to these two.
 
 use core::time::Duration;
 
 use crate::faults::{Fault, Faults};
 use crate::time::{Drift, LocalTime, Reading, SlewedClock, WallTime};
 
-/// What a replica promises about staleness.
+/// The staleness bounds of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Staleness {
     /// Δ while connected: a read reflects all writes acknowledged longer ago.
     pub connected: Duration,
-    /// Δ while not: larger, so that more reads are answered (SSR §6.2.2). None for no bound.
+    /// Δ while disconnected: larger, so that more reads are answered (SSR §6.2.2). None for no bound.
     pub disconnected: Option<Duration>,
-    /// The most by which the wall clocks may differ for the paper's deadline to be used.
+    /// The largest difference of the wall clocks for which the paper's deadline is used.
     pub max_skew: Duration,
-    /// The most by which the rate of any clock may be off, slewing among it.
+    /// The largest error of any clock's rate, including slewing.
     pub drift: Drift,
-    /// How fast the replica's wall clock is followed.
+    /// How fast the slewed clock follows the replica's wall clock.
     pub slew: Drift,
 }
 
@@ -52,9 +52,9 @@ impl Default for Staleness {
 /// it is behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Skew {
-    /// At least so far.
+    /// The lower bound.
     pub least: i64,
-    /// At most so far.
+    /// The upper bound.
     pub most: i64,
 }
 
@@ -64,16 +64,16 @@ struct Certificate {
     skew: Skew,
 }
 
-/// What follows from the times in the origin's messages.
+/// The conclusions from the times in the origin's messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
     staleness: Staleness,
     clock: SlewedClock,
-    /// The latest moment before which nothing that comes next can have been said. Messages come in
-    /// order, so it only moves forward.
+    /// The latest moment before which no future message can have been sent. Messages arrive in order, so it
+    /// only moves forward.
     horizon: Option<LocalTime>,
     certificate: Option<Certificate>,
-    /// When the last heartbeat was said, at the earliest.
+    /// When the last heartbeat was sent, at the earliest.
     covered: Option<LocalTime>,
     /// The same by the origin's clock.
     stamp: Option<WallTime>,
@@ -86,7 +86,7 @@ impl Lease {
         Lease { staleness, clock, horizon, certificate, covered, stamp }
     }
 
-    /// Another life of the origin: its clock may have been set while it was not running.
+    /// The origin has restarted: its clock may have been set while it was not running.
     pub(super) fn forget_skew(&mut self) {
         (self.certificate, self.stamp) = (None, None);
     }
@@ -96,7 +96,7 @@ impl Lease {
         (self.covered, self.stamp) = (None, None);
     }
 
-    /// A commit stamped `stamp` was told of: when it can have been made at the earliest.
+    /// A commit stamped `stamp` was announced: returns the earliest time at which it can have been made.
     pub(super) fn said(
         &mut self,
         now: Reading,
@@ -108,13 +108,13 @@ impl Lease {
         self.horizon
     }
 
-    /// Everything that had been acknowledged by `said`, which was `stamp` at the origin, was told.
+    /// All commits acknowledged by `said`, which was `stamp` at the origin, were announced.
     pub(super) fn cover(&mut self, said: Option<LocalTime>, stamp: WallTime) {
         self.covered = self.covered.max(said);
         self.stamp = self.stamp.max(Some(stamp));
     }
 
-    /// A heartbeat has come.
+    /// A heartbeat has arrived.
     pub(super) fn heartbeat(
         &mut self,
         now: Reading,
@@ -133,8 +133,7 @@ impl Lease {
         }
     }
 
-    /// Narrows the bounds of the skew by a ping that was sent at `sent` and a heartbeat that
-    /// answers it now.
+    /// Narrows the bounds of the skew by a ping sent at `sent` and the heartbeat that answers it now.
     fn measure(&mut self, now: Reading, stamp: WallTime, sent: LocalTime) {
         let wall = self.clock.read(now);
         let round = self.staleness.drift.of_two().lengthen(now.local.since(sent));
@@ -150,7 +149,7 @@ impl Lease {
         self.certificate = Some(Certificate { measured: now.local, skew });
     }
 
-    /// The bounds of the skew, as far as both clocks may have run apart since they were measured.
+    /// The bounds of the skew, which allow for the drift of both clocks since the measurement.
     pub(super) fn skew(&self, now: LocalTime) -> Option<Skew> {
         let Certificate { measured, skew } = self.certificate?;
         let apart = self.staleness.drift.of_two().of(now.since(measured));
@@ -194,7 +193,7 @@ impl Lease {
         } else {
             stamp.minus(self.staleness.max_skew)
         };
-        // A moment that is still to come proves that the certificate is wrong.
+        // A moment in the future proves that the certificate is wrong.
         if said > wall && !faults.has(Fault::SkewWithTheWrongSign) {
             self.certificate = None;
             return None;
@@ -203,8 +202,7 @@ impl Lease {
         Some(now.local.minus(ago).plus(said.since(wall)))
     }
 
-    /// Until when what was said at `said` or later may be ignored (C2), or relied upon; none for
-    /// ever.
+    /// Until when a message sent at `said` or later may be ignored (C2), or relied upon; none for ever.
     pub(super) fn deadline(&self, said: LocalTime, connected: bool) -> Option<LocalTime> {
         let bound =
             if connected { Some(self.staleness.connected) } else { self.staleness.disconnected };
@@ -219,12 +217,12 @@ impl Lease {
         })
     }
 
-    /// When the last heartbeat was said, at the earliest.
+    /// When the last heartbeat was sent, at the earliest.
     pub(super) fn covered(&self) -> Option<LocalTime> {
         self.covered
     }
 
-    /// The origin's time by which everything that was acknowledged was told, if that is known.
+    /// The origin's time up to which all acknowledged commits were announced, if known.
     pub(super) fn stamp(&self) -> Option<WallTime> {
         self.stamp
     }
@@ -254,7 +252,7 @@ mod tests {
         Lease::new(at(0, 1_000_000), staleness)
     }
 
-    /// A heartbeat said at `stamp_ms`, received at `now_ms` by both clocks of the replica, which are
+    /// A heartbeat sent at `stamp_ms`, received at `now_ms` by both clocks of the replica, which are
     /// 1,000,000 ms apart.
     fn beat(lease: &mut Lease, now_ms: i64, stamp_ms: i64, echo_ms: Option<i64>) {
         let echo = echo_ms.map(|echo| LocalTime::from_nanos(echo * MS));
@@ -264,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_lease_runs_from_when_a_heartbeat_was_said_not_from_when_it_came() {
-        // (received, said by the origin's clock, echo) → covered from.
+        // (received, sent by the origin's clock, echo) → covered from.
         for (now, stamp, echo, expected, what) in [
             (100, 50, None, None, "no echo, no certificate: nothing is known"),
             (100, 50, Some(20), Some(20), "certified, but the echo is later than T − maxSkew"),
@@ -310,7 +308,7 @@ mod tests {
         }
     }
 
-    /// Clocks that may be off by one in a thousand, each.
+    /// Clocks that may each be wrong by one part in a thousand.
     fn drifting() -> Lease {
         let mut lease = lease();
         lease.staleness.drift = Drift(1_000);
@@ -322,7 +320,7 @@ mod tests {
         let mut lease = drifting();
         beat(&mut lease, 100, 50, Some(20));
         assert_eq!(lease.covered(), Some(LocalTime::from_nanos(20 * MS)));
-        // 10 s by a clock that runs slow may be 10 ms more.
+        // 10 s by a slow clock may be 10 ms more.
         let end = (20 + 9_990) * MS;
         assert!(lease.holds(LocalTime::from_nanos(end - 1), true));
         assert!(!lease.holds(LocalTime::from_nanos(end), true));
@@ -351,7 +349,7 @@ mod tests {
         let mut lease = drifting();
         beat(&mut lease, 100, 60, Some(20));
         assert!(lease.certified(LocalTime::from_nanos(1_000 * MS)));
-        // 460 ms are left, and two clocks drift apart by 2 ms a second.
+        // 460 ms are left, and two clocks drift apart by 2 ms per second.
         assert!(!lease.certified(LocalTime::from_nanos(240_000 * MS)));
     }
 }

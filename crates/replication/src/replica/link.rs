@@ -22,9 +22,9 @@ pub(super) enum Link {
     Away,
     /// Hello was said, or is about to be.
     Greeting,
-    /// The origin talks to this replica.
+    /// The origin has accepted this replica.
     Connected(Session),
-    /// The origin does not.
+    /// The origin has rejected it.
     Turned(Refusal),
 }
 
@@ -40,13 +40,13 @@ pub(super) struct Connection {
     pub(super) origin: Option<Incarnation>,
     /// Whether the origin wants invalidations applied as they come.
     pub(super) eager: bool,
-    /// Speculative bodies of this connection, and those that it was asked for.
+    /// Speculative bodies of this connection, and demanded ones.
     pub(super) pushed: Arrivals,
     pub(super) fetched: Arrivals,
     /// Bodies of earlier connections that are in memory until the store has them. Hello waits for them, because the
     /// origin sends as many again.
     left: BTreeSet<Digest>,
-    /// Hello is still to be said.
+    /// Hello is still to be sent.
     pub(super) owes_hello: bool,
     pub(super) heard: LocalTime,
     pub(super) ping_at: LocalTime,
@@ -118,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Why the origin does not talk to this replica, if it has said so.
+    /// Why the origin rejects this replica, if it does.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         match self.link {
             Link::Turned(why) => Some(why),

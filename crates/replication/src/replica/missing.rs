@@ -11,11 +11,11 @@ use crate::types::Sequence;
 /// Bodies that are not here: asked for, rejected or lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct MissingBodies {
-    /// Bodies that were asked for.
+    /// Demanded bodies.
     pub(super) demands: Demands,
     /// A waiting read needs a body for which its lane has no room. Later reads ask for none of that lane.
     pub(super) held_back: [bool; Lane::COUNT],
-    /// Objects that the origin had no body for, and until when it is not asked again.
+    /// Objects for which the origin had no body, and until when they are not requested again.
     pub(super) unanswered: BTreeMap<Path, LocalTime>,
     /// Of these, those whose body the origin has lost, and in which version.
     pub(super) lost: BTreeMap<Path, Sequence>,
@@ -50,7 +50,7 @@ impl MissingBodies {
         }
     }
 
-    /// A body has come and is kept: nothing that is not newer has to come again.
+    /// A body was received and kept: nothing older than it has to come again.
     pub(super) fn accept(&mut self, path: &Path, sequence: Sequence) {
         for gone in [&mut self.rejected, &mut self.corrupt] {
             if gone.get(path).is_some_and(|known| *known <= sequence) {

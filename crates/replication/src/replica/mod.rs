@@ -1,8 +1,8 @@
-//! The replica: applies what comes from the origin in an order that keeps the promises, and answers
-//! reads (SSR §6.2.1, §6.2.2).
+//! The replica: applies the origin's messages in an order that keeps the guarantees, and answers reads (SSR
+//! §6.2.1, §6.2.2).
 //!
-//! Calls say what has happened, `handle_…`; what is to be done is asked for, `poll_…`, until there
-//! is nothing more. See [`Replica`] for the order.
+//! Calls report events (`handle_…`) and request actions (`poll_…`) until there are no more. See [`Replica`]
+//! for the order.
 
 mod apply;
 mod arrivals;
@@ -66,18 +66,18 @@ use reads::{Reads, Waiting};
 use recency::Recency;
 use resync::Comparison;
 
-/// The state machine of a replica. `P` is whatever bodies are made of, or point to; it is not looked
-/// into.
+/// The state machine of a replica. `P` is the content of a body or a reference to it; the machine does not
+/// look into it.
 ///
-/// Order of calls: [`recover`](Replica::recover) with what is on stable storage; then any `handle_…`
-/// as things happen, [`handle_timeout`](Replica::handle_timeout) when the time of
-/// [`poll_timeout`](Replica::poll_timeout) has come. After each of them
-/// [`poll_answer`](Replica::poll_answer), then [`poll_effect`](Replica::poll_effect),
-/// [`poll_send`](Replica::poll_send) and [`poll_event`](Replica::poll_event), each until it gives
-/// none. Answers come first, because an effect may delete a body that an answer names.
+/// Order of calls: first [`recover`](Replica::recover) with the contents of stable storage, then any
+/// `handle_…` as events happen, and [`handle_timeout`](Replica::handle_timeout) at the time of
+/// [`poll_timeout`](Replica::poll_timeout). After each of them call [`poll_answer`](Replica::poll_answer),
+/// then [`poll_effect`](Replica::poll_effect), [`poll_send`](Replica::poll_send) and
+/// [`poll_event`](Replica::poll_event), each until it returns none. Answers come first, because an effect may
+/// delete a body that an answer names.
 ///
-/// Readers see committed state only: what a step says becomes visible when it is on stable storage,
-/// all of it at once. So a restart never goes back, and a transaction is never seen by half.
+/// Readers see committed state only: a step becomes visible as a whole when it is on stable storage. So a
+/// restart never goes back, and no transaction is seen in part.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Replica<P> {
     config: Config,
@@ -101,9 +101,8 @@ pub struct Replica<P> {
 }
 
 impl<P: Clone> Replica<P> {
-    /// A replica that goes on with what is on stable storage: the image, whose incarnation was
-    /// counted up there, and the bodies that were found intact. An object whose body is not among
-    /// them is invalid, and fetched again.
+    /// A replica that resumes from stable storage: the image, whose incarnation was incremented there, and
+    /// the bodies that were found intact. An object without its body is invalid, and is fetched again.
     pub fn recover(
         now: Reading,
         config: Config,
@@ -119,7 +118,7 @@ impl<P: Clone> Replica<P> {
                 shelf.refer(&version.content.digest);
             }
             if is_stored && !object.valid {
-                // It came before the last life ended, and may have been said to be here.
+                // It was received before the last life ended, and may have been reported as stored.
                 early.insert(path.clone(), version);
                 early.is_late((version.sequence, path.clone()));
             }
@@ -167,17 +166,17 @@ impl<P: Clone> Replica<P> {
         self.faults = Faults::seeded(fault);
     }
 
-    /// The lease of an earlier life goes on: a part of the bug of restarts that go back.
+    /// The lease of an earlier life continues: a part of the bug in which a restart goes back.
     pub fn keep_lease(&mut self, before: &Self) {
         self.lease = before.lease.clone();
     }
 
-    /// The committed state, without what is still to be taken over of a large step that is shown.
+    /// The committed state, without the part of a large visible step that is still to be applied.
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// Where the committed state is.
+    /// The position of the committed state.
     pub fn position(&self) -> Sequence {
         self.image.position.map_or(Sequence::ZERO, |position| position.sequence)
     }
@@ -191,12 +190,12 @@ impl<P: Clone> Replica<P> {
         self.apply.received(self.image.position)
     }
 
-    /// Whether the origin talks to this replica.
+    /// Whether the origin has accepted this connection.
     pub fn is_connected(&self) -> bool {
         self.connection.is_connected()
     }
 
-    /// What the other connections of this one are to show, if the origin talks to this replica.
+    /// The session for the other connections of this replica, if the origin has accepted it.
     pub fn session(&self) -> Option<Session> {
         self.connection.session()
     }
@@ -206,32 +205,33 @@ impl<P: Clone> Replica<P> {
         self.connection.refusal()
     }
 
-    /// How stale the state may be at most; none if nothing is known since the start. What was told of and
-    /// waits, for its body or for the disk, is not in it.
+    /// An upper bound of the staleness; none if nothing is known since the start. Announced commits that wait
+    /// for a body or for the disk are not included in the state.
     pub fn staleness(&self, now: LocalTime) -> Option<Duration> {
         self.reflects().map(|reflects| now.since(reflects))
     }
 
-    /// Whatever was acknowledged before then is in the state.
+    /// All writes acknowledged before this time are in the state.
     fn reflects(&self) -> Option<LocalTime> {
         let reflects = self.lease.covered()?;
         self.apply.buffer.front().map_or(Some(reflects), |front| Some(reflects.min(front.said?)))
     }
 
-    /// How many objects there are, and how many of them have their bodies here.
+    /// How many objects there are, and how many of their bodies are here.
     pub fn stock(&self) -> Stock {
         self.bodies.stock
     }
 
-    /// The bodies of the commits that were received and are not applied yet, and those that are not here.
+    /// The number of bodies of received commits that are not applied so far, and of those that are missing
+    /// here.
     pub fn buffered_bodies(&self) -> (BodyCount, BodyCount) {
         self.apply.buffer.bodies()
     }
 
-    /// What the origin is told of how this replica is.
+    /// The report of this replica's state to the origin.
     fn report(&self, now: LocalTime) -> Report {
         let until = self.lease.covered().map(|said| self.lease.deadline(said, false));
-        // What was acknowledged before the first commit that waits was made is in the state.
+        // Commits acknowledged before the first waiting commit was made are in the state.
         let waits = self.apply.buffer.front().map(|front| front.stamp);
         Report {
             reflects: self.lease.stamp().map(|told| waits.map_or(told, |waits| waits.min(told))),
@@ -262,8 +262,8 @@ impl<P: Clone> Replica<P> {
         core::mem::take(&mut self.output.counters)
     }
 
-    /// The time of [`poll_timeout`](Replica::poll_timeout) has come. Nothing breaks if it comes late:
-    /// each read looks at the time itself.
+    /// The time of [`poll_timeout`](Replica::poll_timeout) has come. A late call does no harm: each read
+    /// checks the time itself.
     pub fn handle_timeout(&mut self, now: Reading) {
         self.handle_link_timeout(now);
         for _ in 0..self.config.step_slice {
@@ -287,7 +287,7 @@ impl<P: Clone> Replica<P> {
     /// When to call [`handle_timeout`](Replica::handle_timeout), at the latest.
     pub fn poll_timeout(&self) -> Option<LocalTime> {
         let deadline = match (self.apply.buffer.front(), &self.apply.writing) {
-            // A step that is being written comes first, and does not come by waiting.
+            // A step that is being written comes first, and not by waiting.
             (Some(front), None) => self.deadline(front),
             _ => None,
         };
@@ -313,7 +313,7 @@ impl<P: Clone> Replica<P> {
         all.into_iter().flatten().min()
     }
 
-    /// What a store is to do next.
+    /// The next job of the store.
     pub fn poll_effect(&mut self) -> Option<Effect<P>> {
         if let Some(effect) = self.bodies.shelf.poll_effect() {
             return Some(Effect::Body(effect));
@@ -326,12 +326,12 @@ impl<P: Clone> Replica<P> {
         self.reads.answers.pop_front()
     }
 
-    /// Whether [`poll_send`](Replica::poll_send) has something: to wake who asks it takes longer than a read.
+    /// Whether [`poll_send`](Replica::poll_send) has a message: waking its caller takes longer than a read.
     pub fn has_to_send(&self) -> bool {
         !self.connection.outbox.is_empty()
     }
 
-    /// What is to be said to the origin next, on the control channel.
+    /// The next message to the origin on the control channel.
     pub fn poll_send(&mut self) -> Option<Frame<ToOrigin>> {
         self.connection.poll_send()
     }
@@ -341,7 +341,7 @@ impl<P: Clone> Replica<P> {
         self.output.garbage.pop()
     }
 
-    /// What has come about.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.output.events.pop_front()
     }

@@ -6,14 +6,14 @@ use super::reads::Why;
 use super::{Replica, Waiting};
 use crate::time::LocalTime;
 
-/// A time without a connection that is over.
+/// A finished time without a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Outage {
-    /// The last word of the origin before it: a silent line is noticed later.
+    /// The last message of the origin before it: a silent line is noticed later.
     pub began: LocalTime,
-    /// When the origin talked to this replica again.
+    /// When the origin accepted this replica again.
     pub ended: LocalTime,
-    /// For how long of that it was masked: to its end, if no read has noticed it.
+    /// For how long of that time it was masked: to its end, if no read has noticed it.
     pub masked: Duration,
 }
 
@@ -36,7 +36,7 @@ impl OutageState {
     /// The connection is lost since the last word of the origin. `waiting` is since when a read waits for it.
     fn begin(&mut self, heard: LocalTime, waiting: Option<LocalTime>) {
         self.away_since = Some(heard);
-        // What was given up before that had a connection to wait for.
+        // A read cancelled before then had a connection to wait for.
         let given_up = self.noticed.filter(|at| *at >= heard);
         self.noticed = given_up.into_iter().chain(waiting).min();
     }
@@ -65,14 +65,14 @@ impl OutageState {
 }
 
 impl<P: Clone> Replica<P> {
-    /// Since when there is no connection: since the last word of the origin, or since the start. None while
-    /// the origin talks to this replica.
+    /// Since when there is no connection: since the last message of the origin, or since the start. None
+    /// while the origin accepts this replica.
     pub fn away_since(&self) -> Option<LocalTime> {
         self.outage.away_since
     }
 
-    /// For how long the loss of the connection has been masked by now: until a read had to wait for what is not
-    /// here, or the larger Δ was over. Nothing while there is one.
+    /// How long the loss of the connection has been masked by now: until a read had to wait for a missing
+    /// body, or the larger Δ was over. Zero while there is a connection.
     pub fn masked(&self, now: LocalTime) -> Duration {
         let (Some(since), Some(said)) = (self.outage.away_since, self.lease.covered()) else {
             return Duration::ZERO;
@@ -81,8 +81,8 @@ impl<P: Clone> Replica<P> {
         ends.into_iter().flatten().fold(now, LocalTime::min).since(since)
     }
 
-    /// The connection is lost, which is known only now: since the last word of the origin nothing could have
-    /// come by it.
+    /// The connection is lost, which is only known now: since the last message of the origin nothing could
+    /// have arrived on it.
     pub(super) fn lose_connection(&mut self) {
         let heard = self.connection.heard;
         let waiting = self.reads.waiting.iter().filter(|one| needs_connection(one.why));
@@ -90,16 +90,16 @@ impl<P: Clone> Replica<P> {
         self.outage.begin(heard, waiting);
     }
 
-    /// The connection is back: what there was until now without one, if there was one before.
+    /// The connection is restored; returns the outage until now, if there was a connection before.
     pub(super) fn end_outage(&mut self, now: LocalTime) -> Option<Outage> {
         let masked = self.masked(now);
         let began = self.outage.end()?;
-        // Until the first connection nothing is lost, and nothing promised.
+        // Before the first connection nothing is lost, and nothing promised.
         self.connection.origin.map(|_| Outage { began, ended: now, masked })
     }
 
-    /// A read waits. If only a connection can help it, and there is none, its reader notices that. What waits
-    /// while there seems to be one is looked at when that turns out to be lost.
+    /// A read waits. If only a connection can help it and there is none, its reader notices that. A read that
+    /// waits on a silent connection is checked when that turns out to be lost.
     pub(super) fn cannot_mask(&mut self, now: LocalTime, why: Why) {
         if needs_connection(why) {
             self.outage.notice(now);
@@ -114,7 +114,7 @@ impl<P: Clone> Replica<P> {
     }
 }
 
-/// Behind another one a read waits for that, and while something is applied for the disk.
+/// A read behind another one waits for that one, and during an application it waits for the disk.
 fn needs_connection(why: Why) -> bool {
     matches!(why, Why::Stale | Why::Behind | Why::Invalid)
 }

@@ -10,34 +10,34 @@ use crate::path::Path;
 use crate::time::{Reading, WallTime};
 use crate::types::{Sequence, Version};
 
-/// Of a step of several commits with more changes the states between its commits are not remembered.
+/// For larger steps of several commits, the states between its commits are not remembered.
 const BETWEEN: usize = 4_096;
 
-/// What is here of the body of a version.
+/// Where the body of a version is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holding {
     /// All of it.
     Here,
-    /// Nothing yet; it is the current version, so that a read fetches it.
+    /// Not here so far; it is the current version, so a read fetches it.
     Comes,
-    /// Nothing any more. The origin tells of current versions only.
+    /// No longer available. The origin sends current versions only.
     Gone,
 }
 
 impl<P: Clone> Replica<P> {
-    /// The states that can be told, from the earliest to the present one, and when each was made: at
-    /// the origin, or what this replica began with, when that came here. A state that was can be told
-    /// for as long as its bodies are kept, [`Config::grace`](super::Config::grace) after it was
-    /// replaced, unless very much was written since; a restart begins with the present one.
+    /// The available states, from the earliest to the present one, and when each was made: at the origin or,
+    /// for the first state of this replica, when it arrived here. A past state is available while its bodies
+    /// are kept, [`Config::grace`](super::Config::grace) after it was replaced, unless very much was written
+    /// since. A restart begins with the present state.
     ///
-    /// They never change, so nobody has to wait for what they say.
+    /// They never change, so reading them never waits.
     pub fn states(&self) -> impl Iterator<Item = (Sequence, WallTime)> {
         let past = self.history.past.iter().map(|past| (past.sequence, past.made));
         let present = self.image.position.map(|at| (at.sequence, self.history.made));
         past.chain(present)
     }
 
-    /// When a state was made; none if it can't be told.
+    /// When a state was made; none if it is not available.
     pub fn made(&self, at: Sequence) -> Option<WallTime> {
         if self.image.position.is_some_and(|position| position.sequence == at) {
             return Some(self.history.made);
@@ -45,18 +45,18 @@ impl<P: Clone> Replica<P> {
         self.history.made(at)
     }
 
-    /// What was under a name; none if the state can't be told.
+    /// The entry under a name; none if the state is not available.
     pub fn entry_at(&self, at: Sequence, path: &Path) -> Option<Outcome> {
         self.view(at).map(|view| view.entry(path))
     }
 
-    /// What was in a folder, without what was in folders of it; none if the state can't be told.
+    /// The names in a folder, without those of its subfolders; none if the state is not available.
     pub fn names_at(&self, at: Sequence, folder: Option<&Path>) -> Option<Outcome> {
         self.view(at).map(|view| view.names(folder))
     }
 
     fn view(&self, at: Sequence) -> Option<View<'_>> {
-        // Of the state before the step that is being taken over the image still has what was not.
+        // For the state before the current step, the image still has the versions that were not recorded.
         let is_shown = self.apply.fold.before().is_some_and(|before| at > before);
         let fold = is_shown.then_some(&self.apply.fold);
         self.made(at).map(|_| View::past(&self.image.objects, fold, &self.history, at))
@@ -68,7 +68,7 @@ impl<P: Clone> Replica<P> {
         View::present(&self.image.objects, fold)
     }
 
-    /// What is here of the body of a version, which one of these states has.
+    /// Where the body of a version of one of these states is.
     pub fn holding(&self, path: &Path, version: &Version) -> Holding {
         let current = self.object(path).map(|object| object.version);
         if self.bodies.shelf.is_stored(&version.content.digest) {
@@ -80,8 +80,8 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// A step of one commit is shown: the state before it becomes one that was. Whether what it was is recorded, as
-    /// the step is taken over.
+    /// A step of one commit becomes visible: the state before it becomes a past one. Its versions are
+    /// recorded while the step is applied.
     pub(super) fn begin_record(&mut self, now: Reading, before: Sequence, stamp: WallTime) -> bool {
         let kept = !self.config.grace.is_zero();
         if kept {
@@ -91,8 +91,8 @@ impl<P: Clone> Replica<P> {
         kept
     }
 
-    /// A step is on the disk and about to be shown: the states up to there become ones that were. Whether what
-    /// the first of them was is recorded as the step is taken over.
+    /// A step is on the disk and about to become visible: the states up to it become past ones. The versions
+    /// of the first of them are recorded while the step is applied.
     pub(super) fn remember(&mut self, now: Reading, step: &Step, commits: usize) -> bool {
         let until = now.local.plus(self.config.grace);
         let kept = !self.config.grace.is_zero();
@@ -108,7 +108,7 @@ impl<P: Clone> Replica<P> {
             return self.begin_record(now, before.sequence, made);
         }
         if commits == 0 && step.position != Some(before) {
-            // What was between is not known.
+            // The states between are unknown.
             if kept {
                 let replaced = step.changes.keys().map(|path| (path.clone(), present(path)));
                 self.history.record(before.sequence, until, replaced.collect());

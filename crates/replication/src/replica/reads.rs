@@ -15,43 +15,41 @@ use crate::types::{Metadata, Sequence, Version};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u64);
 
-/// What is read.
+/// The target of the read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     /// The body of an object.
     Object(Path),
-    /// The body of the version that an [`Entry`](What::Entry) of this object was: what a file system
-    /// opens once it has found it. Overwritten meanwhile, it is still that version for as long as its
-    /// body is here.
+    /// The body of the version that an [`Entry`](What::Entry) of this object returned. A file system opens it
+    /// after the lookup. If it is overwritten meanwhile, it remains that version while its body is here.
     Version(Path, Version),
-    /// The body of a version that a read was answered with before: more of what is open. It says nothing of
-    /// the state, so it needs no lease and has no place in the order. It is held up by no other read, and
-    /// holds up none: whoever waits for it may be a process that cannot even be told to give up.
+    /// The body of a version that an earlier read was answered with: another part of an open file. It says
+    /// nothing about the state, so it needs no lease and has no place in the order. It blocks no other read
+    /// and no read blocks it, because the waiting process may be impossible to interrupt.
     Opened(Path, Version),
-    /// What is under a name. Needs no body.
+    /// The entry under a name. Needs no body.
     Entry(Path),
-    /// That there is the root, which has no name: a folder, and of which state it is.
+    /// The root, which has no name: a folder, and the state that it belongs to.
     Root,
-    /// What is in a folder, without what is in folders of it; none is the root. One read
-    /// of all these names, which needs no bodies.
+    /// The names in a folder, without those of its subfolders; none is the root. One read of all these names,
+    /// which needs no bodies.
     Names(Option<Path>),
-    /// All objects of a folder, at any depth; none is the root. One read of all their
-    /// names, which needs no bodies.
+    /// All objects of a folder, at any depth; none is the root. One read of all their names, without bodies.
     Folder(Option<Path>),
 }
 
-/// What is under a name.
+/// An entry under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
     /// A file or a link, in this version.
     File(Version),
-    /// A folder, with what is told of it if it is an object of its own. Otherwise objects have this name as the
-    /// beginning of theirs.
+    /// A folder, with its metadata if it is an object of its own. Otherwise it exists because objects have
+    /// this name as a prefix.
     Folder(Option<Metadata>),
 }
 
 impl Entry {
-    /// What is under the name of an object.
+    /// The entry under the name of an object.
     pub(super) fn of(version: Version) -> Self {
         if version.content.is_folder() {
             Entry::Folder(Some(version.content.metadata))
@@ -64,14 +62,14 @@ impl Entry {
 /// A read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// What is read.
+    /// The contents for reads.
     pub what: What,
-    /// The state has to be this one or a later one: what the session's token says.
+    /// The lowest acceptable state: that of the session's token.
     pub after: Sequence,
 }
 
 impl Request {
-    /// The object whose body it may have to wait for.
+    /// The object whose body the read may wait for.
     fn object(&self) -> Option<&Path> {
         match &self.what {
             What::Object(path) | What::Version(path, _) | What::Opened(path, _) => Some(path),
@@ -79,23 +77,23 @@ impl Request {
         }
     }
 
-    /// Whether it is a read of the state, which has a place in the order. More of what is open had its own when
-    /// that was opened.
+    /// Whether it is a read of the state, which has a place in the order. A read of an open file had its
+    /// place when the file was opened.
     fn is_ordered(&self) -> bool {
         !matches!(self.what, What::Opened(..))
     }
 }
 
-/// What a read gets.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The body of this version; it is in the store.
     Object(Version),
-    /// There is no such object, no such folder; or that version is overwritten, and its body gone.
+    /// The object or folder does not exist; or that version is overwritten, and its body no longer stored.
     Absent,
     /// The object is this version, and the origin has lost its body.
     Lost(Version),
-    /// What is under the name.
+    /// The entry under the name.
     Entry(Entry),
     /// The names in the folder, in the order of their bytes.
     Names(Vec<(Vec<u8>, Entry)>),
@@ -104,7 +102,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The version, if it is that of an object.
+    /// The version, if the outcome is one of an object.
     pub fn version(&self) -> Option<Version> {
         match self {
             Outcome::Object(version)
@@ -120,25 +118,25 @@ impl Outcome {
 pub struct Answer {
     /// Which.
     pub id: ReadId,
-    /// The state that it was answered from: what the session's token has to say from now on.
+    /// The state of the answer: the session's token contains it from now on.
     pub at: Sequence,
-    /// What it gets.
+    /// The result.
     pub outcome: Outcome,
-    /// Whatever was acknowledged before then, by this machine's clock for intervals, is in that state: how stale
-    /// the answer is at most follows from when it is looked at.
+    /// All writes acknowledged before this time are in that state. The time is by this machine's clock for
+    /// intervals. So it bounds how stale the answer is.
     pub reflects: Option<LocalTime>,
-    /// For how long whoever has it may use it without asking again, unless the state becomes another one. Zero for
-    /// what is no read of the present state.
+    /// How long the caller may reuse the answer, unless the state changes. Zero for anything other than a
+    /// read of the present state.
     pub holds_for: Duration,
 }
 
-/// Why a read waits. Whoever serves it may as well give an error, or name another replica
-/// (§6.2.2), after [`Replica::cancel_read`].
+/// Why a read waits. Its server may return an error or name another replica (§6.2.2) instead, after
+/// [`Replica::cancel_read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
-    /// The origin has not been heard for Δ.
+    /// No message of the origin has arrived for Δ.
     Stale,
-    /// The state is behind what it has to be, which is on its way to the disk.
+    /// The required state is on its way to the disk.
     Applying,
     /// The session has seen a later state elsewhere.
     Behind,
@@ -148,14 +146,14 @@ pub enum Why {
     Order,
 }
 
-/// Whether a read may pass one that waits (§6.2.3.2).
+/// Whether a read may overtake a waiting one (§6.2.3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// No: whoever reads two objects one after the other sees them in this order. One that is
-    /// [`Behind`](Why::Behind) is passed all the same.
+    /// No: reads of two objects in sequence see them in this order. A read that is [`Behind`](Why::Behind) is
+    /// overtaken all the same.
     #[default]
     Conservative,
-    /// Yes: for readers that do not depend on each other.
+    /// Reads need not be in order: for readers that do not depend on each other.
     Aggressive,
 }
 
@@ -178,15 +176,14 @@ pub(super) struct Reads {
 }
 
 impl<P: Clone> Replica<P> {
-    /// Whether a read that waits for this keeps later ones waiting. One that waits for what is not even
-    /// known here does not: its session has a token, which keeps its reads in order, and the token may
-    /// speak of what never comes.
+    /// Whether a read that waits for this blocks later ones. A read that waits for an unknown state does not:
+    /// the token of its session keeps its reads in order, and the token may name a state that never comes.
     fn holds_up(&self, request: &Request, why: Why) -> bool {
         self.config.order == Order::Conservative && request.is_ordered() && why != Why::Behind
     }
 
-    /// Somebody reads. The answer comes by [`poll_answer`](Replica::poll_answer); until then this
-    /// tells why it waits.
+    /// Starts a read. The answer comes by [`poll_answer`](Replica::poll_answer); until then this returns why
+    /// it waits.
     pub fn handle_read(&mut self, now: Reading, id: ReadId, request: Request) -> Option<Why> {
         let ordered = request.is_ordered();
         let passes = ordered && self.reads.waiting.iter().any(|one| one.request.is_ordered());
@@ -224,7 +221,7 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Nobody waits for the read any more.
+    /// The reader no longer waits for the read.
     pub fn cancel_read(&mut self, now: Reading, id: ReadId) {
         if let Some(at) = self.reads.waiting.iter().position(|waiting| waiting.id == id)
             && let Some(read) = self.end_wait(now.local, at)
@@ -235,7 +232,7 @@ impl<P: Clone> Replica<P> {
         self.withdraw(now.local);
     }
 
-    /// Takes out a read that has waited.
+    /// Removes a read that has waited.
     fn end_wait(&mut self, now: LocalTime, at: usize) -> Option<Waiting> {
         let waiting = self.reads.waiting.remove(at)?;
         if let Some(path) = waiting.request.object() {
@@ -244,7 +241,8 @@ impl<P: Clone> Replica<P> {
         Some(waiting)
     }
 
-    /// Tells the origin what nobody has waited for since a while: what of it has not left yet need not come.
+    /// Withdraws demands that had no reader for a while: the origin need not send the parts that have not
+    /// left.
     pub(super) fn withdraw(&mut self, now: LocalTime) {
         while let Some(path) = self.missing.demands.withdraw(now.minus(self.config.linger)) {
             self.output.counters.withdrawn += 1;
@@ -263,7 +261,7 @@ impl<P: Clone> Replica<P> {
         self.missing.held_back = Default::default();
         self.apply.awaited.clear();
         while let Some(waiting) = self.reads.waiting.get(at) {
-            // Only what has no place in the order is looked at behind one that holds up others.
+            // Behind a blocking read, only reads without a place in the order are checked.
             if held_up && waiting.request.is_ordered() {
                 at += 1;
                 continue;
@@ -291,7 +289,7 @@ impl<P: Clone> Replica<P> {
         let ordered = request.is_ordered();
         self.output.counters.masked += u64::from(ordered && !self.lease.holds(now, true));
         if let (Some(path), Outcome::Object(_)) = (request.object(), &outcome) {
-            // Whoever goes on with what is open was counted when it was read.
+            // A read of an open file was counted when the file was opened.
             if ordered {
                 *self.reads.counts.entry(path.clone()).or_default() += 1;
             }
@@ -302,10 +300,10 @@ impl<P: Clone> Replica<P> {
         self.reads.answers.push_back(Answer { id, at, outcome, reflects, holds_for });
     }
 
-    /// For how long reads of the present state are answered whatever comes, unless it becomes another one: the
-    /// lease, and the deadline of what waits to be applied. What is told of later has a later deadline. By the Δ of
-    /// a connected replica in any case, since it may be connected again at any time. Invalidations that are applied
-    /// as they come leave no time.
+    /// How long reads of the present state stay valid without a new state: until the lease ends or a waiting
+    /// commit reaches its deadline. Later commits have later deadlines. The Δ of a connected replica applies
+    /// in any case, because a connection may return at any time. Invalidations that are applied on arrival
+    /// leave no time.
     fn holds_for(&self, now: LocalTime) -> Duration {
         let is_eager = self.config.eager.unwrap_or(self.connection.eager);
         let Some(covered) = self.lease.covered().filter(|_| !is_eager) else {
@@ -318,20 +316,20 @@ impl<P: Clone> Replica<P> {
         self.lease.deadline(said, true).map_or(Duration::ZERO, |until| until.since(now))
     }
 
-    /// Whether anything is known that reads can be answered by.
+    /// Whether the replica has a lease to answer reads with.
     pub fn has_lease(&self) -> bool {
         self.lease.covered().is_some()
     }
 
-    /// Somebody has asked whether what he has of an object is still current, and it is: that is a read of
-    /// it, though of no body.
+    /// A client asked whether its copy of an object is current, and it is: that counts as a read of the
+    /// object, though not of a body.
     pub fn count_read(&mut self, path: &Path) {
         if self.object(path).is_some() {
             *self.reads.counts.entry(path.clone()).or_default() += 1;
         }
     }
 
-    /// Answers a read, or does what will make it possible.
+    /// Answers a read, or starts the work that will make it possible.
     fn attempt(&mut self, now: LocalTime, request: &Request) -> Result<Outcome, Why> {
         if request.is_ordered() {
             self.expect_present(now, request.after)?;
@@ -351,15 +349,14 @@ impl<P: Clone> Replica<P> {
             What::Version(path, version) => {
                 self.fold_one(now, path);
                 match self.image.objects.get(path).copied() {
-                    // If it was overwritten: it was current when its name was looked up, which
-                    // whoever opens it has just done. So the read may be one of then.
+                    // If it was overwritten: it was current at its lookup, which precedes an open. So the
+                    // read may be of that time.
                     _ if self.bodies.shelf.is_stored(&version.content.digest) => {
                         self.find(now, path);
                         Ok(Outcome::Object(*version))
                     }
-                    // It has to be fetched; or it was overwritten, and whoever looks the name up
-                    // again finds a newer one, for which is worth waiting: else that might be
-                    // overwritten then, too.
+                    // It has to be fetched. If it was overwritten, a new lookup finds a newer version, which
+                    // is worth waiting for. Otherwise that version might be overwritten too.
                     Some(object) if !object.valid => match self.fetch(now, path, object)? {
                         Outcome::Lost(lost) if lost != *version => Ok(Outcome::Absent),
                         lost => Ok(lost),
@@ -381,8 +378,8 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// What a read of the state needs before anything is looked at: a state that may be shown, and that is not
-    /// before what its session has seen.
+    /// The conditions of a read of the state: the state may be shown, and it is not before the one that the
+    /// session has seen.
     fn expect_present(&mut self, now: LocalTime, after: Sequence) -> Result<(), Why> {
         if !self.lease.holds(now, self.is_connected()) {
             return Err(Why::Stale);
@@ -403,7 +400,8 @@ impl<P: Clone> Replica<P> {
         Ok(())
     }
 
-    /// Finds the body of what is open: the lease and what is overdue are of the state, and it is not asked for.
+    /// Finds the body of an open file. The lease and overdue commits concern the state, which this read does
+    /// not need.
     fn go_on(&mut self, now: LocalTime, path: &Path, version: &Version) -> Result<Outcome, Why> {
         let content = version.content;
         if self.bodies.shelf.is_stored(&content.digest) {
@@ -412,7 +410,7 @@ impl<P: Clone> Replica<P> {
         }
         self.fold_one(now, path);
         match self.image.objects.get(path).copied() {
-            // The origin sends what is current, and nothing is asked of it until it is known what that is.
+            // The origin sends the current version, and nothing is requested until that version is known.
             Some(object) if object.version.content.digest == content.digest => {
                 if self.comparison.resync.is_some() {
                     self.advance(now);
@@ -424,7 +422,7 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Whether the body that an object lacks is here, under another name.
+    /// Whether the missing body of an object is here under another name.
     fn find(&mut self, now: LocalTime, path: &Path) -> bool {
         let is_here = self.take_over(now, path);
         if is_here {
@@ -433,8 +431,8 @@ impl<P: Clone> Replica<P> {
         is_here
     }
 
-    /// Asks for the body that an object lacks. Who reads it waits; unless it is lost, because then it may
-    /// never come, and others would wait as well.
+    /// Requests the missing body of an object. Its readers wait, unless the body is lost: then it may never
+    /// come, and other reads would wait too.
     fn fetch(&mut self, now: LocalTime, path: &Path, object: Object) -> Result<Outcome, Why> {
         self.demand(now, path);
         if self.is_lost(path, &object) {
@@ -444,9 +442,9 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Asks the origin for a body, unless it was asked already.
+    /// Requests a body from the origin, unless that was done already.
     fn demand(&mut self, now: LocalTime, path: &Path) {
-        // Each read that waits comes here whenever anything happens: what is cheap comes first.
+        // Each waiting read is checked here after every event, so the cheap tests come first.
         let disk = self.apply.retry_at.is_some_and(|at| now < at);
         let many =
             self.missing.demands.len() + self.missing.unanswered.len() >= self.config.demands;
@@ -466,7 +464,7 @@ impl<P: Clone> Replica<P> {
         let size = version.map_or(Bytes(0), |version| version.content.size);
         let held_back = &mut self.missing.held_back[self.config.lanes.of(size).index()];
         if *held_back || !self.missing.demands.has_room(size, self.config.demand_bytes) {
-            // Else smaller ones of its lane would take its room for ever.
+            // Otherwise smaller bodies of its lane would take its place for ever.
             *held_back = true;
             return;
         }

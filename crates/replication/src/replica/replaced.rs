@@ -1,8 +1,8 @@
-//! Bytes that go when bodies that have come early are in the state: those of the versions that they replace. With
-//! a quota, each body that comes asks for the sum, so it is kept and not looked for.
+//! Bytes that are freed when early bodies enter the state: those of the versions that they replace. With a
+//! quota, each body that arrives needs the sum, so it is kept and not recomputed.
 //!
-//! What an object adds depends on three things, each of which reports what has changed: the early bodies, the
-//! state, and the references to bodies. What was reported is looked at before the sum is used.
+//! The contribution of an object depends on three things, each of which reports its changes: the early
+//! bodies, the state, and the references to bodies. Reported objects are checked before the sum is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use crate::types::Digest;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Replaced {
-    /// What objects with an early body would free: the body that the state has of them, and its bytes.
+    /// What objects with an early body would free: their body in the state, and its bytes.
     of: BTreeMap<Path, (Digest, u64)>,
-    /// The same objects by that body. None stands before all paths.
+    /// The same objects by that body. None sorts before all paths.
     by_body: BTreeSet<(Digest, Option<Path>)>,
     sum: u64,
-    /// Objects of which the state has changed.
+    /// Objects that have changed in the state.
     changed: Vec<Path>,
 }
 
@@ -47,7 +47,7 @@ impl Replaced {
 }
 
 impl<P: Clone> Replica<P> {
-    /// Takes in what has changed since the last call.
+    /// Takes in the changes since the last call.
     pub(super) fn follow_replaced(&mut self) {
         if self.config.quota.is_none() {
             return;
@@ -66,14 +66,14 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// The body of an object of the state, and the bytes that go with one reference to it.
+    /// The body of an object of the state, and the bytes that are freed with one reference to it.
     fn frees(&self, path: &Path) -> Option<(Digest, u64)> {
         let object = self.image.objects.get(path).filter(|object| object.valid)?;
         let digest = object.version.content.digest;
         Some((digest, self.bodies.shelf.held_by(&digest, 1).0))
     }
 
-    /// Bytes of bodies that go when those are in the state that have come early, and one more of an object.
+    /// Bytes of bodies that are freed when all early bodies are in the state, and one more of an object.
     pub(super) fn replaced(&mut self, also: Option<&Path>) -> u64 {
         self.follow_replaced();
         let also =

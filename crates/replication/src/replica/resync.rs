@@ -1,5 +1,5 @@
-//! A replica that was away for longer than the log: compares its tree with the origin's, and takes
-//! over the differences in one step.
+//! A replica that was away for longer than the log: it compares its tree with the origin's, and takes over
+//! the differences in one step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,28 +17,28 @@ use crate::types::{Digest, Position, Version};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
-    /// The state that is to be compared is about to change.
+    /// The state to be compared is about to change.
     Waiting,
     /// Compares branches.
     Branches,
-    /// Compares the leaves of these branches, and has found these to differ.
+    /// Compares the leaves of these branches; these leaves differ so far.
     Leaves(BTreeSet<u8>, BTreeMap<u16, Told>),
-    /// Waits for these leaves. Of one a part may have come, whose rest comes next.
+    /// Waits for these leaves. A part of one may have come, whose rest comes next.
     Entries(BTreeMap<u16, Told>, Option<(u16, Entries)>),
     /// Knows all differences.
     Complete,
 }
 
-/// The hash of a leaf at the origin; none if nothing stands in it.
+/// The hash of a leaf at the origin; none if the leaf is empty.
 type Told = Option<Digest>;
 
-/// Whether the entries of a leaf can go on so behind `before`.
+/// Whether the entries of a leaf may follow `before`.
 fn goes_on(leaf: u16, before: &[(Path, Version)], entries: &[(Path, Version)]) -> bool {
     before.last().into_iter().chain(entries).is_sorted_by(|(before, _), (path, _)| before < path)
         && entries.iter().all(|(path, _)| leaf_of(path) == leaf)
 }
 
-/// Whether a leaf with that hash has these entries.
+/// Whether these entries have the hash of the leaf.
 fn is_told(entries: &[(Path, Version)], told: Told) -> bool {
     digest_of(entries) == told.unwrap_or_else(|| digest_of(&[]))
 }
@@ -49,7 +49,7 @@ pub(super) struct Comparison {
     pub(super) resync: Option<Resync>,
     /// Leaves that came before the connection of a comparison broke.
     pub(super) known: Leaves,
-    /// The origin may not know which bodies are lacking here; and when that was said last.
+    /// The origin may not know which bodies are missing here; and when that was last reported.
     pub(super) untold: bool,
     pub(super) told_at: LocalTime,
 }
@@ -60,23 +60,23 @@ impl Comparison {
     }
 }
 
-/// A comparison that is under way.
+/// A running comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Resync {
-    /// What the state will be that of.
+    /// The position of the resulting state.
     pub(super) position: Position,
     root: Digest,
     state: State,
     own: Option<MerkleTree>,
     fetched: Leaves,
-    /// Leaves of trees before this one, which it may still have.
+    /// Leaves of previous trees, which it may still have.
     known: Leaves,
 }
 
-/// What stands in a leaf, by the order of the paths.
+/// The entries of a leaf, in the order of the paths.
 type Entries = Vec<(Path, Version)>;
 
-/// What stands in leaves.
+/// The entries of leaves.
 pub(super) type Leaves = BTreeMap<u16, Entries>;
 
 impl Resync {
@@ -85,7 +85,7 @@ impl Resync {
         Resync { position, root, state, own: None, fetched: BTreeMap::new(), known }
     }
 
-    /// What was told of this tree and of those before it, for the one that takes its place.
+    /// The entries received for this tree and those before it, for its successor.
     pub(super) fn into_known(mut self) -> Leaves {
         self.known.append(&mut self.fetched);
         self.known
@@ -99,7 +99,7 @@ impl Resync {
         self.state == State::Complete
     }
 
-    /// The state stands still: compares it; gives the first question.
+    /// The state does not change now: compares it, and returns the first question.
     pub(super) fn begin(&mut self, image: &Image) -> Option<Ask> {
         let versions = image.objects.iter().map(|(path, object)| (path, object.version));
         let tree = MerkleTree::new(versions);
@@ -109,15 +109,15 @@ impl Resync {
         (!equal).then_some(Ask::Branches)
     }
 
-    /// An answer has come; gives the next question, or nothing as long as answers are missing. An
-    /// answer that was not asked for is an error, and so is one that contradicts what was told before.
+    /// An answer has come; returns the next query, or nothing while answers are missing. An unexpected answer
+    /// is an error, and so is one that contradicts an earlier one.
     pub(super) fn handle(&mut self, told: Tree) -> Result<Option<Ask>, ()> {
         let own = self.own.as_ref().ok_or(())?;
         match (&mut self.state, told) {
             (State::Branches, Tree::Branches(theirs)) => {
                 let differ = own.differing_branches(&theirs);
                 if differ.is_empty() {
-                    // Two trees of one root have the same branches.
+                    // Two trees with the same root have the same branches.
                     return Err(());
                 }
                 self.state = State::Leaves(differ.iter().copied().collect(), BTreeMap::new());
@@ -132,7 +132,7 @@ impl Resync {
                 for leaf in others {
                     let told = theirs.get(&leaf).copied();
                     match self.known.remove(&leaf) {
-                        // That they are of this leaf, and in order, was seen when they came.
+                        // Their leaf and their order were checked when they came.
                         Some(entries) if is_told(&entries, told) => {
                             self.fetched.insert(leaf, entries);
                         }
@@ -146,7 +146,7 @@ impl Resync {
                 }
                 let differ = core::mem::take(differ);
                 if differ.is_empty() {
-                    // All that differs was told before; or nothing does, though branches do.
+                    // All differences were received before; or there are none, though branches differ.
                     return self.complete();
                 }
                 let ask = differ.keys().copied().collect();
@@ -159,8 +159,8 @@ impl Resync {
                     Some((of, _)) if of != leaf => return Err(()),
                     begun => begun.map_or_else(Vec::new, |(_, before)| before),
                 };
-                // Each part brings objects of that leaf that none before has brought: what is kept until the
-                // leaf's hash can be compared is what the state would take, and not more of it.
+                // Each part brings new objects of that leaf. So the entries kept until the leaf's hash is
+                // compared take no more memory than the state would.
                 if !goes_on(leaf, &all, &entries) || (more && entries.is_empty()) {
                     return Err(());
                 }
@@ -180,7 +180,7 @@ impl Resync {
         }
     }
 
-    /// All that differs was told. What comes of it is the state of that root, or is never shown.
+    /// All differences were received. The result is the state of that root, or it is never shown.
     fn complete(&mut self) -> Result<Option<Ask>, ()> {
         let root = self.own.as_ref().map(|own| own.root_with(&self.fetched));
         if root != Some(self.root) {
@@ -190,7 +190,7 @@ impl Resync {
         Ok(None)
     }
 
-    /// What the differences make of the state; `stored` tells which bodies are here.
+    /// The changes of the state by the differences; `stored` says which bodies are here.
     pub(super) fn changes(
         &self,
         stored: impl Fn(&Digest) -> bool,
@@ -203,7 +203,8 @@ impl Resync {
                 changes.insert(path.clone(), None);
             }
             for (path, version) in entries {
-                // By their order: of a leaf with very many a look at each for each would take minutes.
+                // The entries are sorted: a linear search for each entry of a very large leaf would take
+                // minutes.
                 let at = before.binary_search_by(|(other, _)| other.cmp(path));
                 if at.is_ok_and(|at| before[at].1 == *version) {
                     changes.remove(path);

@@ -1,4 +1,4 @@
-//! How much of the bodies may be here, and what makes room for others.
+//! How many bytes of bodies may be stored here, and which are evicted for others.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use crate::shelf::Shelf;
 use crate::types::{Content, Digest};
 
 impl<P: Clone> Replica<P> {
-    /// Bytes of bodies for which there is room by the quota.
+    /// Bytes of bodies that the quota still permits.
     pub(super) fn room(&self) -> u64 {
         let kept = self.bodies.shelf.kept().0;
         self.config.quota.map_or(u64::MAX, |quota| quota.0.saturating_sub(kept))
     }
 
-    /// Whether more is kept than may be.
+    /// Whether the bodies exceed the quota.
     pub(super) fn is_beyond_quota(&self) -> bool {
         self.config.quota.is_some_and(|quota| self.bodies.shelf.kept() > quota)
     }
 
-    /// Whether there is no room for a body that nobody waits for: speculation does not evict. It may take
-    /// the place of the version before it.
+    /// Whether a body without a waiting read exceeds the quota: speculation does not evict. It may take the
+    /// place of its earlier version.
     pub(super) fn is_full_for(&mut self, path: &Path, content: &Content) -> bool {
         let Some(quota) = self.config.quota else { return false };
         if self.bodies.shelf.is_stored(&content.digest) {
@@ -31,15 +31,15 @@ impl<P: Clone> Replica<P> {
         kept > quota.0 && kept > quota.0.saturating_add(self.replaced(Some(path)))
     }
 
-    /// Gives up what was overwritten first, and then what was not read for longest, as far as the quota asks
-    /// for it. `unused` is what goes anyway, and then all that does.
+    /// Evicts overwritten bodies first, and then the least recently read ones, as far as the quota requires
+    /// it. `unused` holds the bodies that are dropped anyway, and afterwards all dropped ones.
     pub(super) fn make_room(&mut self, step: &mut Step, unused: &mut Vec<Digest>) {
         let Some(quota) = self.config.quota else { return };
         let mut excess = self.bodies.shelf.kept().0.saturating_sub(quota.0);
         if excess == 0 {
             return;
         }
-        // Of one body there may be several references that go.
+        // Several references to one body may go.
         let mut going = BTreeMap::new();
         let mut goes = |shelf: &Shelf<P>, digest: &Digest| {
             let references = going.entry(*digest).or_insert(0);
@@ -49,7 +49,7 @@ impl<P: Clone> Replica<P> {
         for digest in &*unused {
             excess = excess.saturating_sub(goes(&self.bodies.shelf, digest));
         }
-        // What newer bodies replace goes when these are in the state.
+        // Bodies replaced by newer ones are dropped when these are in the state.
         excess = excess.saturating_sub(self.replaced(None));
         while excess > 0
             && let Some(digest) = self.bodies.pop_overwritten()
@@ -64,7 +64,7 @@ impl<P: Clone> Replica<P> {
             let Some(object) = self.image.objects.get(path).filter(|object| object.valid) else {
                 continue;
             };
-            // Of what somebody reads just now nothing would go.
+            // Evicting a body that is being read would free nothing.
             let is_read = self.bodies.shelf.is_pinned(&object.version.content.digest);
             if !step.changes.contains_key(path) && !is_read {
                 excess = excess.saturating_sub(object.version.content.size.0);
@@ -74,12 +74,12 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Keeps a body for somebody who reads it; none if it is not here. It counts for the quota.
+    /// Keeps a body for a reader; none if it is missing. It counts for the quota.
     pub fn pin(&mut self, digest: &Digest) -> Option<Pin> {
         self.bodies.shelf.pin(digest)
     }
 
-    /// Nobody reads it by that any more.
+    /// No reader needs it by that pin any more.
     pub fn unpin(&mut self, pin: Pin) {
         self.bodies.shelf.unpin(pin);
     }

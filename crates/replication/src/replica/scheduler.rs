@@ -1,19 +1,19 @@
 //! The scheduler: when invalidations and bodies are applied (SSR §6.2.1).
 //!
-//! C1: what has sequence N is applied after all invalidations below N. Here commits leave the buffer
-//! from the front only, and a body makes an object valid only in the version that the state has.
+//! C1: the version of sequence N is applied after all invalidations below N. Here commits leave the buffer
+//! only from the front, and a body makes an object valid only in the state's version.
 //!
 //! C2: an invalidation is applied by its deadline. Here no read is answered while one is overdue.
 //!
 //! A commit at the front of the buffer is applied when
-//! 1. all of its bodies are in the store, so that no object becomes invalid by it (rule 2.1);
-//!    deletions have no body to wait for;
+//! 1. all of its bodies are in the store, so that it makes no object invalid (rule 2.1); deletions have no
+//!    body to wait for;
 //! 2. its deadline has come (rule 2.2);
-//! 3. a demand body, or a session's token, with its sequence or a higher one is here (rule 2.3);
-//! 4. with some of those behind it no object becomes invalid: what it lacks was overwritten there, and
-//!    the newer bodies are here (ours, ADR 7);
-//! 5. the bodies that it lacks have come, and the quota had no room for them (ours);
-//! 6. what waits takes more than half of the memory that there is for it (ours).
+//! 3. a demand body, or a session's token, with its sequence or a higher one has arrived (rule 2.3);
+//! 4. together with some later commits it makes no object invalid: its missing bodies were overwritten there,
+//!    and the newer bodies are here (an extension, ADR 7);
+//! 5. its missing bodies have arrived, and the quota had no room for them (not in the paper);
+//! 6. the waiting commits take more than half of their memory (not in the paper).
 
 use std::collections::BTreeMap;
 
@@ -37,32 +37,31 @@ enum Because {
     Overtaken,
 }
 
-/// Bodies that have come late, when a step is made.
+/// Late bodies, when a step is made.
 pub(super) struct Late {
     /// Of no use.
     pub(super) unused: Vec<Digest>,
-    /// Of no use to the state, but to those that the step passes through.
+    /// Not used by the state, but by those that the step passes through.
     pub(super) between: Vec<Digest>,
     /// The step makes their objects valid.
     pub(super) used: Vec<Digest>,
 }
 
-/// Whether the bodies of a commit have all come for that, and not for other names.
+/// Whether all bodies of a commit arrived for it, and not for other names.
 fn is_named(early: &Early, buffered: &Buffered) -> bool {
     let bodies = buffered.changes.iter().filter(|change| change.content.is_some());
     let before = Sequence(buffered.sequence.0.saturating_sub(1));
     early.between(before, buffered.sequence).count() >= bodies.count()
 }
 
-/// Commits that wait are looked through for one to apply them up to each time that one event has come for
-/// so many of them, and when the timer or a heartbeat comes: then an event takes the same time however
-/// many wait, and none waits for more than a part of its time longer.
+/// Waiting commits are searched for a limit up to which to apply them. That happens when there was one event
+/// per this many of them, and at each timer and heartbeat. So an event takes the same time however many
+/// commits wait, and none of them waits much longer.
 const COMMITS_PER_EVENT: usize = 16;
 
 impl<P: Clone> Replica<P> {
-    /// A body has come on the demand or the speculative channel; without a payload the object does
-    /// not exist, or has no body that comes. Bodies may come before the invalidation that they belong to,
-    /// and after a newer one.
+    /// A body was received on the demand or the speculative channel. Without a payload the object does not
+    /// exist, or its body will not come. Bodies may come before their invalidation, and after a newer one.
     pub fn handle_body(
         &mut self,
         now: Reading,
@@ -72,7 +71,7 @@ impl<P: Clone> Replica<P> {
         self.take_body(now, frame, Ok(payload));
     }
 
-    /// A body has come, and the disk had no room for it.
+    /// A body was received, and the disk had no room for it.
     pub fn handle_no_room(&mut self, now: Reading, frame: Frame<BodyHeader>) {
         self.take_body(now, frame, Err(DiskFull));
     }
@@ -105,7 +104,7 @@ impl<P: Clone> Replica<P> {
                 self.missing.reject(path.clone(), version.sequence);
             }
         }
-        // A body that was broken off or refused by a full disk comes without one.
+        // A body that was cut off, or refused by a full disk, has no payload.
         let payload = payload.unwrap_or_default();
         let came = payload.is_some();
         let payload = payload.filter(|payload| {
@@ -114,16 +113,16 @@ impl<P: Clone> Replica<P> {
         });
         match (version, payload) {
             (Some(version), Some(payload)) => self.keep_body(path, version, payload, demand),
-            // It does not exist at `at`: the deletion is told by then.
+            // It does not exist at `at`: the deletion is announced by then.
             (None, _) if demand => {
                 self.apply.force(at);
                 self.missing.demands.answer(path, at, Bytes(0));
             }
             _ => {
-                // Who waits for what was withdrawn asks for it again, at once.
+                // A read that waits for a withdrawn body requests it again at once.
                 self.output.counters.corrupt += u64::from(!lost && !withdrawn);
                 if demand && !withdrawn {
-                    // Not to be asked each round trip.
+                    // Must not be requested in each round trip.
                     let until = now.local.plus(self.config.retry);
                     self.missing.unanswered.insert(path.clone(), until);
                 }
@@ -138,14 +137,14 @@ impl<P: Clone> Replica<P> {
         }
         self.tell_taken();
         self.advance(now.local);
-        // What was pushed is of no use to a read before the store has it.
+        // A pushed body is of no use to a read before the store has it.
         if is_of_read {
             self.wake(now.local);
         }
     }
 
-    /// Counts the bodies that are in the store, or were discarded. The origin pushes no more than a few
-    /// beyond these, so however slow this disk is, no more of them are in memory.
+    /// Counts the bodies that are in the store, or were discarded. The origin pushes only a few more than
+    /// these. So no more of them are in memory, however slow this disk is.
     pub(super) fn tell_taken(&mut self) {
         let (pushed, fetched) = (
             self.connection.pushed.look(&self.bodies.shelf),
@@ -153,7 +152,7 @@ impl<P: Clone> Replica<P> {
         );
         if self.is_connected() {
             if let Some(pushed) = pushed {
-                // One that was not sent yet says nothing beside this one.
+                // An unsent count is superseded by this one.
                 self.connection.outbox.pop_back_if(|last| matches!(last, ToOrigin::Taken(_)));
                 self.connection.outbox.push_back(ToOrigin::Taken(pushed));
             }
@@ -161,7 +160,7 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// A demand body that is in the store has everything before it applied (rule 2.3).
+    /// A demand body in the store has everything before it applied (rule 2.3).
     pub(super) fn force_for_stored(&mut self, digest: &Digest) {
         if !self.bodies.shelf.is_stored(digest) {
             return;
@@ -193,7 +192,7 @@ impl<P: Clone> Replica<P> {
             if before != Some(content.digest) {
                 self.bodies.shelf.keep(payload);
                 self.late_with(&content.digest);
-                // An origin that was restored from a backup has made another commit of this number.
+                // An origin restored from a backup has made another commit of this number.
                 if let Some(before) = before {
                     self.bodies.shelf.release(&before);
                 }
@@ -206,13 +205,13 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Whether the state has the object in this version, and without its body.
+    /// Whether the state has the object in this version without its body.
     fn lacks(&self, path: &Path, sequence: Sequence) -> bool {
         let object = self.object(path);
         object.is_some_and(|object| object.version.sequence == sequence && !object.valid)
     }
 
-    /// A body that has come early is not there after all.
+    /// An early body turned out not to be stored.
     pub(super) fn forget_early(&mut self, digest: &Digest) {
         for key in self.bodies.early.of_body(digest) {
             self.bodies.early.remove(&key);
@@ -222,7 +221,7 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// The bug of bodies that become visible too early.
+    /// The bug in which bodies become visible too early.
     pub(super) fn expose_early(&mut self, digest: &Digest) {
         if !self.faults.has(Fault::BodyBeforeInvalidations) || !self.bodies.shelf.is_stored(digest)
         {
@@ -247,8 +246,7 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Whether a commit is applied as it comes: invalidations are not delayed, or nothing tells how old
-    /// it is.
+    /// Whether a commit is applied on arrival: invalidations are not delayed, or its age is unknown.
     pub(super) fn comes_at_once(&self, buffered: &Buffered) -> bool {
         let eager = self.config.eager.unwrap_or(self.connection.eager);
         buffered.said.is_none() || eager && self.is_connected()
@@ -258,7 +256,7 @@ impl<P: Clone> Replica<P> {
         self.deadline(buffered).is_some_and(|deadline| deadline <= now)
     }
 
-    /// Counts in the buffer which bodies are in the store by now.
+    /// Updates the buffer's counts of stored bodies.
     pub(super) fn follow_shelf(&mut self) {
         while let Some((digest, is_stored)) = self.bodies.shelf.poll_turned() {
             self.apply.buffer.turn(&digest, is_stored);
@@ -266,7 +264,7 @@ impl<P: Clone> Replica<P> {
         self.follow_replaced();
     }
 
-    /// A body is in the store, if it is: objects of the state that lack it become valid by the next step.
+    /// If the body is in the store, objects of the state that lack it become valid by the next step.
     pub(super) fn late_with(&mut self, digest: &Digest) {
         if !self.bodies.shelf.is_stored(digest) {
             return;
@@ -277,12 +275,12 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// From here on commits do not wait for their bodies.
+    /// Beyond this size, commits do not wait for their bodies.
     pub(super) fn half_of_room(&self) -> u64 {
         self.config.buffer.0 / 2
     }
 
-    /// How many commits at the front there is no room for to wait.
+    /// How many commits at the front have no room to wait.
     fn beyond_half(&self) -> usize {
         let mut bytes = self.apply.buffer.bytes().0;
         let beyond = self.apply.buffer.iter().take_while(|buffered| {
@@ -309,12 +307,12 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// What waits is looked through at the next chance.
+    /// Waiting commits are checked at the next event.
     pub(super) fn look_through(&mut self) {
         self.apply.events_since_look = self.apply.buffer.len() / COMMITS_PER_EVENT;
     }
 
-    /// Whether it is time to look through what waits.
+    /// Whether it is time to check waiting commits.
     fn is_to_look(&mut self) -> bool {
         self.apply.events_since_look = self.apply.events_since_look.saturating_add(1);
         let often = self.apply.events_since_look >= self.apply.buffer.len() / COMMITS_PER_EVENT;
@@ -354,20 +352,20 @@ impl<P: Clone> Replica<P> {
         if commits > 0 || !step.changes.is_empty() {
             self.write(step, commits, between, false);
         }
-        // Only now: what was of no use under one name may be of use to the step under another.
+        // Only now: a body without use under one name may be used by the step under another.
         for digest in unused {
             self.bodies.shelf.release(&digest);
         }
     }
 
-    /// Goes on with a comparison: begins it, or writes what it has come to.
+    /// Continues a comparison: begins it, or writes its result.
     fn advance_resync(&mut self, now: LocalTime) {
         let Some(resync) = &mut self.comparison.resync else { return };
         if resync.is_waiting() {
             self.apply.buffer.clear();
             let (of, ask) = (resync.position.sequence, resync.begin(&self.image));
             self.connection.outbox.extend(ask.map(|part| ToOrigin::Ask { of, part }));
-            // From now on the origin has something to say.
+            // From now on the origin has something to send.
             self.connection.heard = now;
         }
         if resync.is_complete() {
@@ -377,7 +375,8 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Which commits at the front of the buffer the next step has, and why; and whether that step is large.
+    /// Which commits at the front of the buffer the next step contains, and why; and whether that step is
+    /// large.
     fn decide(&mut self, now: LocalTime) -> (Vec<Because>, bool) {
         let (mut reasons, mut ends) = (Vec::new(), Vec::new());
         let mut look = None;
@@ -409,7 +408,7 @@ impl<P: Clone> Replica<P> {
         (reasons, is_large)
     }
 
-    /// Counts the commits of the next step by why they are applied.
+    /// Counts the commits of the next step by the reasons for applying them.
     fn count(&mut self, reasons: &[Because], is_large: bool) {
         let counters = &mut self.output.counters;
         for (buffered, because) in self.apply.buffer.iter().zip(reasons) {
@@ -417,7 +416,7 @@ impl<P: Clone> Replica<P> {
             match because {
                 Because::Bodies => {
                     counters.with_bodies += 1;
-                    // Of a large step that is counted while it is made.
+                    // A large step is counted while it is made.
                     let is_named = is_large || is_named(&self.bodies.early, buffered);
                     counters.deduplicated += u64::from(!is_named);
                 }
@@ -429,13 +428,13 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// A step with more changes has as few commits as may be, and is made in slices.
+    /// A step with more changes has as few commits as possible, and is made in slices.
     fn large(&self) -> usize {
         self.config.step_slice.saturating_mul(2)
     }
 
-    /// Leaves out commits at the end if the step would become large: the next one has them. A step may end behind
-    /// these commits. Whether it is large all the same.
+    /// Leaves out commits at the end if the step would become large: the next step takes them. `ends` are the
+    /// possible ends of a step. Returns whether it is large all the same.
     fn cut(&self, reasons: &mut Vec<Because>, ends: &[usize]) -> bool {
         let sizes =
             self.apply.buffer.iter().take(reasons.len()).map(|buffered| buffered.changes.len());
@@ -456,7 +455,7 @@ impl<P: Clone> Replica<P> {
         size(end) > self.large()
     }
 
-    /// A step contains a commit.
+    /// Adds a commit to a step.
     fn add_to(&self, step: &mut Step, buffered: &Buffered) {
         let (sequence, all_here) = (buffered.sequence, buffered.has_bodies());
         let changed = |change: &Change| {
@@ -468,20 +467,20 @@ impl<P: Clone> Replica<P> {
         };
         let changes = buffered.changes.iter().map(changed);
         if step.changes.is_empty() {
-            // In the order of their paths, mostly, so that it takes much less.
+            // Mostly in the order of their paths, which is much faster.
             step.changes = changes.collect();
         } else {
             step.changes.extend(changes);
         }
     }
 
-    /// Makes use of bodies whose invalidation was applied without them.
+    /// Uses bodies whose invalidation was applied without them.
     pub(super) fn use_late_bodies(&mut self, step: &mut Step, commits: usize) -> Late {
         let present = self.position();
         let upto = step.position.map_or(present, |position| position.sequence);
         let (mut done, mut passed, mut used) = (Vec::new(), Vec::new(), Vec::new());
         let mut keys: Vec<_> = core::iter::from_fn(|| self.bodies.early.pop_late()).collect();
-        // Of one commit none is passed; what it makes use of is settled when the step is on the disk.
+        // A step of one commit overtakes none. Its bodies are settled when the step is on the disk.
         if commits > 1 {
             keys.extend(self.bodies.early.between(present, upto));
         }
@@ -495,12 +494,12 @@ impl<P: Clone> Replica<P> {
             match object {
                 Some(object) if object.version.sequence == *sequence => {
                     if object.valid {
-                        // What this step makes use of is kept until the step is on the disk.
+                        // Bodies of this step are kept until the step is on the disk.
                         if !step.changes.contains_key(path) {
                             done.extend(self.bodies.early.remove(&key));
                         }
                     } else if object.version.content.digest != digest {
-                        // The invalidation, which comes by a channel of its own, is believed.
+                        // The invalidation, which comes by its own channel, is trusted.
                         self.output.counters.corrupt += 1;
                         done.extend(self.bodies.early.remove(&key));
                     } else if self.bodies.shelf.is_stored(&digest) {
@@ -521,8 +520,8 @@ impl<P: Clone> Replica<P> {
         Late { unused: done, between: passed, used }
     }
 
-    /// A body that should be in the store is not there, or is not what it was: the objects that have
-    /// it are invalid, and are fetched again when they are read.
+    /// A body is missing from the store or corrupt: its objects are invalid, and are fetched again when they
+    /// are read.
     pub fn handle_missing(&mut self, now: Reading, digest: &Digest) {
         if !self.bodies.shelf.is_stored(digest) {
             return;
@@ -546,7 +545,7 @@ impl<P: Clone> Replica<P> {
         self.wake(now.local);
     }
 
-    /// Whether a body is here, overwritten or not.
+    /// Whether a body is stored here, overwritten or not.
     #[cfg(test)]
     pub(super) fn has_body(&self, digest: &Digest) -> bool {
         self.bodies.shelf.is_stored(digest)

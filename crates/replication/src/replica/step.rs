@@ -1,4 +1,4 @@
-//! A step of the state: it is written, and shown when it is on the disk (SSR §6.2.1).
+//! A step of the state: it is written, and shown when it is durable (SSR §6.2.1).
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::types::{Digest, DiskFull};
 
 impl<P: Clone> Replica<P> {
     pub(super) fn write(&mut self, step: Step, commits: usize, between: Vec<Digest>, resync: bool) {
-        // So that no body is dropped while the step that needs it is being written.
+        // So that no body is dropped while a step that needs it is being written.
         for object in step.changes.values().flatten().filter(|object| object.valid) {
             self.bodies.shelf.refer(&object.version.content.digest);
         }
@@ -29,10 +29,10 @@ impl<P: Clone> Replica<P> {
         self.apply.writing = Some(writing);
     }
 
-    /// The step is on stable storage, or there was no room for it: then nothing of it is. Any other
-    /// failure leaves open what is on the disk: then the replica has to be restarted.
+    /// The step is on stable storage, or the disk had no space: then nothing of it is stored. After any other
+    /// failure the contents of the disk are unknown: then the replica must be restarted.
     ///
-    /// From now on all of the step is shown. A large one is taken over in slices, by
+    /// From now on the whole step is shown. A large one is taken over in slices, by
     /// [`handle_timeout`](Replica::handle_timeout).
     pub fn handle_committed(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
         let is_written = |writing: &Writing| writing.phase == Phase::OnDisk;
@@ -42,7 +42,7 @@ impl<P: Clone> Replica<P> {
         if outcome.is_err() {
             return self.give_step_up(now);
         }
-        // That of a step before this one.
+        // The rest of an earlier step.
         self.settle_early(self.config.slice.max(self.config.step_slice));
         self.show(now);
         if self.fold_some(now.local, self.config.step_slice) {
@@ -71,7 +71,7 @@ impl<P: Clone> Replica<P> {
         self.disk_full(now.local);
     }
 
-    /// All of the step is shown, and nothing of it was taken over.
+    /// The whole step is shown, and none of it was taken over.
     fn show(&mut self, now: Reading) {
         let Some(writing) = &mut self.apply.writing else { return };
         (writing.phase, writing.since) = (Phase::Shown, now.local);
@@ -80,7 +80,7 @@ impl<P: Clone> Replica<P> {
         let first = self.image.position.is_none();
         writing.first = first;
         let before = self.position();
-        // What one commit has replaced is known as soon as it is done.
+        // The changes of a single commit are known as soon as it is applied.
         let only = self.apply.buffer.front().filter(|_| commits == 1 && !first);
         let only = only.map(|buffered| (buffered.sequence, buffered.stamp));
         let mut records = false;
@@ -94,7 +94,7 @@ impl<P: Clone> Replica<P> {
         self.apply.buffer.take_first(commits, self.config.step_slice, &mut self.output.garbage);
     }
 
-    /// All of the step was taken over.
+    /// The whole step was taken over.
     fn finish(&mut self, now: Reading) {
         let Some(writing) = self.apply.writing.take() else { return };
         let Writing { step, resync, between, lost, first, .. } = writing;
@@ -117,10 +117,10 @@ impl<P: Clone> Replica<P> {
         if resync {
             self.output.counters.resyncs += u64::from(!first);
             self.comparison.resync = None;
-            // From now on the origin has something to say.
+            // From now on the origin has something to send.
             self.connection.heard = now.local;
-            // To a replica that had nothing the origin pushes everything unasked. To others it begins when this has
-            // been said, or it would push what is said to be missing then.
+            // The origin pushes everything to an empty replica unasked. For others it begins after this
+            // message. Otherwise it would push the bodies that are reported as missing then.
             if !first {
                 self.tell_lacking(now.local);
             }
@@ -133,14 +133,14 @@ impl<P: Clone> Replica<P> {
         self.advance(now.local);
     }
 
-    /// Whether a large step is being made or taken over, which the timer goes on with; and since when.
+    /// Since when a large step is being made or applied in slices, which the timer continues, if any.
     pub(super) fn in_slices(&self) -> Option<LocalTime> {
         let writing = self.apply.writing.as_ref()?;
         let is_sliced = matches!(writing.phase, Phase::Forming(_) | Phase::Shown);
         is_sliced.then_some(writing.since)
     }
 
-    /// Goes on with a large step.
+    /// Continues a large step.
     pub(super) fn go_on_with_step(&mut self, now: Reading) {
         match self.apply.writing.as_ref().map(|writing| &writing.phase) {
             Some(Phase::Forming(_)) => self.form_some(now.local),
@@ -162,22 +162,22 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// An object of the state was another one until now, or had its body.
+    /// An object of the state has changed, or has lost its body.
     pub(super) fn replace(&mut self, now: LocalTime, path: &Path, old: &Object, is_same: bool) {
         if old.valid {
             let grace = if is_same { Duration::ZERO } else { self.config.grace };
             self.give_up(now, old.version.content.digest, grace);
         }
         if !is_same {
-            // What was still to come for the version that this overwrites.
+            // The body kept for the version that this overwrites.
             let key = (old.version.sequence, path.clone());
             self.output.counters.stale += u64::from(self.bodies.early.contains(&key));
             self.give_back(&key);
         }
     }
 
-    /// Bodies that came for what the last step has brought into the state: they are of it now, or come late, or are
-    /// of no use any more. So many at a time.
+    /// Bodies that were kept for versions of the last step: they belong to it now, come late, or are of no
+    /// use any more. At most this many at a time.
     pub(super) fn settle_early(&mut self, most: usize) {
         if self.apply.fold.is_open() {
             return;
@@ -205,7 +205,7 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// A body is not kept for this version any more.
+    /// A body is no longer kept for this version.
     pub(super) fn give_back(&mut self, key: &Key) {
         if let Some(digest) = self.bodies.early.remove(key) {
             self.bodies.shelf.release(&digest);

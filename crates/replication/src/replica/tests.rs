@@ -31,7 +31,7 @@ fn content(body: u8) -> Content {
     Content { digest: Digest([body; 32]), size: size(body), metadata: Metadata::default() }
 }
 
-/// All are of the same size but two.
+/// All but two have the same size.
 fn size(body: u8) -> Bytes {
     if matches!(body, 8 | 9) { Bytes(30) } else { Bytes(10) }
 }
@@ -72,7 +72,7 @@ fn config() -> Config {
     }
 }
 
-/// A replica, and a disk that does what it is told when it is told to.
+/// A replica, and a disk that runs jobs when the test says so.
 struct Bench {
     replica: Replica<()>,
     ms: i64,
@@ -90,7 +90,7 @@ fn told(entry: &Entry) -> String {
 }
 
 impl Bench {
-    /// A replica that is connected to an origin without objects, at 0 ms.
+    /// A replica connected to an origin without objects, at 0 ms.
     fn new(config: Config) -> Self {
         let now = reading(0);
         let replica = Replica::recover(now, config, Image::default(), []);
@@ -106,7 +106,7 @@ impl Bench {
         bench
     }
 
-    /// The origin's time that the state reflects, as it was reported last.
+    /// The origin's time of the state, in the last answer.
     fn reflects(&mut self) -> Option<WallTime> {
         let reports = self.sent().into_iter().filter_map(|message| match message {
             ToOrigin::Report(report) => Some(report.reflects),
@@ -123,7 +123,7 @@ impl Bench {
         self.say(ToReplica::Welcome { start, eager: false });
     }
 
-    /// The objects whose bodies were asked for since the last call.
+    /// The objects whose bodies were demanded since the last call.
     fn demanded(&mut self) -> Vec<String> {
         let path = |message| match message {
             ToOrigin::Demand(path) => Some(path.to_string()),
@@ -132,7 +132,7 @@ impl Bench {
         self.sent().into_iter().filter_map(path).collect()
     }
 
-    /// The counts of speculative bodies that were said since the last call.
+    /// The counts of speculative bodies reported since the last call.
     fn taken(&mut self) -> Vec<u64> {
         let count = |message| if let ToOrigin::Taken(count) = message { Some(count) } else { None };
         self.sent().into_iter().filter_map(count).collect()
@@ -142,7 +142,7 @@ impl Bench {
         Session { origin: Incarnation(1), replica: Incarnation(0), connection: self.connection }
     }
 
-    /// The origin has begun anew, and goes on with the log that this replica knows.
+    /// The origin has restarted, and continues the log that this replica knows.
     fn connect_to_another_life(&mut self) {
         self.connection += 1;
         self.replica.handle_connected(reading(self.ms));
@@ -154,7 +154,7 @@ impl Bench {
         Session { origin: Incarnation(2), ..self.session() }
     }
 
-    /// The origin says something in that life.
+    /// The origin sends this in that life.
     fn in_another_life(&mut self, message: ToReplica) {
         let session = self.another_life();
         self.replica.handle_control(reading(self.ms), Frame { session, message });
@@ -165,7 +165,7 @@ impl Bench {
         self.replica.handle_control(reading(self.ms), frame);
     }
 
-    /// A commit that is made and told of now.
+    /// A commit that is made and announced now.
     fn commit(&mut self, sequence: u64, text: &str) {
         self.part(sequence, text, false);
     }
@@ -176,7 +176,7 @@ impl Bench {
         self.say(ToReplica::Invalidation { sequence, stamp, changes, more });
     }
 
-    /// A heartbeat that was said now and answers a ping of now.
+    /// A heartbeat that was sent now and answers a ping of now.
     fn heartbeat(&mut self, committed: u64) {
         let now = reading(self.ms);
         let committed = Sequence(committed);
@@ -197,14 +197,14 @@ impl Bench {
         self.replica.handle_body(reading(self.ms), frame, payload);
     }
 
-    /// What comes before a body of `name`.
+    /// The header of a body of `name`.
     fn header(&self, name: &str, version: Version, demand: bool) -> Frame<BodyHeader> {
         let (path, at) = (path(name), version.sequence);
         let message = BodyHeader { path, version: Some(version), at, demand, lost: false };
         Frame { session: self.session(), message }
     }
 
-    /// The disk does all that it was asked for.
+    /// The disk completes all requests.
     fn disk(&mut self) {
         let now = reading(self.ms);
         while let Some(effect) = self.replica.poll_effect() {
@@ -231,7 +231,7 @@ impl Bench {
         sent
     }
 
-    /// What a read of `name` gets at once: a body, `-`, or why it waits.
+    /// The immediate result of a read of `name`: a body, `-`, or why it waits.
     fn read(&mut self, name: &str) -> String {
         self.read_after(name, 0)
     }
@@ -273,7 +273,7 @@ impl Bench {
         answers
     }
 
-    /// What the state has for `name`, and whether it is valid.
+    /// The state's version of `name`, and whether it is valid.
     fn state(&self, name: &str) -> Option<(u64, bool)> {
         let object = self.replica.image().objects.get(&path(name))?;
         Some((object.version.sequence.0, object.valid))
@@ -326,7 +326,7 @@ fn an_eager_replica_applies_invalidations_as_they_come_while_it_is_connected() {
         assert_eq!(bench.state("a"), eager.then_some(state), "eager: {eager}");
         assert_eq!(bench.read("a"), read, "eager: {eager}");
     }
-    // With its body here it is one step, as ever; and what came before a cut waits as ever.
+    // With its body here it is one step, as usual; and a commit from before a disconnect waits as usual.
     let mut bench = Bench::new(Config { eager: Some(true), ..config() });
     bench.body(1, "a1", false);
     bench.disk();
@@ -365,7 +365,7 @@ fn a_read_looks_at_deadlines_itself() {
     bench.ms += 9_000;
     bench.heartbeat(1);
     bench.disk();
-    // Nobody calls the timer.
+    // The timer is not called.
     bench.ms += 1_000;
     assert_eq!(bench.read("a"), "Applying");
 }
@@ -424,7 +424,7 @@ fn a_newer_body_has_what_it_overwrites_applied_as_one_step() {
         let counters = bench.replica.take_counters();
         let expected = if overtake { (1, 2) } else { (0, 0) };
         assert_eq!((counters.overtaken, counters.with_bodies), expected);
-        // By the letter it was this one that all had waited for.
+        // According to the paper, all had waited for this one.
         bench.body(1, "a1", false);
         bench.disk();
         assert_eq!(bench.replica.take_counters().stale, 1, "of no use any more");
@@ -587,7 +587,7 @@ fn a_replica_reports_how_it_is() {
     assert_eq!(first.reflects, Some(reading(0).wall));
     assert_eq!(first.lasts, Some(Duration::from_secs(58)));
     assert!(first.skew.is_some());
-    // The deadline of the second commit comes, of which the body does not.
+    // The deadline of the second commit comes, but not its body.
     bench.wait(9_000);
     bench.disk();
     bench.wait(2_000);

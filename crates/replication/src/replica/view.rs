@@ -1,4 +1,4 @@
-//! A state as a tree of names: the present one, or one that was.
+//! A state as a tree of names: the present one, or a past one.
 
 use core::ops::Bound;
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use crate::types::{Sequence, Version};
 
 type Objects = BTreeMap<Path, Object>;
 
-/// A state. Of the present one it costs nothing that there are others.
+/// A state. The present one costs nothing extra because of the others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     objects: &'a Objects,
-    /// What the step that is shown says instead.
+    /// The visible step, which overrides the state.
     fold: Option<&'a Fold>,
     past: Option<(&'a History, Sequence)>,
 }
@@ -25,7 +25,7 @@ impl<'a> View<'a> {
         View { objects, fold, past: None }
     }
 
-    /// The state that was at `at`, if the present one is made of `objects` and `fold`.
+    /// The state at `at`, if the present one is made of `objects` and `fold`.
     pub(super) fn past(
         objects: &'a Objects,
         fold: Option<&'a Fold>,
@@ -44,7 +44,7 @@ impl<'a> View<'a> {
         object.map(|object| object.version)
     }
 
-    /// The first object from there.
+    /// The first object from this key on.
     fn next(&self, from: Bound<&[u8]>) -> Option<(&'a Path, Version)> {
         let version = |object: &Object| object.version;
         let present = self.objects.range::<[u8], _>((from, Bound::Unbounded));
@@ -77,7 +77,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What is under a name.
+    /// The entry under a name.
     pub(super) fn entry(&self, path: &Path) -> Outcome {
         if let Some(version) = self.get(path) {
             return Outcome::Entry(Entry::of(version));
@@ -91,7 +91,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What is in a folder, without what is in folders of it.
+    /// The names in a folder, without those of its subfolders.
     pub(super) fn names(&self, folder: Option<&Path>) -> Outcome {
         let within = folder.map_or_else(Vec::new, Path::prefix);
         let mut found = Vec::new();
@@ -106,14 +106,14 @@ impl<'a> View<'a> {
                 Some(end) => {
                     let name = &name[..end];
                     found.push((name.to_owned(), Entry::Folder(None)));
-                    // All of it lies between `name/` and what follows the slash among the bytes.
+                    // All of it is between `name/` and the byte that follows the slash.
                     Bound::Included([&within, name, b"0"].concat())
                 }
             };
         }
-        // Among paths `a.b` comes before `a/b`, but the name `a` comes before both.
+        // As paths, `a.b` precedes `a/b`, but the name `a` precedes both.
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
-        // A folder that is an object came before what is below it.
+        // A folder that is an object precedes its contents.
         found.dedup_by(|(later, _), (first, _)| later == first);
         let is_there = |folder: &Path| self.get(folder).is_some_and(|one| one.content.is_folder());
         match folder {

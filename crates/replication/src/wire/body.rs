@@ -7,43 +7,41 @@ use crate::lane::{Lane, Lanes};
 use crate::message::BodyHeader;
 use crate::types::{Digest, PIECE};
 
-/// Hashes of pieces in one frame, at most: as long as a piece.
+/// Hashes of pieces in one frame, at most: as many bytes as a piece.
 pub(super) const MOST_HASHES: usize = PIECE / 32;
 const HASHES: (&str, usize) = ("hashes", MOST_HASHES);
 
-/// What a replica says on a channel of bodies, once: its session tells which connection this is a
-/// part of.
+/// A replica's only message on a channel of bodies: its session says which connection this belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attach;
 
-/// What the origin says there. A body is a header; then, if it has more than one piece, the hashes of
-/// all its pieces; then the pieces in order. Before the last of them it may be broken off. Behind the
-/// header of one that is lost nothing comes. Between the parts of one body there may be those of others,
-/// which go by other lanes.
+/// The origin's messages there. A body is a header; then, if it has more than one piece, the hashes of all
+/// its pieces; then the pieces in order. It may be cancelled before the last of them. Nothing follows the
+/// header of a lost body. Parts of bodies in other lanes may come in between.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BodyPart {
-    /// A body begins; or there is none, or none any more.
+    /// A body begins; or the object has none, or no longer has one.
     Header(BodyHeader),
     /// Hashes of the next pieces, up to 2048.
     Hashes {
-        /// Which body is meant: the one that goes by this lane.
+        /// The body: the one of this lane.
         lane: Lane,
         /// The hashes.
         hashes: Vec<Digest>,
     },
-    /// The next piece: [`PIECE`] bytes, or what is left.
+    /// The next piece: [`PIECE`] bytes, or the rest.
     Piece {
-        /// Which body is meant.
+        /// The body: the one of this lane.
         lane: Lane,
         /// Counts the pieces of the body, from zero.
         number: u32,
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// The rest of the body does not come: it was overwritten meanwhile, nobody waits for it any more, a read is
-    /// sent all of it, or the origin has lost it.
+    /// The rest of the body does not come: it was overwritten meanwhile, no read waits for it any more, a
+    /// read gets all of it, or the origin has lost it.
     Broken {
-        /// Which body is meant.
+        /// The body: the one of this lane.
         lane: Lane,
     },
 }

@@ -14,9 +14,9 @@ use crate::message::{
 use crate::path::Path;
 use crate::types::{Change, Content, Version};
 
-/// What replicas may send in one frame: [`MOST_PATHS`] of the longest paths, with counts, are 4.1 MB.
+/// The maximum frame of replicas: [`MOST_PATHS`] of the longest paths, with counts, are 4.1 MB.
 const LONGEST_TO_ORIGIN: usize = 5 << 20;
-/// What the origin may send in one frame: [`MOST_CHANGES`] changes of the longest paths are 4.1 MB, and so are
+/// The maximum frame of the origin: [`MOST_CHANGES`] changes of the longest paths are 4.1 MB, and so are
 /// [`MOST_ENTRIES`] entries of a leaf.
 const LONGEST_TO_REPLICA: usize = 5 << 20;
 

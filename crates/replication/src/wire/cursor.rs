@@ -1,4 +1,4 @@
-//! Fields: integers in little-endian order, lists and texts behind their lengths. Stores use them as well.
+//! Fields: integers in little-endian order, lists and texts after their lengths. Stores use them as well.
 
 use lull_cc::Bytes;
 
@@ -53,7 +53,7 @@ impl<'a> Writer<'a> {
         self.0.extend_from_slice(value);
     }
 
-    /// Bytes behind their length.
+    /// Bytes after their length.
     pub fn blob(
         &mut self,
         (what, limit): (&'static str, usize),
@@ -124,13 +124,13 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Appends a sequence and what it put.
+    /// Appends a sequence and its puts.
     pub fn version(&mut self, value: &Version) -> Result<(), WireError> {
         self.sequence(value.sequence);
         self.content(&value.content)
     }
 
-    /// A value that may be missing, behind a flag.
+    /// An optional value after a flag.
     pub fn option<T>(
         &mut self,
         value: Option<&T>,
@@ -140,7 +140,7 @@ impl<'a> Writer<'a> {
         value.map_or(Ok(()), |value| write(self, value))
     }
 
-    /// A list behind its length.
+    /// A list after its length.
     pub fn list<T>(
         &mut self,
         (what, limit): (&'static str, usize),
@@ -154,7 +154,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Takes fields off the front.
+/// Takes fields from the front.
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -163,12 +163,12 @@ impl<'a> Reader<'a> {
         Reader(bytes)
     }
 
-    /// Nothing may be left.
+    /// Fails if there are bytes left.
     pub fn end(&self) -> Result<(), WireError> {
         if self.0.is_empty() { Ok(()) } else { Err(WireError::Rest(self.0.len())) }
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         core::mem::take(&mut self.0)
     }
@@ -204,7 +204,7 @@ impl<'a> Reader<'a> {
         self.array(what).map(i64::from_le_bytes)
     }
 
-    /// Zero or one: each value has one way to be written.
+    /// Zero or one: each value has exactly one encoding.
     pub fn flag(&mut self, what: &'static str) -> Result<bool, WireError> {
         match self.u8(what)? {
             0 => Ok(false),
@@ -278,7 +278,7 @@ impl<'a> Reader<'a> {
         content.is_possible().then_some(content).ok_or(WireError::Value("content"))
     }
 
-    /// Reads a sequence and what it put.
+    /// Reads a sequence and its puts.
     pub fn version(&mut self) -> Result<Version, WireError> {
         Ok(Version { sequence: self.sequence("version")?, content: self.content()? })
     }
@@ -292,8 +292,8 @@ impl<'a> Reader<'a> {
         if self.flag(what)? { read(self).map(Some) } else { Ok(None) }
     }
 
-    /// A list of items that take `least` bytes at least: room is made for as many as there can be
-    /// in what has come, whatever the length says.
+    /// A list of items that take at least `least` bytes: memory is reserved for as many as the received bytes
+    /// can contain, independently of the length field.
     pub fn list<T>(
         &mut self,
         (what, limit): (&'static str, usize),

@@ -1,13 +1,13 @@
-//! The messages by which somebody becomes a replica, or stays one.
+//! The messages by which a replica enrols, or renews its certificate.
 
 use super::WireError;
 use super::cursor::{Reader, Writer};
 use super::sealed::Coded;
 use crate::message::{Enrol, Enrolled, FromAuthority, NotEnrolled, ToAuthority};
 
-/// Bytes of a certificate or a request for one, at most. Ours have 300 to 500.
+/// Bytes of a certificate or a request for one, at most. Lull's have 300 to 500.
 const LONGEST: usize = 4_096;
-/// Authorities that are trusted at a time, at most: there are two while one replaces the other.
+/// Authorities that are trusted at a time, at most: two during a replacement.
 const AUTHORITIES: (&str, usize) = ("authorities", 4);
 
 const ENROL: u8 = 0x31;

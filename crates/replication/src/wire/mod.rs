@@ -9,9 +9,9 @@
 //!   frame = length (4) │ kind (1) │ session (20) │ message
 //! ```
 //!
-//! Nothing here reads or writes: bytes come in and go out as slices. Whatever the bytes, a decoder
-//! gives a value or an error. It holds no more than the longest frame of its connection, and what it
-//! makes of a frame takes at most [`EXPANSION`] times the frame's bytes.
+//! Nothing here reads or writes: bytes come in and go out as slices. For any bytes, a decoder returns a value
+//! or an error. It holds at most the longest frame of its connection. The decoded value takes at most
+//! [`EXPANSION`] times the frame's bytes.
 
 mod body;
 mod control;
@@ -35,7 +35,7 @@ pub(crate) use control::{length_of, length_of_entry};
 use cursor::{Reader, Writer};
 pub use pieces::{Assembly, Delivery, Outline, Unexpected};
 
-/// What each connection opens with, in either direction.
+/// The first bytes of each connection, in either direction.
 pub const MAGIC: [u8; 4] = *b"LULL";
 /// Bytes of a preface, in all versions of the protocol.
 pub const PREFACE: usize = 12;
@@ -44,31 +44,31 @@ pub const PREFACE: usize = 12;
 pub const OLDEST: u16 = PROTOCOL;
 /// Bytes of a frame before its message: length, kind, session.
 pub const HEADER: usize = 4 + 1 + 20;
-/// What was decoded from n bytes takes up to this many times n bytes of memory: a deletion of a
-/// file with a name of one letter is 4 bytes on the wire.
+/// Decoding n bytes takes up to this many times n bytes of memory: a deletion of a file with a name of one
+/// letter is 4 bytes on the wire.
 pub const EXPANSION: usize = 32;
 
-/// Why bytes are not what a peer that keeps to the protocol sends, or why something cannot be sent.
+/// Why bytes violate the protocol, or why a message cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WireError {
-    /// The connection does not open as one of ours.
+    /// The connection does not begin with Lull's preface.
     #[error("the peer does not speak Lull's protocol: check host and port")]
     Stranger,
-    /// There is no version that both speak.
+    /// There is no common version.
     #[error(
         "the peer speaks versions {oldest} to {newest} of the protocol, and this one {OLDEST} to \
          {PROTOCOL}: install the same release on both"
     )]
     Version {
-        /// The oldest one that the peer speaks.
+        /// The oldest version that the peer speaks.
         oldest: u16,
         /// The newest.
         newest: u16,
     },
-    /// The connection is for something else than was expected.
+    /// The channel is another one than expected.
     #[error("the peer opened a connection for channel {0}, which is not the one expected")]
     Channel(u8),
-    /// A frame is longer than any of its connection may be.
+    /// A frame is longer than permitted on its connection.
     #[error("a frame of {length} bytes: at most {limit} are allowed here")]
     Long {
         /// Its length, without the field of the length.
@@ -79,13 +79,13 @@ pub enum WireError {
     /// A frame ends before its message does.
     #[error("a frame ends within `{0}`")]
     Short(&'static str),
-    /// A frame goes on behind its message.
+    /// A frame continues after its message.
     #[error("a frame has {0} bytes too many")]
     Rest(usize),
     /// No message of this direction and channel has this number.
     #[error("a frame of the unknown kind {0:#04x}")]
     Kind(u8),
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("`{0}` has a value that it cannot have")]
     Value(&'static str),
     /// A list is longer than it may be.
@@ -98,24 +98,24 @@ pub enum WireError {
         /// The limit.
         limit: usize,
     },
-    /// A name of an object is none.
+    /// A name of an object is invalid.
     #[error(transparent)]
     Path(#[from] PathError),
 }
 
-/// What both sides open each connection with. Its layout never changes.
+/// The first bytes of both sides on each connection. Its layout never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preface {
     /// The oldest version of the protocol that is spoken.
     pub oldest: u16,
     /// The newest.
     pub newest: u16,
-    /// What the connection is for.
+    /// The channel of the connection.
     pub channel: Channel,
 }
 
 impl Preface {
-    /// What this code says.
+    /// The preface of this code.
     pub const fn ours(channel: Channel) -> Self {
         Preface { oldest: OLDEST, newest: PROTOCOL, channel }
     }
@@ -135,10 +135,10 @@ impl Preface {
         bytes
     }
 
-    /// What these bytes say. The last three are for later versions, and not looked at.
+    /// Decodes these bytes. The last three are reserved for later versions, and ignored.
     ///
     /// # Errors
-    /// If they are none of ours.
+    /// If they are no preface of Lull.
     pub fn decode(bytes: [u8; PREFACE]) -> Result<Self, WireError> {
         let [m0, m1, m2, m3, o0, o1, n0, n1, channel, ..] = bytes;
         if [m0, m1, m2, m3] != MAGIC {
@@ -158,10 +158,10 @@ impl Preface {
         Ok(Preface { oldest, newest, channel })
     }
 
-    /// The version to speak with the peer that has said `theirs`: the newest that both know.
+    /// The version to use with a peer that has sent `theirs`: the newest that both know.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no common version.
     pub fn agree(self, theirs: Preface) -> Result<u16, WireError> {
         let newest = self.newest.min(theirs.newest);
         if newest < self.oldest.max(theirs.oldest) {
@@ -171,7 +171,7 @@ impl Preface {
     }
 }
 
-/// What goes in frames, one type for each direction of a channel.
+/// A message in frames, one type for each direction of a channel.
 pub trait Message: sealed::Coded {}
 
 impl<M: sealed::Coded> Message for M {}
@@ -187,10 +187,10 @@ mod sealed {
         /// Its kind.
         fn kind(&self) -> u8;
 
-        /// Writes what stands behind the session.
+        /// Writes the fields after the session.
         fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError>;
 
-        /// Reads what stands behind the session.
+        /// Reads the fields after the session.
         fn read(kind: u8, from: &mut Reader<'_>) -> Result<Self, WireError>;
     }
 }
@@ -198,8 +198,8 @@ mod sealed {
 /// Appends a frame to `to`.
 ///
 /// # Errors
-/// If it would be longer than the peer accepts, or has a value that the protocol has no room for:
-/// then nothing is appended.
+/// If it would be longer than the peer accepts, or has a value that the protocol cannot represent: then
+/// nothing is appended.
 pub fn encode<M: Message>(frame: &Frame<M>, to: &mut Vec<u8>) -> Result<(), WireError> {
     let begin = to.len();
     let written = encode_at(frame, begin, to);
@@ -231,7 +231,7 @@ fn encode_at<M: Message>(
     }
 }
 
-/// What stands in a frame behind the field of its length.
+/// The contents of a frame after its length field.
 fn decode<M: Message>(bytes: &[u8]) -> Result<Frame<M>, WireError> {
     let mut reader = Reader::new(bytes);
     let kind = reader.u8("kind")?;
@@ -245,11 +245,11 @@ fn decode<M: Message>(bytes: &[u8]) -> Result<Frame<M>, WireError> {
     Ok(Frame { session, message })
 }
 
-/// Cuts what comes by a connection, behind the preface, into frames.
+/// Splits the bytes of a connection, after the preface, into frames.
 #[derive(Clone, Debug)]
 pub struct Frames<M> {
     bytes: Vec<u8>,
-    /// What of them was given out.
+    /// The part of them that was returned.
     read: usize,
     messages: PhantomData<M>,
 }
@@ -261,11 +261,11 @@ impl<M> Default for Frames<M> {
 }
 
 impl<M: Message> Frames<M> {
-    /// Room that is kept between frames.
+    /// Memory that is kept between frames.
     const KEPT: usize = 128 * 1024;
 
-    /// Bytes have come. Ask [`next`](Frames::next) until it gives none before the next ones: then no
-    /// more is kept than the longest frame.
+    /// Bytes have arrived. Call [`next`](Frames::next) until it returns none before the next call: then at
+    /// most the longest frame is kept.
     pub fn extend(&mut self, bytes: &[u8]) {
         if self.read > 0 {
             self.bytes.drain(..self.read);
@@ -275,10 +275,11 @@ impl<M: Message> Frames<M> {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next frame, if all of it has come. After an error the connection is of no use any more.
+    /// The next frame, if all of it has arrived. After an error the connection is unusable.
     ///
     /// # Errors
-    /// If the peer does not keep to the protocol; a length is refused before anything is kept of it.
+    /// If the peer violates the protocol; an invalid length is rejected before any memory is allocated for
+    /// it.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end for good")]
     pub fn next(&mut self) -> Result<Option<Frame<M>>, WireError> {
         let rest = &self.bytes[self.read..];
@@ -293,7 +294,7 @@ impl<M: Message> Frames<M> {
         Ok(Some(frame))
     }
 
-    /// Bytes of a frame that has not come in full.
+    /// Bytes of an incomplete frame.
     pub fn pending(&self) -> usize {
         self.bytes.len() - self.read
     }

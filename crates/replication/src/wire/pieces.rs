@@ -1,8 +1,8 @@
-//! Bodies in pieces, each of which is verified when it comes.
+//! Bodies in pieces, each of which is verified on arrival.
 //!
-//! BLAKE3 is a tree over chunks of 1024 bytes. A piece of 64 chunks is a subtree, so the hashes of
-//! the subtrees of all pieces come to the hash of the body, and verify each piece on its own: 32
-//! bytes for 65,536. A corrupt piece is found before anything of it is kept.
+//! BLAKE3 is a tree over chunks of 1024 bytes. A piece of 64 chunks is a subtree. So the hashes of the
+//! subtrees of all pieces give the hash of the body, and verify each piece separately: 32 bytes for 65,536. A
+//! corrupt piece is found before any of it is kept.
 
 use blake3::Hasher;
 use blake3::hazmat::{
@@ -40,7 +40,7 @@ const fn pieces(size: u64) -> u64 {
 pub struct Outline(Vec<Digest>);
 
 impl Outline {
-    /// The outline of a body that is given by pieces of [`PIECE`] bytes.
+    /// The outline of a body in pieces of [`PIECE`] bytes.
     pub fn of<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut outline = Outline::default();
         pieces.into_iter().for_each(|piece| outline.push(piece));
@@ -52,8 +52,8 @@ impl Outline {
         self.0.push(Digest(piece_hash(self.0.len() as u64, piece)));
     }
 
-    /// The message of this number, from zero, that tells of it to whoever gets the body by this lane: none for
-    /// a single piece, which the hash of the body verifies.
+    /// The message with the hashes of part `number`, from zero, for the receiver of the body on this lane:
+    /// none for a single piece, which the hash of the body verifies.
     pub fn part(&self, lane: Lane, number: usize) -> Option<BodyPart> {
         let told = if self.0.len() < 2 { &[] } else { &self.0[..] };
         let hashes = told.chunks(MOST_HASHES).nth(number)?.to_vec();
@@ -65,13 +65,13 @@ impl Outline {
         (0..).map_while(move |number| self.part(lane, number))
     }
 
-    /// Whether these bytes are the piece of this number.
+    /// Whether these bytes are the piece with this number.
     pub fn has(&self, number: u32, piece: &[u8]) -> bool {
         let hash = self.0.get(number as usize);
         hash.is_some_and(|hash| hash.0 == piece_hash(u64::from(number), piece))
     }
 
-    /// Whether it is that of a body of this content.
+    /// Whether it belongs to a body of this content.
     fn fits(&self, content: &Content) -> bool {
         if self.0.len() as u64 != pieces(content.size.0) || self.0.len() < 2 {
             return false;
@@ -82,26 +82,26 @@ impl Outline {
     }
 }
 
-/// What comes of a part of a body.
+/// The result of a part of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// More has to come.
+    /// More parts have to come.
     More,
     /// These bytes come next, and are verified.
     Bytes(Vec<u8>),
-    /// The body is complete, or there is none, or it is lost: what is to be done with
+    /// The body is complete, absent or lost: to be passed to
     /// [`Replica::handle_body`](crate::replica::Replica::handle_body).
     Complete {
-        /// What it is.
+        /// The kind that was found.
         header: BodyHeader,
         /// Its last bytes, verified; empty if it has none.
         last: Vec<u8>,
-        /// Whether it came as it should: if not, what was given out of it is to be thrown away.
+        /// Whether it is intact: if not, pieces that were returned must be discarded.
         intact: bool,
     },
 }
 
-/// A part that cannot come here: the peer does not keep to the protocol.
+/// A part that is invalid here: the peer violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a part of a body came out of order")]
 pub struct Unexpected;
@@ -129,7 +129,7 @@ enum State {
         outline: Outline,
         next: u64,
     },
-    /// Something was not what it should be: the rest of the body is not looked at.
+    /// A part was corrupt: the rest of the body is ignored.
     Skipping {
         header: BodyHeader,
         content: Content,
@@ -137,15 +137,15 @@ enum State {
     },
 }
 
-/// Puts the bodies of one connection together. Keeps the outline of one body for each lane, 32 bytes a piece,
-/// and no bytes of them.
+/// Assembles the bodies of one connection. Keeps the outline of one body for each lane, 32 bytes per piece,
+/// and none of their bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Assembly {
     lanes: [State; Lane::COUNT],
 }
 
 impl Assembly {
-    /// What is under way by a lane.
+    /// The body in progress on a lane.
     pub fn header(&self, lane: Lane) -> Option<&BodyHeader> {
         match &self.lanes[lane.index()] {
             State::Idle => None,
@@ -155,10 +155,10 @@ impl Assembly {
         }
     }
 
-    /// A part has come: by which lane, and what comes of it.
+    /// A part has come: returns its lane, and its result.
     ///
     /// # Errors
-    /// If it is not one that can come now.
+    /// If the part is invalid now.
     pub fn handle(&mut self, part: BodyPart) -> Result<(Lane, Delivery), Unexpected> {
         let lane = part.lane();
         let delivery = self.lanes[lane.index()].handle(part)?;
@@ -251,7 +251,7 @@ impl State {
     }
 }
 
-/// Whether a piece is the one that has to come, and as long as it has to be.
+/// Whether a piece has the expected number and length.
 fn expect(content: &Content, next: u64, number: u32, bytes: &[u8]) -> Result<(), Unexpected> {
     let left = content.size.0 - next * PIECE as u64;
     let length = left.min(PIECE as u64);

@@ -1,4 +1,4 @@
-//! That messages come out as they went in, and that nothing else comes out of anything.
+//! Messages round-trip, and no other bytes are decoded.
 
 mod bodies;
 
@@ -246,7 +246,7 @@ fn frames<M: core::fmt::Debug>(
     vec(frame, 0..6)
 }
 
-/// Sends frames, and takes them out of what comes in parts of these lengths.
+/// Sends frames, and decodes them from parts of these lengths.
 fn there_and_back<M>(frames: &[Frame<M>], parts: &[usize]) -> Result<(), TestCaseError>
 where
     M: Message + Clone + PartialEq + core::fmt::Debug,
@@ -390,7 +390,7 @@ fn a_change_and_an_entry_are_as_long_as_they_are_said_to_be() {
     assert_eq!(leaf(&[]) + length_of_entry(&entry), leaf(core::slice::from_ref(&entry)));
 }
 
-/// Where the first path of a frame with one begins, behind the number of paths.
+/// Where the first path of a frame with one begins, after the number of paths.
 const FIRST: usize = HEADER + 4;
 
 #[test]
@@ -467,7 +467,7 @@ fn a_preface_comes_as_it_was_sent_and_nothing_else_is_one() {
     assert_eq!(Preface::decode(bytes), Err(WireError::Version { oldest: 2, newest: 1 }));
 }
 
-/// Version 7 had a flag where the mode is now. Stores have these bytes, too.
+/// Version 7 had a flag in the place of the mode. Stores have these bytes, too.
 #[test]
 fn contents_of_version_7_are_read() {
     let bytes = |code: &[u8]| {

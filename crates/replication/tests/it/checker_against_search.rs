@@ -1,5 +1,5 @@
-//! The checker, which gives each read the least position that fits, against searches through all
-//! orders: on small random histories both come to the same. Order alone is searched by stateright's
+//! The checker, which gives each read the least position that fits, compared with searches through all
+//! orders: on small random histories both have the same result. Order alone is searched by stateright's
 //! tester; order and staleness together by trying all positions.
 
 use core::time::Duration;
@@ -9,7 +9,7 @@ use lull_replication::checker::{Acknowledged, Body, Changes, Log, Name, Read, Se
 use proptest::prelude::*;
 use stateright::semantics::{ConsistencyTester, SequentialConsistencyTester, SequentialSpec};
 
-/// All objects at one moment, as a thing that can be written and read.
+/// All objects at one moment, as one value to write and read.
 #[derive(Clone, Debug, Default)]
 struct Store(BTreeMap<Name, Body>);
 
@@ -47,7 +47,7 @@ impl SequentialSpec for Store {
     }
 }
 
-/// What one session reads, one read after the other: of which names, and which bodies it saw.
+/// The reads of one session in sequence: the names, and the bodies that it saw.
 type Reads = Vec<Vec<(Name, Option<Body>)>>;
 
 /// The names of a read, the position that it sees, and another one for a part of it.
@@ -57,15 +57,15 @@ fn name() -> impl Strategy<Value = Name> {
     (0..3_u32).prop_map(Name)
 }
 
-/// Commits of which some delete, some change several objects, and some bring an old body back.
+/// Commits: some delete, some change several objects, and some restore an old body.
 fn commits() -> impl Strategy<Value = Vec<Changes>> {
     let body = prop_oneof![3 => (0..6_u64).prop_map(|body| Some(Body(body))), 1 => Just(None)];
     let changes = proptest::collection::btree_map(name(), body, 1..3);
     proptest::collection::vec(changes, 0..5)
 }
 
-/// Reads that are likely to be right: each sees the state at a position, a little of it now and then
-/// from another one.
+/// Reads that are mostly correct: each sees the state at a position, sometimes with a small part from another
+/// one.
 fn history() -> impl Strategy<Value = (Vec<Changes>, Vec<Reads>)> {
     let read = (proptest::collection::btree_set(name(), 1..3), 0..7_usize, 0..10_usize);
     let session = proptest::collection::vec(read, 1..4);
@@ -134,10 +134,10 @@ proptest! {
     }
 }
 
-/// A read of a history with times: who, where, when, for how long, its bound, what it saw.
+/// A read of a history with times: session, replica, start, duration, bound, observations.
 type Timed = (u64, u64, u64, u64, Option<u64>, Vec<(Name, Option<Body>)>);
 
-/// Commits, when each was acknowledged, and reads that are likely to be right.
+/// Commits, when each was acknowledged, and reads that are mostly correct.
 fn timed() -> impl Strategy<Value = (Vec<Changes>, Vec<u64>, Vec<Timed>)> {
     let names = proptest::collection::btree_set(name(), 1..3);
     let bound = prop_oneof![1 => Just(None), 2 => Just(Some(2)), 1 => Just(Some(20))];
@@ -149,7 +149,7 @@ fn timed() -> impl Strategy<Value = (Vec<Changes>, Vec<u64>, Vec<Timed>)> {
             acknowledged.truncate(commits.len());
             let states = states(&commits);
             let reads = reads.into_iter().map(|(who, place, began, lasts, bound, names, off)| {
-                // Mostly what was there about then.
+                // Mostly the state at about that time.
                 let then = acknowledged.partition_point(|at| *at < began);
                 let state = &states[(then + 1).saturating_sub(off).min(states.len() - 1)];
                 let seen = names.into_iter().map(|name| (name, state.0.get(&name).copied()));
@@ -172,8 +172,8 @@ fn states(commits: &[Changes]) -> Vec<Store> {
     states
 }
 
-/// Whether the first reads can be at these positions and the others at some: each fits what was
-/// seen, goes back behind none of its session or replica, and reflects what Δ asks for.
+/// Whether the first reads can be at these positions and the others at some. Each fits its observations, goes
+/// back behind none of its session or replica, and reflects the commits that Δ requires.
 fn can_be(states: &[Store], acknowledged: &[u64], reads: &[Timed], at: &mut Vec<usize>) -> bool {
     let Some((who, place, began, lasts, bound, seen)) = reads.get(at.len()) else {
         return true;
@@ -181,7 +181,7 @@ fn can_be(states: &[Store], acknowledged: &[u64], reads: &[Timed], at: &mut Vec<
     (0..states.len()).any(|position| {
         let fits = seen.iter().all(|(name, body)| states[position].0.get(name) == body.as_ref());
         let fresh = bound.is_none_or(|bound| {
-            // A commit counts from 1 as a position.
+            // The positions of commits count from 1.
             (0..).zip(acknowledged).all(|(commit, at)| at + bound >= *began || commit < position)
         });
         let ordered = at.iter().zip(reads).all(|(other, (session, replica, start, time, ..))| {

@@ -1,7 +1,7 @@
-//! What a publication costs origin and replica by its number of files: their state machines alone, without
-//! disks and networks.
+//! The cost of a publication for origin and replica by its number of files: their state machines alone,
+//! without disks and networks.
 //!
-//! Processor time of this thread is compared between two sizes, so how fast the machine is does not matter.
+//! Processor time of this thread is compared between two sizes, so the speed of the machine does not matter.
 //! `LULL_REPLICATE_FILES` is the larger size (32,000); the smaller one is a sixteenth of it.
 
 use std::time::Duration;
@@ -21,11 +21,11 @@ use nix::time::{ClockId, clock_gettime};
 
 const REPLICA: ReplicaId = ReplicaId(1);
 const SIZE: Bytes = Bytes(4_096);
-/// A cost that grows like n has 1, one like n² has 2. Trees of a million entries do not fit in a cache, which
-/// is a part of the rest.
+/// The exponent of a cost like n is 1, of one like n² 2. Trees of a million entries do not fit into a cache,
+/// which is a part of the rest.
 const STEEPEST: f64 = 1.5;
 
-/// An origin and a replica whose disks and network do at once what they are asked for.
+/// An origin and a replica whose disks and network are immediate.
 struct Bench {
     origin: Origin<()>,
     replica: Replica<()>,
@@ -36,7 +36,7 @@ struct Bench {
     longest: Longest,
 }
 
-/// The longest call of each machine: so long others wait for it.
+/// The longest call of each machine: other calls wait for it.
 #[derive(Debug, Default)]
 struct Longest {
     origin: (Duration, &'static str),
@@ -56,7 +56,7 @@ impl Longest {
     }
 }
 
-/// What this thread has had of the processor.
+/// The processor time of this thread.
 fn processor_time() -> Duration {
     let spent = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the system tells");
     spent.into()
@@ -93,7 +93,7 @@ impl Bench {
         reading(self.micros)
     }
 
-    /// Commits so many new files, as so many transactions.
+    /// Commits this many new files, in this many transactions.
     fn publish(&mut self, files: u64, transactions: u64) {
         let each = files / transactions;
         for number in 0..transactions {
@@ -113,7 +113,7 @@ impl Bench {
         }
     }
 
-    /// The origin's disk does what it is asked for.
+    /// The origin's disk runs its jobs.
     fn store(&mut self) {
         while let Some(effect) = self.origin.poll_effect() {
             let now = self.now();
@@ -136,7 +136,7 @@ impl Bench {
         while self.origin.poll_event().is_some() {}
     }
 
-    /// Until there is nothing more to do.
+    /// Runs until there is nothing more to do.
     fn run(&mut self) {
         loop {
             let before = self.micros;
@@ -201,7 +201,7 @@ impl Bench {
         }
     }
 
-    /// A replica without any files takes the place of the one before.
+    /// A replica without files replaces the previous one.
     fn join_again(&mut self, quota: Option<Bytes>) {
         let now = self.now();
         self.origin.handle_joined(now, REPLICA);
@@ -209,7 +209,7 @@ impl Bench {
         self.replica.handle_connected(now);
     }
 
-    /// All is where it is to be.
+    /// All files are in place.
     fn expect(&self, files: u64) {
         let stock = self.replica.stock();
         assert_eq!((stock.objects, stock.valid_objects), (files, files));
@@ -222,7 +222,7 @@ fn reading(micros: i64) -> Reading {
     Reading { local: LocalTime::from_nanos(nanos), wall: WallTime::from_nanos(nanos) }
 }
 
-/// Seconds of the processor that `work` takes of this thread.
+/// Processor seconds of this thread for `work`.
 fn seconds(work: impl FnOnce()) -> f64 {
     let spent = || {
         let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("the system tells");
@@ -233,7 +233,7 @@ fn seconds(work: impl FnOnce()) -> f64 {
     spent() - before
 }
 
-/// The exponent of what `cost` gives for a number of files, the least of some runs.
+/// The exponent of `cost` by the number of files, the least of some runs.
 fn expect_linear(what: &str, cost: impl Fn(u64) -> f64) {
     const RUNS: usize = 3;
     const TIMES: u64 = 16;
@@ -285,7 +285,7 @@ fn new_replica_of_many_files_costs_the_same_for_each() {
     });
 }
 
-/// With room for half of the bodies. Each that comes later may take the room of those that go for earlier ones.
+/// With space for half of the bodies. Each later one may evict those of earlier ones.
 #[test]
 fn publication_beyond_the_quota_costs_the_same_for_each() {
     expect_linear("quota", |files| {
@@ -301,8 +301,8 @@ fn publication_beyond_the_quota_costs_the_same_for_each() {
     });
 }
 
-/// Reads wait for the machine as long as its longest call takes. So no call of a publication takes longer because the
-/// publication has more files.
+/// Reads wait for the machine during its longest call. So no call of a publication may take longer because
+/// the publication has more files.
 #[test]
 fn no_call_takes_longer_for_a_larger_publication() {
     const RUNS: usize = 3;

@@ -1,4 +1,4 @@
-//! How much memory a peer can make a decoder take. One test: another one's allocations would count.
+//! How much memory a peer can make a decoder take. One test: allocations of another one would count.
 
 mod sys;
 
@@ -9,15 +9,15 @@ use lull_replication::time::WallTime;
 use lull_replication::types::{Change, Digest, Sequence};
 use lull_replication::wire::{self, Attach, BodyPart, EXPANSION, Frames, Message};
 
-/// What a frame of `bytes` takes while it is decoded, without the room for its own bytes.
+/// The memory of decoding a frame of `bytes`, without its own bytes.
 fn taken<M: Message>(bytes: &[u8]) -> usize {
     let mut frames = Frames::<M>::default();
     frames.extend(bytes);
-    // The first frame is enough: what it is made of ends before the next.
+    // The first frame is enough: its contents end before the next.
     sys::most_allocated(|| frames.next())
 }
 
-/// Frames whose lengths say what is behind them, and nothing else is sure.
+/// Frames with consistent lengths but arbitrary contents.
 fn sealed(kind: u8, rest: &[u8]) -> Vec<u8> {
     let length = (21 + rest.len()) as u32;
     [&length.to_le_bytes()[..], &[kind], &[0; 20], rest].concat()
@@ -50,7 +50,7 @@ fn whatever_comes_takes_a_bounded_multiple_of_its_bytes() {
     wire::encode(&Frame { session, message }, &mut hashes).expect("within the limits");
     assert!(taken::<BodyPart>(&hashes) <= EXPANSION * hashes.len());
 
-    // Lists that say they are long, of every kind, with a little or much behind them.
+    // Lists with a large declared length, of every kind, with a few or many bytes after them.
     for kind in 0..=u8::MAX {
         for count in [0_u32, 1, 255, 1_000, 65_535, u32::MAX] {
             for filler in [0_u8, 1, b'a', 0xff] {
@@ -73,7 +73,7 @@ fn whatever_comes_takes_a_bounded_multiple_of_its_bytes() {
         }
     }
 
-    // A length alone makes nobody keep room for what it promises.
+    // A length alone reserves no memory for the promised bytes.
     let most = sys::most_allocated(|| {
         let mut frames = Frames::<ToReplica>::default();
         frames.extend(&(5_u32 << 20).to_le_bytes());

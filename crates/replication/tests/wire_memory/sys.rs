@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bytes that are allocated now, and the most since that was last reset.
+/// Bytes allocated now, and the peak since the last reset.
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
@@ -12,11 +12,11 @@ struct Counting;
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-// SAFETY: it gives what the system's allocator gives, and changes nothing of it.
+// SAFETY: it returns the result of the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         MOST.fetch_max(NOW.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
-        // SAFETY: the caller keeps to what the trait asks for.
+        // SAFETY: the caller meets the requirements of the trait.
         unsafe { System.alloc(layout) }
     }
 
@@ -27,7 +27,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The most bytes that were allocated at a time while `work` was done, beyond those before it.
+/// The peak of bytes allocated during `work`, in addition to those before it.
 pub(crate) fn most_allocated<T>(work: impl FnOnce() -> T) -> usize {
     let before = NOW.load(Relaxed);
     MOST.store(before, Relaxed);

@@ -1,15 +1,15 @@
-//! e^−x and ln y by additions and multiplications alone.
+//! e^−x and ln y by additions and multiplications only.
 //!
-//! The standard library leaves the last bits of `f64::exp` and `f64::ln` to the platform. A record
-//! of this crate is the same on every machine, so they are worked out here.
+//! The standard library leaves the last bits of `f64::exp` and `f64::ln` to the platform. Records of this
+//! crate must be the same on every machine, so they are computed here.
 
 use core::f64::consts::LN_2;
 
-/// Beyond this e^−x counts as zero; it keeps every product of it clear of the subnormal numbers.
+/// Above this, e^−x counts as zero; this keeps all its products away from subnormal numbers.
 const VANISHED: f64 = 700.0;
 /// ln 2 with the lower half of its bits zero, so that k·`LN_2_HIGH` is exact for every k in use.
 const LN_2_HIGH: f64 = f64::from_bits(LN_2.to_bits() & 0xFFFF_FFFF_0000_0000);
-/// The rest of ln 2, with what the 53 bits of [`LN_2`] do not hold (2.319 · 10⁻¹⁷).
+/// The rest of ln 2, including the part that the 53 bits of [`LN_2`] do not hold (2.319 · 10⁻¹⁷).
 const LN_2_LOW: f64 = (LN_2 - LN_2_HIGH) + 2.319_046_813_846_3e-17;
 /// Terms of the series: |r| ≤ ln 2 / 2, and r¹⁵/15! is below the last bit.
 const TERMS: u32 = 15;
@@ -36,7 +36,7 @@ pub(super) fn ln(y: f64) -> f64 {
     let fraction = f64::from_bits((y.to_bits() & ((1 << 52) - 1)) | (1023 << 52));
     // Between the powers of two the chord is within 0.06.
     let mut z = (k + (fraction - 1.0)) * LN_2;
-    // Newton on y·e^−z = 1 squares the error each time: 0.06, 2·10⁻³, 2·10⁻⁶, 2·10⁻¹², below.
+    // Newton's method on y·e^−z = 1 squares the error each time: 0.06, 2·10⁻³, 2·10⁻⁶, 2·10⁻¹², below.
     for _ in 0..5 {
         z += y * decay(z) - 1.0;
     }

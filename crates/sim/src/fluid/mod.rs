@@ -1,9 +1,9 @@
 //! The fluid model of Nice §3 and Theorem 1: how much of Reno's throughput Nice takes.
 //!
-//! m Reno and l Nice flows, all backlogged, with one round-trip time, share a drop-tail queue of B
-//! packets that is served at μ packets a second, τ seconds away. Packets are infinitely small, and
-//! all flows lose at once: W = μτ + B just before a loss, γ(μτ + B) after it. Between two losses
-//! lies a *period* of three [`Interval`]s; with s the number of round trips,
+//! m Reno and l Nice flows, all backlogged, have one round-trip time and share a drop-tail queue of B
+//! packets. It is served at μ packets a second, τ seconds away. Packets are infinitely small, and all flows
+//! lose at once: W = μτ + B just before a loss, γ(μτ + B) after it. A *period* between two losses has three
+//! [`Interval`]s; with s the number of round trips,
 //!
 //! ```text
 //!   interval 1   W  < μτ             dW_r/ds = m   dW_n/ds = +l
@@ -11,25 +11,24 @@
 //!   interval 3   W  ≥ μτ + q_t       dW_r/ds = m   dW_n/ds = −γ·W_n, held at q_t while γ·W_n > m
 //! ```
 //!
-//! Interval 3 begins with γ·W_n ≤ m once the queue rises, and the way from q_t to B takes B(1 − t)/m
-//! rounds at least, so at the loss W_n ≤ (m/γ)·e^(−B(1−t)γ/m) = ε. Reno's windows run from
-//! γ(μτ + B − ε) to μτ + B − ε instead of from γ(μτ + B) to μτ + B, with the same slope; it delivers
-//! (1 − ε/(μτ + B))² of the packets of an undisturbed period, and
+//! Interval 3 begins with γ·W_n ≤ m once the queue rises. The way from q_t to B takes at least B(1 − t)/m
+//! rounds, so at the loss W_n ≤ (m/γ)·e^(−B(1−t)γ/m) = ε. Reno's windows run from γ(μτ + B − ε) to μτ + B − ε
+//! instead of from γ(μτ + B) to μτ + B, with the same slope; it delivers (1 − ε/(μτ + B))² of the packets of
+//! an undisturbed period, and
 //!
 //! ```text
 //!   I = 1 − (1 − ε/(μτ + B))² ≤ 2ε/(μτ + B) = 2m·e^(−B(1−t)γ/m) / ((μτ + B)γ),
 //! ```
 //!
-//! which is within equation 1 by a factor of two. The paper's proof is in a report of its own
-//! (TR-02-30); this is a reconstruction, and `docs/theorem.md` lists each point where the paper
-//! leaves a choice.
+//! which is within equation 1 by a factor of two. The paper's proof is in a separate report (TR-02-30); this
+//! is a reconstruction, and `docs/theorem.md` lists each point that the paper leaves open.
 //!
-//! The theorem counts packets a period. It does not count that the queue which Nice leaves standing
-//! below the trigger makes each of Reno's round trips longer: [`Interference::per_second`] does, and
+//! The theorem counts packets a period. Nice leaves a queue standing below the trigger, which makes each of
+//! Reno's round trips longer. The theorem does not count that: [`Interference::per_second`] does, and
 //! [`throughput_bound`] bounds it.
 //!
-//! Every interval has a closed form (`period`); tests hold it against a numeric solution of the
-//! differential equations.
+//! Every interval has a closed form (`period`); tests compare it with a numeric solution of the differential
+//! equations.
 
 mod exponential;
 mod parameters;
@@ -49,16 +48,16 @@ use period::Period;
 /// The share of Reno's throughput that is lost because of Nice (Nice §3), 0 for none.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interference {
-    /// Of the packets in a period: what Theorem 1 bounds.
+    /// As a share of the packets in a period: bounded by Theorem 1.
     pub per_period: f64,
-    /// Of the packets a second: with the round trips that Nice's share of the queue makes longer.
-    /// Theorem 1 does not bound it, [`throughput_bound`] does. Below 0 by a rounding error where
-    /// there is none.
+    /// As a share of the packets a second: includes the round trips that Nice's share of the queue makes
+    /// longer. Theorem 1 does not bound it, [`throughput_bound`] does. Below 0 by a rounding error if there
+    /// is no interference.
     pub per_second: f64,
 }
 
-/// A period after so many losses that it repeats (Nice §3: "the values of W_r and W_n at the
-/// beginning of periods stabilize after several losses").
+/// A period after enough losses that it repeats (Nice §3: "the values of W_r and W_n at the beginning of
+/// periods stabilize after several losses").
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SteadyState {
     /// The windows just before each loss; its `nice` is the ε of the module's derivation.
@@ -75,8 +74,8 @@ pub struct SteadyState {
 
 /// Equation 1: I ≤ 4m·e^(−B(1−t)γ/m) / ((μτ + B)γ).
 ///
-/// It needs t < 1: without a multiplicative decrease nothing bounds I. Above 1 it says nothing;
-/// [`FluidParameters::broken_assumptions`] tells why.
+/// It needs t < 1: without a multiplicative decrease nothing bounds I. A bound above 1 is meaningless;
+/// [`FluidParameters::broken_assumptions`] gives the reason.
 ///
 /// ```
 /// use lull_sim::fluid::{FluidParameters, NiceRules, bound, interference};
@@ -101,26 +100,26 @@ pub fn bound(parameters: &FluidParameters) -> f64 {
     4.0 * remainder(parameters) / parameters.capacity()
 }
 
-/// (m/γ)·e^(−B(1−t)γ/m): the most that is left of all Nice windows at a loss, in packets.
+/// (m/γ)·e^(−B(1−t)γ/m): the most that remains of all Nice windows at a loss, in packets.
 fn remainder(parameters: &FluidParameters) -> f64 {
     let (m, gamma) = (parameters.reno(), parameters.decrease);
     let room = parameters.buffer * (1.0 - parameters.threshold);
     m / gamma * exponential::decay(room * gamma / m)
 }
 
-/// A bound on [`Interference::per_second`]; ours, not the paper's.
+/// A bound on [`Interference::per_second`]; from this project, not the paper.
 ///
-/// Two parts: what the theorem counts, 2ε/(μτ + B), and the queueing delay that Reno alone would
-/// not have met, as a share of its undisturbed period T. Up to the end of the hold at the trigger,
-/// when W_r ≤ μτ + q_t, that queue is at most q_t; after it Nice's part of it is at most W_n, which
-/// sums to m/γ² packet-rounds:
+/// It has two parts. One is the theorem's, 2ε/(μτ + B). The other is the queueing delay that Reno alone would
+/// not have, as a share of its undisturbed period T. Up to the end of the hold at the trigger, when W_r ≤ μτ
+/// + q_t, that queue is at most q_t; after it Nice's part of it is at most W_n, which sums to m/γ²
+/// packet-rounds:
 ///
 /// ```text
 ///   μ·(T' − T) ≤ q_t·(μτ + q_t − γ(μτ + B − ε))/m + m/γ²
 /// ```
 ///
-/// It holds for the rules of the theorem ([`NiceRules::default`]). Where a loss does not empty the
-/// queue there is no Nice left, and it is 0.
+/// It holds for the rules of the theorem ([`NiceRules::default`]). If a loss does not empty the queue, no
+/// Nice traffic remains, and it is 0.
 pub fn throughput_bound(parameters: &FluidParameters) -> f64 {
     let (m, gamma) = (parameters.reno(), parameters.decrease);
     let (path, capacity) = (parameters.path(), parameters.capacity());
@@ -156,9 +155,9 @@ pub fn interference(parameters: &FluidParameters) -> Result<Interference, Parame
 
 /// The period that repeats.
 ///
-/// From one loss to the next the difference between two values of W_n shrinks by γ at least: the
-/// loss multiplies it with γ, intervals 1 and 2 move both values alike, a hold makes them equal,
-/// and interval 3 brings them closer. So all starts lead to one period.
+/// From one loss to the next the difference between two values of W_n shrinks by γ at least: the loss
+/// multiplies it by γ, intervals 1 and 2 move both values equally, a hold makes them equal, and interval 3
+/// brings them closer. So all starts lead to one period.
 ///
 /// # Errors
 /// Parameters that describe no network.
@@ -166,11 +165,11 @@ pub fn steady_state(parameters: &FluidParameters) -> Result<SteadyState, Paramet
     parameters.check()?;
     let gamma = parameters.decrease;
     if gamma * parameters.capacity() >= parameters.path() && parameters.floor() == 0.0 {
-        // W never falls below μτ, so Nice never grows: each loss leaves γ of it at the most.
+        // W never falls below μτ, so Nice never grows: each loss leaves γ of it at most.
         return Ok(alone(parameters));
     }
     let mut period = Period::run(parameters, first(parameters));
-    // A bound on the loop, far beyond what that contraction needs.
+    // A bound on the loop, far beyond the iterations that the contraction needs.
     let many = (64.0 / (1.0 - gamma)) as u64;
     for _ in 0..many {
         let next = Period::run(parameters, period.after_loss(parameters));
@@ -183,11 +182,11 @@ pub fn steady_state(parameters: &FluidParameters) -> Result<SteadyState, Paramet
     Ok(measure(parameters, &period))
 }
 
-/// The relative change of W_n from loss to loss that counts as none. An exponent of 700 leaves
-/// 10⁻¹³ of rounding.
+/// The relative change of W_n from loss to loss that counts as zero. An exponent of 700 leaves 10⁻¹³ of
+/// rounding.
 const CONVERGED: f64 = 1e-12;
 
-/// The first period: just after a loss that all flows met with equal windows.
+/// The first period: just after a loss with equal windows of all flows.
 fn first(parameters: &FluidParameters) -> Windows {
     let (m, l) = (parameters.reno(), parameters.nice());
     let capacity = parameters.capacity();

@@ -1,4 +1,4 @@
-//! What the model is a function of.
+//! The parameters of the model.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Packets are infinitely small, so windows and queues are real numbers of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FluidParameters {
-    /// B: what the drop-tail queue holds, in packets. Above 0.
+    /// B: the size of the drop-tail queue, in packets. Above 0.
     pub buffer: f64,
     /// m: flows that follow Reno. At least 1.
     pub reno_flows: u32,
@@ -17,27 +17,27 @@ pub struct FluidParameters {
     pub nice_flows: u32,
     /// t: the share of the buffer above which Nice backs off, 0 to 1.
     pub threshold: f64,
-    /// γ: what a loss multiplies each window with, strictly between 0 and 1.
+    /// γ: the factor of each window at a loss, strictly between 0 and 1.
     pub decrease: f64,
     /// μ: the rate of the bottleneck, in packets a second. Above 0.
     pub service_rate: f64,
     /// τ: the round-trip time without queueing, in seconds. Above 0.
     pub round_trip: f64,
-    /// What the paper leaves open or deliberately changes about Nice.
+    /// Points of Nice that the paper leaves open or deliberately changes.
     #[serde(default)]
     pub nice: NiceRules,
 }
 
-/// How a Nice flow of the model behaves where Nice §3 leaves it open. The default is the reading
-/// under which Theorem 1 follows; `docs/theorem.md` says why.
+/// The behaviour of a Nice flow of the model where Nice §3 leaves it open. The default is the reading from
+/// which Theorem 1 follows; `docs/theorem.md` gives the reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NiceRules {
     /// The window of one flow at which the additive decrease stops, in packets. Vegas never goes
     /// below one packet; only the trigger does (Nice §2.2).
     pub vegas_minimum: f64,
-    /// The window of one flow below which nothing takes it, in packets. Zero in the theorem;
-    /// 1/48 in the prototype (Nice §2.3); 1 for the experiment without windows below one (§4.2).
+    /// The smallest possible window of one flow, in packets. Zero in the theorem; 1/48 in the prototype (Nice
+    /// §2.3); 1 for the experiment without windows below one (§4.2).
     pub minimum_window: f64,
     /// How fast windows fall while the queue is above the trigger.
     pub backoff: Backoff,
@@ -57,7 +57,7 @@ pub enum Backoff {
     /// γ: the rate in the exponent of equation 1.
     #[default]
     Gamma,
-    /// 1 − γ: what W ← γW takes away each round.
+    /// 1 − γ: the part that W ← γW removes each round.
     OneMinusGamma,
     /// −ln γ: the exponential that passes through every W ← γW.
     Logarithm,
@@ -66,11 +66,11 @@ pub enum Backoff {
 /// Parameters that describe no network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ParameterError {
-    /// This value is outside of what its field allows.
+    /// This value is outside of its field's range.
     OutOfRange {
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         value: f64,
     },
     /// Nice's smallest windows alone, this many packets, fill the path and the buffer: there is no
@@ -96,20 +96,20 @@ impl fmt::Display for ParameterError {
 
 impl core::error::Error for ParameterError {}
 
-/// What Theorem 1 builds on, and what a set of parameters may break.
+/// The assumptions of Theorem 1, which a set of parameters may break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Assumption {
-    /// γ(μτ + B) < μτ: a loss empties the queue. Otherwise nothing lets Nice grow, and it is gone
-    /// after some losses: the interference is zero.
+    /// γ(μτ + B) < μτ: a loss empties the queue. Otherwise Nice cannot grow, and its window vanishes after
+    /// some losses: the interference is zero.
     LossEmptiesQueue,
     /// B ≫ m, taken as B(1 − t)γ ≥ m: in interval 3 there is time for one e-folding at least.
     BufferHoldsBackoff,
-    /// γ(μτ + B) ≥ m: Reno flows keep a packet each after a loss. Below, the additive increase
-    /// of a fluid is no longer what TCP does (Nice §3 cites Morris).
+    /// γ(μτ + B) ≥ m: Reno flows keep a packet each after a loss. Below, the additive increase of a fluid
+    /// differs from TCP's (Nice §3 cites Morris).
     RenoKeepsWindows,
-    /// Windows may fall without limit ("allowing window sizes to multiplicatively decrease below
-    /// one is crucial").
+    /// Windows may fall without limit ("allowing window sizes to multiplicatively decrease below one is
+    /// crucial").
     NiceHasNoFloor,
 }
 
@@ -119,12 +119,12 @@ impl FluidParameters {
         FluidParameters { nice_flows: 0, ..*self }
     }
 
-    /// μτ: what the path holds without a queue, in packets.
+    /// μτ: the capacity of the path without a queue, in packets.
     pub fn path(&self) -> f64 {
         self.service_rate * self.round_trip
     }
 
-    /// μτ + B: what path and buffer hold, in packets. The sum of the windows at a loss.
+    /// μτ + B: the capacity of path and buffer, in packets. The sum of the windows at a loss.
     pub fn capacity(&self) -> f64 {
         self.path() + self.buffer
     }
@@ -134,9 +134,9 @@ impl FluidParameters {
         self.threshold * self.buffer
     }
 
-    /// What of Theorem 1's setting does not hold here; empty where all does.
+    /// The assumptions of Theorem 1 that do not hold here; empty if all do.
     ///
-    /// The paper's outline also has m > l; its full analysis, and this model, do without.
+    /// The paper's outline also assumes m > l; its full analysis, and this model, do not.
     pub fn broken_assumptions(&self) -> Vec<Assumption> {
         let after_loss = self.decrease * self.capacity();
         let m = self.reno();
@@ -152,7 +152,7 @@ impl FluidParameters {
         .collect()
     }
 
-    /// Whether there is a network to solve.
+    /// Checks that the parameters describe a network.
     pub(super) fn check(&self) -> Result<(), ParameterError> {
         let positive = |x: f64| x > 0.0 && x.is_finite();
         let not_negative = |x: f64| x >= 0.0 && x.is_finite();
@@ -197,7 +197,7 @@ impl FluidParameters {
         self.nice() * self.nice.minimum_window
     }
 
-    /// The share of Nice's window that goes in a round trip above the trigger.
+    /// The share of Nice's window that is removed in a round trip above the trigger.
     pub(super) fn backoff_rate(&self) -> f64 {
         match self.nice.backoff {
             Backoff::Gamma => self.decrease,

@@ -1,8 +1,7 @@
-//! One period of Nice §3, from a loss to the next, in closed form.
+//! One period of Nice §3, from one loss to the next, in closed form.
 //!
-//! The clock counts round trips: ds = dt / RTT, with RTT = τ below μτ and W/μ from there on. Then
-//! every law is linear or exponential whatever the queue does to the round-trip time, and seconds
-//! are the integral of RTT over s.
+//! The clock counts round trips: ds = dt / RTT, with RTT = τ below μτ and W/μ from there on. Then every law
+//! is linear or exponential for any queueing delay, and seconds are the integral of RTT over s.
 //!
 //! ```text
 //!   Below ──W = μτ──▶ Empty ──────▶ Between ──q = t·B──▶ Trigger ──────▶ Rising ──q = B──▶ Full
@@ -14,17 +13,17 @@
 //!                                                        where a loss left W above the trigger
 //! ```
 //!
-//! "Held" is where the two sides of a boundary push against each other. Nice's decrease would
-//! empty the queue, or take it below the trigger, and there it stops; so W stays at the boundary,
-//! and Nice gives up exactly what Reno takes, m packets a round ("the rate of decrease of W_n(t)
-//! is bounded by the rate of increase of W_r(t)").
+//! "Held" means that the two sides of a boundary push against each other. Nice's decrease would empty the
+//! queue, or reduce it below the trigger, and there it stops. So W stays at the boundary. Nice then gives up
+//! exactly the packets that Reno takes, m packets a round ("the rate of decrease of W_n(t) is bounded by the
+//! rate of increase of W_r(t)").
 
 use serde::{Deserialize, Serialize};
 
 use super::exponential::{decay, ln};
 use super::parameters::FluidParameters;
 
-/// The windows of all flows of a kind together, in packets.
+/// The sums of the windows of each kind of flow, in packets.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Windows {
     /// W_r.
@@ -34,14 +33,14 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// W = W_r + W_n: what is in the path and in the queue.
+    /// W = W_r + W_n: the packets in the path and in the queue.
     pub fn total(&self) -> f64 {
         self.reno + self.nice
     }
 }
 
-/// The three intervals of Nice §3, named by what Nice does. Reno always increases by one packet a
-/// round trip and flow.
+/// The three intervals of Nice §3, named by Nice's behaviour. Reno always increases by one packet a round
+/// trip and flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Interval {
@@ -53,7 +52,7 @@ pub enum Interval {
     MultiplicativeDecrease,
 }
 
-/// How W_n moves within a segment.
+/// The change of W_n within a segment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Law {
     /// By this many packets each round.
@@ -83,8 +82,8 @@ impl Segment {
         Windows { reno: reno + parameters.reno() * s, nice }
     }
 
-    /// ∫ W_r ds over `s` rounds: packets of Reno. A window leaves each round, and what leaves
-    /// arrives, but for the instant of the loss.
+    /// ∫ W_r ds over `s` rounds: packets of Reno. A window is sent each round, and all of it arrives, except
+    /// at the instant of the loss.
     pub(super) fn reno_packets(&self, parameters: &FluidParameters, s: f64) -> f64 {
         (self.start.reno + parameters.reno() * s / 2.0) * s
     }
@@ -101,7 +100,7 @@ impl Segment {
     pub(super) fn duration(&self, parameters: &FluidParameters, s: f64) -> f64 {
         match self.interval {
             Interval::AdditiveIncrease => parameters.round_trip * s,
-            // With a queue the link serves μ packets a second, of all flows.
+            // With a queue, the link serves μ packets a second, of all flows.
             Interval::AdditiveDecrease | Interval::MultiplicativeDecrease => {
                 (self.reno_packets(parameters, s) + self.nice_packets(s)) / parameters.service_rate
             }
@@ -109,7 +108,7 @@ impl Segment {
     }
 }
 
-/// Where W stands.
+/// The region of W.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// W < μτ.
@@ -136,7 +135,7 @@ pub(super) struct Period {
     pub(super) end: Windows,
 }
 
-/// More segments than any period has: each place is passed at most twice, in two pieces.
+/// More segments than any period has: each region is passed at most twice, in two pieces.
 const MANY: usize = 16;
 
 impl Period {
@@ -169,7 +168,7 @@ impl Period {
         Period { segments: walk.segments, end: walk.windows }
     }
 
-    /// The windows just after the loss that ends it (Nice §3: both by γ), Nice not below its floor.
+    /// The windows just after the loss that ends it (Nice §3: both by γ), with Nice not below its floor.
     pub(super) fn after_loss(&self, parameters: &FluidParameters) -> Windows {
         let gamma = parameters.decrease;
         let nice = (gamma * self.end.nice).max(parameters.floor());
@@ -177,7 +176,7 @@ impl Period {
     }
 }
 
-/// A period on its way.
+/// The construction of a period.
 struct Walk<'a> {
     parameters: &'a FluidParameters,
     windows: Windows,
@@ -185,7 +184,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Goes on for `rounds` under `law`; W_n is then `nice`, which the caller knows exactly.
+    /// Continues for `rounds` under `law`; W_n is then `nice`, which the caller knows exactly.
     fn pass(&mut self, interval: Interval, law: Law, rounds: f64, nice: f64) {
         debug_assert!(rounds >= 0.0, "{interval:?} {law:?} for {rounds}");
         if rounds > 0.0 {
@@ -195,7 +194,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Puts W on the boundary that was reached, so that rounding does not add up.
+    /// Sets W to the boundary that was reached, so that rounding errors do not add up.
     fn reach(&mut self, total: f64) {
         self.windows.reno = total - self.windows.nice;
     }
@@ -219,9 +218,9 @@ impl Walk<'_> {
         Place::Empty
     }
 
-    /// Between intervals 1 and 2. With m > l, the paper's case, the queue begins at once. With
-    /// more Nice than Reno flows their decrease would empty the path, where they increase: they
-    /// hold W until each is at one packet.
+    /// Between intervals 1 and 2. With m > l, the paper's case, the queue begins at once. With more Nice than
+    /// Reno flows, their decrease would empty the path, where they increase. So they hold W until each is at
+    /// one packet.
     fn empty(&mut self) -> Place {
         let (m, l) = (self.parameters.reno(), self.parameters.nice());
         if self.falls_additively() && l >= m {
@@ -256,7 +255,7 @@ impl Walk<'_> {
         let falls = Law::Linear(-l);
         if to_floor <= to_boundary {
             self.pass(Interval::AdditiveDecrease, falls, to_floor, floor);
-            // The floor is reached even where the way to it is lost in rounding.
+            // The floor is reached even if the way to it is lost in rounding.
             self.windows.nice = floor;
             return Place::Between;
         }
@@ -270,15 +269,15 @@ impl Walk<'_> {
         }
     }
 
-    /// Between intervals 2 and 3: Nice holds the queue at q_t until what it would give up in a
-    /// round, γ·W_n, is no more than what Reno takes, m.
+    /// Between intervals 2 and 3: Nice holds the queue at q_t while it would give up more in a round, γ·W_n,
+    /// than Reno takes, m.
     fn trigger(&mut self) -> Place {
         let (m, l) = (self.parameters.reno(), self.parameters.nice());
         if self.parameters.threshold >= 1.0 {
             return Place::Full;
         }
         if self.falls_additively() && l >= m {
-            // The loss left W above the trigger, and below it W goes on falling.
+            // The loss left W above the trigger, and below it W continues to fall.
             return Place::Between;
         }
         let target = (m / self.parameters.backoff_rate()).max(self.parameters.floor());
@@ -314,13 +313,12 @@ impl Walk<'_> {
         Place::Full
     }
 
-    /// Interval 3 while Nice gives up more than Reno takes: only where the loss left a queue above
-    /// the trigger.
+    /// Interval 3 while Nice gives up more than Reno takes: only if the loss left a queue above the trigger.
     fn falling(&mut self) -> Place {
         let (m, rate) = (self.parameters.reno(), self.parameters.backoff_rate());
         let nice = self.windows.nice;
         let depth = self.queue() - self.parameters.trigger();
-        // W turns where γ·W_n = m, or where Nice is at its floor.
+        // W turns at γ·W_n = m, or when Nice is at its floor.
         let lowest = (m / rate).max(self.parameters.floor());
         if nice <= lowest {
             return Place::Rising;
@@ -341,7 +339,7 @@ impl Walk<'_> {
 
 /// Rounds until m·s − w(1 − e^(−rate·s)) = `room`, for rate·w ≤ m: how long W takes to rise.
 fn rise(m: f64, rate: f64, w: f64, room: f64) -> f64 {
-    // Convex and rising: from where it is above the root Newton comes down to it.
+    // Convex and rising: from above the root, Newton's method approaches it from above.
     let mut s = (room + w) / m;
     for _ in 0..NEWTON_STEPS {
         let left = decay(rate * s);
@@ -358,7 +356,7 @@ fn rise(m: f64, rate: f64, w: f64, room: f64) -> f64 {
 /// Rounds until w(1 − e^(−rate·s)) − m·s = `depth`, for rate·w > m and a depth that is reached:
 /// how long W takes to fall.
 fn fall(m: f64, rate: f64, w: f64, depth: f64) -> f64 {
-    // Concave and rising: from where it is below the root Newton comes up to it.
+    // Concave and rising: from below the root, Newton's method approaches it from below.
     let mut s = 0.0;
     for _ in 0..NEWTON_STEPS {
         let left = decay(rate * s);
@@ -372,6 +370,6 @@ fn fall(m: f64, rate: f64, w: f64, depth: f64) -> f64 {
     s
 }
 
-/// Newton's steps double the digits but near a double root, where they halve the distance: enough
-/// to halve the widest range of an `f64`.
+/// Newton's steps double the digits except near a double root, where they halve the distance. This many halve
+/// the widest range of an `f64`.
 const NEWTON_STEPS: u32 = 2200;

@@ -28,12 +28,12 @@ fn per_second(parameters: &FluidParameters) -> f64 {
     interference(parameters).unwrap().per_second
 }
 
-/// Evenly over the orders of magnitude.
+/// Uniform over the orders of magnitude.
 fn magnitude(low: f64, high: f64) -> impl Strategy<Value = f64> {
     (low.ln()..high.ln()).prop_map(f64::exp)
 }
 
-/// Networks in which a loss empties the queue, as Nice §3 has it; all else is free.
+/// Networks in which a loss empties the queue, as in Nice §3; all else is free.
 fn emptied_networks() -> impl Strategy<Value = FluidParameters> {
     let network = (magnitude(1.0, 1e5), 0.01..0.99_f64, magnitude(1.0, 1e6), 0.0..1.0_f64);
     let flows = (magnitude(1.0, 1e3), magnitude(0.5, 1e5));
@@ -61,7 +61,7 @@ proptest! {
         prop_assert!(per_period <= bound(&p), "{} > {}", per_period, bound(&p));
     }
 
-    /// The reconstruction leaves a factor of two to equation 1, and no more than rounding.
+    /// The reconstruction leaves a factor of two to equation 1, apart from rounding.
     #[test]
     fn theorem_1_leaves_a_factor_of_two(p in emptied_networks()) {
         prop_assert!(per_period(&p) <= bound(&p) / 2.0 * (1.0 + 1e-9) + 1e-290);
@@ -82,7 +82,7 @@ proptest! {
         let next = Period::run(&p, period.after_loss(&p));
         let change = (next.end.nice - state.at_loss.nice).abs();
         prop_assert!(change <= 1e-11 * state.at_loss.nice, "{}", change);
-        // W_r rises by m a round, from γ of what it comes to.
+        // W_r rises by m a round, from γ of its final value.
         let rise = (1.0 - p.decrease) * state.at_loss.reno;
         prop_assert!((f64::from(p.reno_flows) * state.rounds / rise - 1.0).abs() < 1e-9);
         // The link carries at most μ.
@@ -98,7 +98,7 @@ proptest! {
         let p = FluidParameters { buffer: above * p.path() * (1.0 / p.decrease - 1.0) * 1.001, ..p };
         prop_assert_eq!(per_period(&p), 0.0);
         prop_assert!(per_second(&p).abs() < 1e-12);
-        // Also on the way there, from any number of flows: no period lets W_n grow.
+        // Also before that, from any number of flows: no period lets W_n grow.
         let mut nice = first(&p).nice;
         for loss in trajectory(&p, 4).unwrap().windows(2).filter(|pair| pair[0].time == pair[1].time) {
             prop_assert!(loss[1].windows.nice <= nice);
@@ -129,7 +129,7 @@ proptest! {
     }
 }
 
-/// Each way through the diagram of `period`, against the differential equations.
+/// Each path through the diagram of `period`, against the differential equations.
 #[test]
 fn closed_form_agrees_with_the_differential_equations() {
     let rules = NiceRules::default();
@@ -171,7 +171,7 @@ fn closed_form_agrees_with_the_differential_equations() {
     ];
     for (name, p) in cases {
         let mut start = first(&p);
-        // The first two periods come from far, the third is close to the one that repeats.
+        // The first two periods start far away, the third is close to the one that repeats.
         for _ in 0..3 {
             let closed = Period::run(&p, start);
             let found = measure(&p, &closed);
@@ -220,8 +220,8 @@ fn intervals_join_at_their_boundaries() {
 /// TCP Nice §3.
 #[test]
 fn windows_stabilise_after_several_losses() {
-    // Nice holds nothing here, so that each period remembers the one before. Whatever it
-    // remembers shrinks by γ and more from loss to loss.
+    // Nice holds nothing here, so that each period depends on the one before. That dependence shrinks by γ
+    // and more from loss to loss.
     let p = FluidParameters { threshold: 0.5, ..network(20, 3) };
     let settled = steady_state(&p).unwrap().at_loss.nice;
     let mut period = Period { segments: Vec::new(), end: Windows { reno: 90.0, nice: 70.0 } };
@@ -238,7 +238,7 @@ fn windows_stabilise_after_several_losses() {
 /// TCP Nice §3.
 #[test]
 fn interference_falls_exponentially_with_the_buffer() {
-    // The path grows along, so that μτ + B and what Nice finds are the same.
+    // The path grows too, so that μτ + B and Nice's conditions are the same.
     let with_room = |buffer: f64| {
         let path = 400.0 - buffer;
         FluidParameters { buffer, service_rate: path / 0.1, ..network(4, 64) }
@@ -254,7 +254,7 @@ fn interference_falls_exponentially_with_the_buffer() {
 /// TCP Nice §3.
 #[test]
 fn interference_does_not_depend_on_the_number_of_flows() {
-    // As soon as the flows are so many that they hold the queue at the trigger.
+    // If there are enough flows to hold the queue at the trigger.
     let reference = per_period(&network(4, 32));
     assert!(reference > 0.0);
     for nice_flows in [64, 100, 1_000, 1_000_000] {
@@ -273,7 +273,7 @@ fn threshold_hardly_matters_in_large_buffers() {
         let p = FluidParameters { threshold, buffer: 80.0, ..network(1, 16) };
         assert!(per_period(&p) < 1e-3, "{threshold}: {}", per_period(&p));
     }
-    // As t → 1 nothing is left but the additive decrease.
+    // As t → 1 only the additive decrease remains.
     let p = FluidParameters { threshold: 1.0, buffer: 80.0, ..network(1, 16) };
     assert!(per_period(&p) > 0.05, "{}", per_period(&p));
 }
@@ -281,8 +281,8 @@ fn threshold_hardly_matters_in_large_buffers() {
 /// TCP Nice §3.
 #[test]
 fn bound_is_void_for_small_buffers() {
-    // B/m from 60 down to 0.3: the interference rises from nothing to a few percent, and the
-    // bound, which always holds, passes 1.
+    // B/m from 60 down to 0.3: the interference rises from nothing to a few percent. The bound, which always
+    // holds, exceeds 1.
     let mut before = 0.0;
     for reno_flows in [1, 4, 16, 50, 200] {
         let p = network(reno_flows, 1_000);
@@ -317,7 +317,7 @@ fn windows_below_one_are_crucial() {
         assert_eq!(p.broken_assumptions(), [Assumption::NiceHasNoFloor]);
         before = found;
     }
-    // The prototype's 1/48 leaves as much less.
+    // The prototype's 1/48 leaves correspondingly less.
     assert!(per_period(&floored(64, 1.0 / 48.0)) < before / 30.0);
 }
 
@@ -328,19 +328,19 @@ fn additive_decrease_alone_is_not_enough() {
     let vegas = |nice_flows| FluidParameters { threshold: 1.0, ..network(2, nice_flows) };
     let found: Vec<f64> = [4, 16, 64].map(|flows| per_period(&vegas(flows))).to_vec();
     assert!(found.is_sorted() && found[0] > 0.02, "{found:?}");
-    // Nothing is left of equation 1 at t = 1.
+    // At t = 1, nothing remains of equation 1.
     assert!(found[2] > 4.0 * bound(&vegas(64)), "{found:?}");
 }
 
 #[test]
 fn theorem_1_counts_no_queueing_delay() {
-    // Four Reno flows beside sixty-four of Nice: 4 · 10⁻⁵ of the packets of a period, but each
-    // round trip in which Nice holds the queue at q_t is 6 % longer.
+    // Four Reno flows beside sixty-four of Nice: 4 · 10⁻⁵ of the packets of a period, but each round trip in
+    // which Nice holds the queue at q_t is 6 % longer.
     let p = network(4, 64);
     let Interference { per_period, per_second } = interference(&p).unwrap();
     assert!(per_period < 1e-4 && per_second > 0.01, "{per_period}, {per_second}");
     assert!(per_second > bound(&p) && per_second < throughput_bound(&p));
-    // It is what a threshold costs: with t → 0 it goes, but for what is left of the decrease.
+    // It is the cost of a threshold: with t → 0 it vanishes, except for the remainder of the decrease.
     let gentle = FluidParameters { threshold: 0.01, ..p };
     assert!(interference(&gentle).unwrap().per_second < per_second / 2.0);
 }
@@ -359,7 +359,7 @@ fn theorem_1_needs_a_decrease_as_fast_as_its_exponent() {
         assert!(keeps(read(0.5, backoff)), "{backoff:?}");
         assert!(keeps(read(0.4, backoff)), "{backoff:?}");
     }
-    // W ← γW takes less than γW where γ > ½.
+    // W ← γW removes less than γW for γ > ½.
     assert!(keeps(read(0.7, Backoff::Gamma)));
     assert!(!keeps(read(0.7, Backoff::OneMinusGamma)));
     assert!(!keeps(read(0.7, Backoff::Logarithm)));

@@ -14,15 +14,15 @@ pub struct Sample {
     pub windows: Windows,
     /// The queue, in packets.
     pub queue: f64,
-    /// What Nice does from here on. A period ends with a sample of its last interval; the next
-    /// sample has the same time, and is after the loss.
+    /// Nice's behaviour from here on. A period ends with a sample of its last interval; the next sample has
+    /// the same time, and is after the loss.
     pub interval: Interval,
 }
 
 /// Pieces that each part of a period is drawn in; most parts are straight.
 const PIECES: u32 = 32;
 
-/// `periods` periods, from a loss that all flows met with equal windows on.
+/// `periods` periods, starting at a loss with equal windows of all flows.
 ///
 /// # Errors
 /// Parameters that describe no network.

@@ -1,14 +1,14 @@
 //! Links: a queue, a rate, a propagation delay, in one direction.
 //!
-//! A link does not wake up when a packet has been sent. When a packet arrives, or another one is
-//! delivered, it first catches up: whatever became free before now is taken from the queue at the
-//! very times at which the link became free, so the discipline sees the calls that it would see
-//! if each had an event of its own. A packet under way is an event, its delivery, and nothing else.
+//! A link has no event when a packet has been sent. When a packet arrives, or another one is delivered, the
+//! link first catches up. Packets that could leave before now are taken from the queue at exactly the times
+//! at which the link became free. So the discipline sees the same calls as if each had its own event. A
+//! packet in flight is one event, its delivery.
 //!
 //! A packet that arrives in the nanosecond in which the link becomes free finds it free.
 //!
-//! Who only looks at a link sees it caught up as well. But what left it since is put on the wire no
-//! sooner than it would have been, or events of one nanosecond would change places.
+//! Observers of a link see it caught up as well. But packets that have left since are not put on the wire
+//! earlier, because events of one nanosecond would change their order.
 
 use core::time::Duration;
 
@@ -27,24 +27,24 @@ mod statistics;
 use service::TraceService;
 pub use statistics::{ClassDelay, ClassDelays, LinkCounters};
 
-/// A link that can be built.
+/// The parameters of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkParameters {
-    /// Bits per second; none for a link that takes any number of packets at once, and therefore
-    /// has no queue.
+    /// Bits per second; none for a link that carries any number of packets at once, and therefore has no
+    /// queue.
     #[serde(default)]
     pub bits_per_second: Option<u64>,
     /// Propagation delay in nanoseconds.
     #[serde(default)]
     pub delay_nanos: u64,
-    /// What the queue does.
+    /// The queue discipline.
     #[serde(default)]
     pub discipline: Discipline,
-    /// How much may wait; the packet being sent does not count.
+    /// The buffer's size; the packet being sent does not count.
     #[serde(default = "unlimited")]
     pub buffer: Limit,
-    /// Losses that have nothing to do with the queue.
+    /// Losses that are independent of the queue.
     #[serde(default)]
     pub loss: Loss,
 }
@@ -63,7 +63,7 @@ impl LinkParameters {
         }
     }
 
-    /// A link that delays and does nothing else.
+    /// A link that only delays.
     pub fn delay(delay: Duration) -> Self {
         LinkParameters {
             bits_per_second: None,
@@ -88,37 +88,37 @@ pub enum Loss {
     Bernoulli(f64),
 }
 
-/// What a link does with every packet: a cache line.
+/// The state that a link needs for every packet: a cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Link {
     /// Bits per second; zero for none.
     rate: u64,
     delay: u64,
-    /// When the packet being sent has left. Beyond it the link is free.
+    /// When the packet being sent has left. After that, the link is free.
     free_at: u64,
     arrived: u64,
     delivered: u64,
     sent_bytes: u64,
-    /// Packets on their way.
+    /// Packets in flight.
     in_flight: u32,
-    /// Packets up to this length need not pass the queue when nothing waits: it would hand them
-    /// out as they came. Zero for disciplines that learn from every packet.
+    /// Packets up to this length bypass an empty queue, which would return them unchanged. Zero for
+    /// disciplines that observe every packet.
     bypass_bytes: u16,
     /// The discipline knows that the link is free and nothing waits.
     idle: bool,
-    /// Something waits, or the discipline does not know yet that nothing does.
+    /// A packet waits, or the discipline does not know yet that none does.
     backlogged: bool,
-    /// Somebody has looked, and [`Rare::seen`] is to be put on the wire.
+    /// An observer has read the state, and [`Rare::seen`] must be put on the wire.
     was_seen: bool,
-    /// [`Rare::trace`] says when packets leave, not the rate.
+    /// [`Rare::trace`] decides when packets leave, not the rate.
     follows_trace: bool,
 }
 
 const _: () = assert!(size_of::<Link>() == 64, "a link is a cache line");
 
-/// What a link needs once packets wait, are lost or are measured. An access link that is never
-/// congested does not touch it: thousands of them must not push each other out of the cache.
+/// The state that a link needs if packets wait, are lost or are measured. An access link without congestion
+/// does not touch it: thousands of them must not evict each other from the cache.
 #[derive(Debug)]
 struct Rare {
     loss: Loss,
@@ -129,12 +129,12 @@ struct Rare {
     effects: Effects<Packet>,
     random: Random,
     delays: Option<Box<ClassDelays>>,
-    /// What has left, as far as it is known from looking only.
+    /// The packets that left during catching up for an observer.
     seen: Seen,
     trace: Option<TraceService>,
 }
 
-/// Packets that are to be put on a wire, with the times at which they get to its end.
+/// Packets that must be put on a wire, with the times at which they reach its end.
 #[derive(Debug, Default)]
 struct Seen(Vec<(Timestamp, Packet)>);
 
@@ -146,23 +146,23 @@ impl Wire for Seen {
 
 /// Links in operation, by number.
 ///
-/// Calling order for each link, with `now` never before that of an earlier call:
-/// [`arrive`](Links::arrive) when a packet comes; [`deliver`](Links::deliver) when one that the
-/// link has put on a [`Wire`] gets to its end.
+/// Calling order for each link, with `now` never before that of an earlier call: [`arrive`](Links::arrive)
+/// when a packet comes; [`deliver`](Links::deliver) when a packet that the link has put on a [`Wire`] reaches
+/// its end.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     links: Vec<Link>,
     rare: Vec<Rare>,
 }
 
-/// What carries packets from where a link sends them to its end.
+/// Carries packets from their departure to the end of the link.
 pub(crate) trait Wire {
-    /// A packet has left, and gets to the end of its link at `arrives`, in order with all others.
+    /// A packet has left, and reaches the end of its link at `arrives`, in order with all others.
     fn carry(&mut self, arrives: Timestamp, packet: &Packet);
 }
 
 impl Links {
-    /// Adds a link with nothing on it. `seed` feeds the discipline and the losses.
+    /// Adds an empty link. `seed` is for the discipline and the losses.
     pub(crate) fn add(&mut self, parameters: &LinkParameters, seed: u64) {
         let LinkParameters { bits_per_second, delay_nanos, discipline, buffer, loss } = *parameters;
         assert!(bits_per_second != Some(0), "a link of no rate never sends anything");
@@ -202,19 +202,19 @@ impl Links {
         });
     }
 
-    /// How many there are.
+    /// The number of links.
     pub(crate) fn len(&self) -> usize {
         self.links.len()
     }
 
     /// Measures the queueing delay of each class of a link from now on.
     pub(crate) fn observe(&mut self, link: usize) {
-        // Also of packets that do not wait.
+        // Also for packets that do not wait.
         self.links[link].bypass_bytes = 0;
         self.rare[link].delays = Some(Box::default());
     }
 
-    /// Has a link serve packets by a trace.
+    /// Makes a link follow a trace.
     pub(crate) fn follow_trace(&mut self, link: usize, trace: Trace) {
         let (link, rare) = (&mut self.links[link], &mut self.rare[link]);
         assert!(link.rate > 0 && link.arrived == 0, "a link follows a trace from its first packet");
@@ -223,25 +223,25 @@ impl Links {
         rare.trace = Some(TraceService::new(trace));
     }
 
-    /// What is sent from now on takes so many nanoseconds.
+    /// Packets sent from now on take this many nanoseconds.
     pub(crate) fn set_delay(&mut self, link: usize, nanos: u64) {
         self.links[link].delay = nanos;
     }
 
-    /// Of an observed link: takes drops within so many nanoseconds of the first for one overflow.
+    /// For an observed link: counts drops within this many nanoseconds of the first as one overflow.
     pub(crate) fn set_overflow(&mut self, link: usize, lasts_nanos: u64) {
         if let Some(delays) = &mut self.rare[link].delays {
             delays.set_overflow(lasts_nanos);
         }
     }
 
-    /// What was measured, with what has left the queue by `now`.
+    /// The measurements, including packets that have left the queue by `now`.
     pub(crate) fn delays(&mut self, link: usize, now: Timestamp) -> Option<&ClassDelays> {
         self.links[link].look(&mut self.rare[link], now.as_nanos());
         self.rare[link].delays.as_deref()
     }
 
-    /// Everything counted so far, with the queue as it is at `now`.
+    /// All counters so far, with the queue at `now`.
     pub(crate) fn counters(&mut self, link: usize, now: Timestamp) -> LinkCounters {
         let (link, rare) = (&mut self.links[link], &mut self.rare[link]);
         link.look(rare, now.as_nanos());
@@ -258,7 +258,7 @@ impl Links {
         }
     }
 
-    /// What all of them take, with the packets that wait.
+    /// Memory of all links, including waiting packets.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let waiting = self.rare.iter().map(|rare| rare.queue.packets()).sum::<u64>();
         bytes_of::<Link>(self.links.len())
@@ -266,12 +266,12 @@ impl Links {
             + bytes_of::<(Timestamp, Packet)>(waiting as usize)
     }
 
-    /// Has the processor fetch what an arrival or a delivery will need.
+    /// Prefetches the memory that an arrival or a delivery will need.
     pub(crate) fn touch(&self, link: u32) {
         core::hint::black_box(self.links[link as usize].free_at);
     }
 
-    /// A packet comes.
+    /// A packet arrives.
     pub(crate) fn arrive(
         &mut self,
         wire: &mut impl Wire,
@@ -289,15 +289,15 @@ impl Links {
         }
     }
 
-    /// A packet has got to the end of the link.
+    /// A packet has reached the end of the link.
     pub(crate) fn deliver(&mut self, wire: &mut impl Wire, link: u32, now: Timestamp) {
         let (link, rare) = (&mut self.links[link as usize], &mut self.rare[link as usize]);
         assert!(link.in_flight > 0, "a link delivered what it had not sent");
         link.in_flight -= 1;
         link.delivered += 1;
         link.catch_up(rare, wire, now.as_nanos());
-        // The last packet under way left when the link became free, so without one the link has
-        // been free by now, and nothing can wait.
+        // The last packet in flight left when the link became free. So without one, the link has been free by
+        // now, and nothing can wait.
         debug_assert!(link.in_flight > 0 || rare.queue.is_empty(), "a free link left packets");
     }
 }
@@ -319,17 +319,17 @@ impl Link {
             return self.transmit(wire, now.as_nanos(), packet);
         }
         let verdict = rare.queue.enqueue(now, *packet, &mut rare.effects);
-        // FQ-CoDel drops others than the packet that has come.
+        // FQ-CoDel drops other packets than the arriving one.
         if verdict != Verdict::Queued || !rare.effects.dropped.is_empty() {
             rare.take_effects(now.as_nanos());
         }
-        // Also where it was dropped: the discipline learns again that nothing waits.
+        // Also if it was dropped: the discipline must be told again that nothing waits.
         self.idle = false;
         self.backlogged = true;
         self.catch_up(rare, wire, now.as_nanos());
     }
 
-    /// Takes from the queue what has left it by now.
+    /// Takes packets from the queue that have left it by now.
     fn catch_up(&mut self, rare: &mut Rare, wire: &mut impl Wire, now: u64) {
         if self.was_seen {
             self.was_seen = false;
@@ -340,7 +340,7 @@ impl Link {
         self.move_on(rare, wire, now);
     }
 
-    /// The same for an observer, without an effect beyond the link.
+    /// The same for an observer, without an effect outside of the link.
     fn look(&mut self, rare: &mut Rare, now: u64) {
         let mut seen = core::mem::take(&mut rare.seen);
         self.move_on(rare, &mut seen, now);
@@ -358,7 +358,7 @@ impl Link {
             self.idle = true;
         }
         if self.idle {
-            // A packet that comes later starts when it comes.
+            // A later packet starts when it arrives.
             self.free_at = now;
         }
     }
@@ -436,7 +436,7 @@ impl Rare {
 
 /// How long the link is busy with a packet, rounded up to the next nanosecond.
 fn serialization_nanos(bytes: u16, rate: u64) -> u64 {
-    // What `Rate::time_for` gives, in 64 bits.
+    // The same as `Rate::time_for`, in 64 bits.
     (u64::from(bytes) * 8_000_000_000).div_ceil(rate)
 }
 

@@ -6,14 +6,14 @@ use crate::trace::Trace;
 
 /// When packets leave a link that follows a [`Trace`].
 ///
-/// Each opportunity carries 1500 bytes, of one packet or of several. An opportunity that passes
-/// while nothing waits is lost. A packet for which it is too small continues at the next one.
+/// Each opportunity carries 1500 bytes, of one packet or of several. An opportunity without waiting packets
+/// is lost. A packet that is too large for it continues at the next one.
 #[derive(Debug)]
 pub(super) struct TraceService {
     trace: Trace,
     /// The number of the first opportunity that was not used.
     next: u64,
-    /// When the last opportunity that was used came, and its bytes that are left.
+    /// The time of the last used opportunity, and its remaining bytes.
     last: (u64, u64),
 }
 
@@ -22,8 +22,7 @@ impl TraceService {
         TraceService { trace, next: 0, last: (0, 0) }
     }
 
-    /// Serves a packet whose turn comes at `start`, in nanoseconds. Returns when its last byte
-    /// leaves.
+    /// Serves a packet that is next at `start`, in nanoseconds. Returns when its last byte leaves.
     pub(super) fn serve(&mut self, start: u64, bytes: u16) -> u64 {
         if start > self.last.0 {
             self.last = (start, 0);

@@ -1,4 +1,4 @@
-//! What a link counts.
+//! The counters of a link.
 
 use hdrhistogram::Histogram;
 
@@ -8,15 +8,15 @@ use crate::queue::QueuedPacket;
 /// Counts of a link since the beginning of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
-    /// Packets that came.
+    /// Packets that arrived.
     pub arrived: u64,
-    /// Packets that the loss model took.
+    /// Packets that the loss model dropped.
     pub lost: u64,
-    /// Packets that the queue threw away.
+    /// Packets that the queue dropped.
     pub dropped: u64,
     /// Packets that the queue marked "congestion experienced".
     pub marked: u64,
-    /// Packets that came out at the far end.
+    /// Packets that reached the far end.
     pub delivered: u64,
     /// Packets waiting now.
     pub queued: u64,
@@ -24,17 +24,17 @@ pub struct LinkCounters {
     pub in_flight: u64,
     /// Bytes waiting now.
     pub queued_bytes: u64,
-    /// Bytes whose sending has begun.
+    /// Bytes of packets that the link has started to send.
     pub sent_bytes: u64,
 }
 
 impl LinkCounters {
-    /// Whether every packet that came is accounted for.
+    /// Whether every packet that arrived is accounted for.
     pub const fn is_conserved(&self) -> bool {
         self.arrived == self.lost + self.dropped + self.delivered + self.queued + self.in_flight
     }
 
-    /// The share of `nanos` nanoseconds in which a link of `bits_per_second` was busy with what it
+    /// The share of `nanos` nanoseconds in which a link of `bits_per_second` was busy with the data that it
     /// sent between `earlier` and this count; 1 is full use.
     pub fn utilisation(&self, earlier: &LinkCounters, bits_per_second: u64, nanos: u64) -> f64 {
         let bits = (self.sent_bytes - earlier.sent_bytes) * 8;
@@ -42,10 +42,10 @@ impl LinkCounters {
     }
 }
 
-/// What is known of the packets of one group of sources and one DSCP.
+/// The counts of the packets of one group of sources and one DSCP.
 #[derive(Clone, Debug)]
 pub struct ClassDelay {
-    /// The group that the sources were given.
+    /// The group of the sources.
     pub group: u8,
     /// The codepoint.
     pub dscp: u8,
@@ -75,8 +75,8 @@ pub struct ClassDelays {
     overflows: Overflows,
 }
 
-/// Drops taken together: senders know of the first a round trip later, and by three packets behind it
-/// (RFC 5681 §3.2), so what they have sent by then may be dropped as well.
+/// Drops that count as one overflow. Senders learn of the first drop a round trip later, from three packets
+/// behind it (RFC 5681 §3.2). The data that they have sent by then may be dropped as well.
 #[derive(Clone, Copy, Debug, Default)]
 struct Overflows {
     lasts_nanos: u64,
@@ -100,13 +100,13 @@ impl ClassDelays {
         &self.classes
     }
 
-    /// What is known of a codepoint; where several groups use it, of the first of them.
+    /// The counts of a codepoint; if several groups use it, those of the first of them.
     pub fn class(&self, dscp: u8) -> Option<&ClassDelay> {
         self.classes.iter().find(|class| class.dscp == dscp)
     }
 
-    /// How often the queue overflowed, for packets of any flow: each drop is an overflow of its own
-    /// unless it was said how long one lasts.
+    /// How often the queue overflowed, for packets of any flow: each drop is a separate overflow unless the
+    /// duration of one was set.
     pub fn overflows(&self) -> u64 {
         self.overflows.count
     }
@@ -122,7 +122,7 @@ impl ClassDelays {
         let at = match self.classes.iter().position(is_of) {
             Some(at) => at,
             None => {
-                // Three digits is within what the histogram supports; it grows by itself.
+                // Three digits is within the histogram's range; it grows automatically.
                 let waiting = Histogram::new(3).expect("three digits are supported");
                 self.classes.push(ClassDelay {
                     group,

@@ -1,4 +1,4 @@
-//! A link by itself.
+//! A link on its own.
 
 use super::*;
 use crate::events::EventQueue;
@@ -30,7 +30,7 @@ fn link(discipline: Discipline, buffer: Limit) -> LinkParameters {
     }
 }
 
-/// A wire that keeps what is on it.
+/// A wire that stores its packets.
 #[derive(Default)]
 struct Kept(EventQueue<Packet>);
 
@@ -40,8 +40,8 @@ impl Wire for Kept {
     }
 }
 
-/// Sends packets of 1000 bytes at these times, in microseconds, with these codepoints; gives the
-/// number of each that arrives, and when.
+/// Sends packets of 1000 bytes at these times, in microseconds, with these codepoints; returns the number of
+/// each that arrives, and when.
 fn arrivals(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec<(u32, u64)> {
     let mut links = Links::default();
     links.add(parameters, 1);
@@ -78,7 +78,7 @@ fn packet_in_transmission_does_not_fill_the_buffer() {
     let link = link(Discipline::DropTail, Limit::Packets(2));
     let expected = [(0, 6_000), (1, 7_000), (2, 8_000)];
     assert_eq!(arrivals(&link, &[(0, 0), (1, 0), (2, 0), (3, 0), (999, 0)]), expected);
-    // In the nanosecond in which the link becomes free there is room again.
+    // In the nanosecond in which the link becomes free, there is room again.
     assert_eq!(arrivals(&link, &[(0, 0), (1, 0), (2, 0), (1_000, 0)]).len(), 4);
 }
 
@@ -91,7 +91,7 @@ fn link_without_rate_only_delays() {
 #[test]
 fn lower_class_waits_but_is_not_preempted() {
     let link = link(Discipline::Priority(PriorityParameters::default()), Limit::Packets(10));
-    // Two low ones, of which one is being sent when two high ones come.
+    // Two low ones, of which one is being sent when two high ones arrive.
     let sent = [(0, 1), (1, 1), (2, 0), (1_500, 0)];
     assert_eq!(arrivals(&link, &sent), [(0, 6_000), (2, 7_000), (3, 8_000), (1, 9_000)]);
 }
@@ -116,7 +116,7 @@ fn random_losses_have_their_probability() {
     assert!((arrived / 18_000.0 - 1.0).abs() < 0.01, "{arrived}");
 }
 
-/// A link that wakes up for every departure, as one would write it down.
+/// A straightforward link with an event for every departure.
 fn departures_one_by_one(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec<(u32, u64)> {
     let mut random = Random::new(1);
     let mut queue: Queue<Packet> = parameters.discipline.queue(parameters.buffer, random.bits());
@@ -227,7 +227,7 @@ fn drops_close_together_are_one_overflow() {
     };
     let drops = [0, 10_000, 19_000, 22_000, 30_000, 60_000];
     assert_eq!(overflows(20_000, &drops), 3);
-    // It lasts from the first of them on: what goes on and on is one after the other.
+    // It lasts from the first of them on: continuous drops are several overflows in sequence.
     assert_eq!(overflows(10_000, &[0, 5_000, 10_000, 15_000, 20_000]), 3);
     assert_eq!(overflows(0, &drops), 6);
 }

@@ -16,7 +16,7 @@ pub struct CodelParameters {
     /// How long the waiting time must stay above the target before the first drop, in
     /// nanoseconds: about the longest round-trip time expected (INTERVAL).
     pub interval_nanos: u64,
-    /// A queue of so many bytes or fewer is never dropped from: one packet of the link's MTU.
+    /// Packets are not dropped from a queue of this many bytes or fewer: one packet of the link's MTU.
     pub max_packet: u64,
     /// Mark ECN-capable packets instead of dropping them (RFC 8289 §3, "drop or mark").
     pub ecn: bool,
@@ -35,7 +35,7 @@ impl Default for CodelParameters {
     }
 }
 
-/// The state of the control law, apart from the packets: FQ-CoDel has one for each flow queue.
+/// The state of the control law, without the packets: FQ-CoDel has one for each flow queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Control {
     /// When the waiting time will have been above the target for an interval; none while it is
@@ -51,7 +51,7 @@ pub(super) struct Control {
     dropping: bool,
 }
 
-/// What the head of the queue is, and whether the law allows to drop it.
+/// The head of the queue, and whether the law allows to drop it.
 struct Head<P> {
     dequeued: Dequeued<P>,
     may_drop: bool,
@@ -74,11 +74,11 @@ impl Control {
         let target = Duration::from_nanos(parameters.target_nanos);
         let mut may_drop = false;
         if dequeued.waited < target || fifo.bytes <= parameters.max_packet {
-            // Below the target, or so little waits that dropping would idle the link.
+            // Below the target, or the queue is so short that dropping would idle the link.
             self.first_above = None;
         } else {
             match self.first_above {
-                // Just went above: it has an interval's time to come down by itself.
+                // Just exceeded the target: it has an interval's time to drain without drops.
                 None => {
                     self.first_above = Some(now + Duration::from_nanos(parameters.interval_nanos));
                 }
@@ -110,7 +110,7 @@ impl Control {
         };
         if self.dropping {
             if !head.may_drop {
-                // The waiting time came down: leave the dropping state.
+                // The waiting time has fallen below the target: leave the dropping state.
                 self.dropping = false;
             }
             // More than one drop may be due: with large counts the gaps get shorter than a
@@ -141,8 +141,8 @@ impl Control {
         if head.may_drop {
             // Enter the dropping state with one drop.
             self.dropping = true;
-            // Where it was left only a short while ago, the drop rate that controlled the queue
-            // then is the best guess now (§5.5, the 16 intervals).
+            // If it was left only recently, the drop rate that controlled the queue then is the best estimate
+            // now (§5.5, the 16 intervals).
             let delta = self.count - self.last_count;
             let lately = now.saturating_since(self.drop_next).as_nanos()
                 < 16 * u128::from(parameters.interval_nanos);
@@ -163,7 +163,7 @@ impl Control {
     }
 }
 
-/// Marks the packet where that is wanted and possible; says whether it did.
+/// Marks the packet if that is enabled and possible; returns whether it did.
 fn notify<P: QueuedPacket>(
     parameters: &CodelParameters,
     packet: &mut P,

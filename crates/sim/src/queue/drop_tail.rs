@@ -1,4 +1,4 @@
-//! First in, first out, dropping what does not fit.
+//! First in, first out; packets that do not fit are dropped.
 
 use lull_cc::{Bytes, Timestamp};
 

@@ -1,4 +1,4 @@
-//! Flow queues, served in turns, each under CoDel (RFC 8290).
+//! Flow queues, served in turn, each under CoDel (RFC 8290).
 
 use std::collections::VecDeque;
 
@@ -40,12 +40,12 @@ const DROP_BATCH: u64 = 64;
 /// Which list of the scheduler a flow queue is on (RFC 8290 §4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum List {
-    /// On none: it is empty and was not served lately.
+    /// On none: it is empty and was not served recently.
     #[default]
     None,
-    /// It became active a moment ago and goes first.
+    /// It became active just now and is served first.
     New,
-    /// It has used up its first quantum, or has run empty.
+    /// It has used its first quantum, or has become empty.
     Old,
 }
 
@@ -123,7 +123,7 @@ impl<P: QueuedPacket> FqCodel<P> {
         while !self.limit.allows(self.packets, self.bytes) {
             self.drop_from_fattest(effects);
         }
-        // The arrival is the last of its queue: it went only if everything before it did.
+        // The arriving packet is the last of its queue: it was dropped only if everything before it was.
         if self.flows[index].fifo.len() == 0 { Verdict::Dropped } else { Verdict::Queued }
     }
 
@@ -143,7 +143,7 @@ impl<P: QueuedPacket> FqCodel<P> {
         }
     }
 
-    /// §4.2: new queues before old ones; a queue that is out of credits or of packets moves on.
+    /// §4.2: new queues before old ones; a queue without credits or packets moves on.
     pub(super) fn dequeue(
         &mut self,
         now: Timestamp,
@@ -170,8 +170,8 @@ impl<P: QueuedPacket> FqCodel<P> {
             let Some(dequeued) = dequeued else {
                 list.pop_front();
                 if flow.list == List::New && !self.old.is_empty() {
-                    // §4.2: a queue that runs empty while it is new takes a place among the old
-                    // ones, lest it come back at once as new and starve them.
+                    // §4.2: a new queue that becomes empty moves to the old ones. Otherwise it could return
+                    // at once as new and starve them.
                     flow.list = List::Old;
                     self.old.push_back(index);
                 } else {

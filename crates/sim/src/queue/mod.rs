@@ -1,9 +1,8 @@
-//! Queue disciplines: what a router does with packets that wait for its link.
+//! Queue disciplines: the treatment of packets that wait for a router's link.
 //!
-//! A [`Queue`] is driven by two calls: [`Queue::enqueue`] when a packet arrives and
-//! [`Queue::dequeue`] when the link is free. Neither reads a clock. Packets that a discipline
-//! throws away go into [`Effects`], whether it does so on arrival (drop-tail, RED, a full
-//! buffer) or on departure (CoDel), so that at any time
+//! A [`Queue`] is driven by two calls: [`Queue::enqueue`] when a packet arrives and [`Queue::dequeue`] when
+//! the link is free. Neither reads a clock. Dropped packets go into [`Effects`], whether on arrival
+//! (drop-tail, RED, a full buffer) or on departure (CoDel), so that at any time
 //!
 //! > packets enqueued = packets dequeued + packets dropped + packets waiting.
 //!
@@ -34,40 +33,39 @@ pub const DSCP_LOWER_EFFORT: u8 = 1;
 /// (RFC 3662 §4, RFC 8622 §7).
 pub const DSCP_CLASS_SELECTOR_1: u8 = 8;
 
-/// What a discipline has to know about a packet.
+/// The properties of a packet that a discipline needs.
 pub trait QueuedPacket {
     /// Its length on the link, headers included.
     fn bytes(&self) -> Bytes;
     /// Its differentiated-services codepoint, 0 to 63 (RFC 2474 §3).
     fn dscp(&self) -> u8;
-    /// Whether it carries ECT(0), ECT(1) or CE, so that it may be marked instead of dropped
-    /// (RFC 3168 §5).
+    /// Whether it carries ECT(0), ECT(1) or CE, so that it may be marked instead of dropped (RFC 3168 §5).
     fn ecn_capable(&self) -> bool;
-    /// Sets "congestion experienced" (RFC 3168 §5); asked only of ECN-capable packets.
+    /// Sets "congestion experienced" (RFC 3168 §5); called only for ECN-capable packets.
     fn mark_ce(&mut self);
-    /// A number that is the same for all packets of a flow and different for most others.
+    /// A number that is the same for all packets of a flow and different for most other flows.
     fn flow(&self) -> u64;
 }
 
-/// How much may wait in a queue.
+/// The size of a queue's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// At most so many bytes.
+    /// At most this many bytes.
     Bytes(u64),
-    /// At most so many packets.
+    /// At most this many packets.
     Packets(u64),
 }
 
 impl Limit {
-    /// The limit's number, whatever its unit.
+    /// The limit's number, in its unit.
     pub const fn amount(self) -> u64 {
         match self {
             Limit::Bytes(amount) | Limit::Packets(amount) => amount,
         }
     }
 
-    /// What `bytes` and `packets` are in the limit's own unit.
+    /// The size of `bytes` and `packets` in the limit's own unit.
     const fn measure(self, packets: u64, bytes: u64) -> u64 {
         match self {
             Limit::Bytes(_) => bytes,
@@ -75,37 +73,37 @@ impl Limit {
         }
     }
 
-    /// Whether so much may wait.
+    /// Whether this amount fits.
     const fn allows(self, packets: u64, bytes: u64) -> bool {
         self.measure(packets, bytes) <= self.amount()
     }
 }
 
-/// Why a packet was thrown away.
+/// Why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The buffer was full.
     Overflow,
-    /// RED's dice, or an average queue above its upper threshold.
+    /// RED's random decision, or an average queue above its upper threshold.
     Early,
     /// CoDel's control law.
     ControlLaw,
 }
 
-/// A packet that was thrown away.
+/// A dropped packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped<P> {
     /// The packet.
     pub packet: P,
-    /// Why.
+    /// The reason.
     pub cause: Cause,
 }
 
-/// What happened besides the packet that was handed over: the caller empties it when it likes.
+/// The effects besides the returned packet. The caller clears it at any time.
 #[derive(Clone, Debug)]
 pub struct Effects<P> {
-    /// Packets thrown away, in the order in which that happened.
+    /// Dropped packets, in the order of the drops.
     pub dropped: Vec<Dropped<P>>,
     /// Packets marked "congestion experienced"; they stay in the queue or are being delivered.
     pub marked: u64,
@@ -123,14 +121,14 @@ impl<P> Effects<P> {
     }
 }
 
-/// What became of a packet that arrived. Where it was dropped, it lies in [`Effects::dropped`].
+/// The result for an arriving packet. A dropped packet is in [`Effects::dropped`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It waits.
     Queued,
     /// It waits and has been marked "congestion experienced".
     Marked,
-    /// It was thrown away.
+    /// It was dropped.
     Dropped,
 }
 
@@ -143,11 +141,11 @@ pub struct Dequeued<P> {
     pub waited: Duration,
 }
 
-/// A discipline that can be chosen, with its parameters.
+/// A selectable discipline, with its parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Discipline {
-    /// First in, first out; what does not fit is dropped.
+    /// First in, first out; packets that do not fit are dropped.
     #[default]
     #[serde(rename = "droptail")]
     DropTail,
@@ -165,9 +163,8 @@ pub enum Discipline {
 impl Discipline {
     /// An empty queue under this discipline.
     ///
-    /// `limit` is the buffer's size; with [`Discipline::Priority`] each class has so much, unless
-    /// they share it.
-    /// `seed` feeds RED's dice and FQ-CoDel's hash; the others have no randomness.
+    /// `limit` is the buffer's size; with [`Discipline::Priority`] each class has this size, unless they
+    /// share it. `seed` is for RED's random decisions and FQ-CoDel's hash; the others have no randomness.
     pub fn queue<P: QueuedPacket>(self, limit: Limit, seed: u64) -> Queue<P> {
         match self {
             Discipline::DropTail => Queue::DropTail(DropTail::new(limit)),
@@ -204,7 +201,7 @@ impl Discipline {
     }
 }
 
-/// A discipline's name that is none.
+/// An unknown name of a discipline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseDisciplineError(String);
 
@@ -270,13 +267,13 @@ macro_rules! each {
 }
 
 impl<P: QueuedPacket> Queue<P> {
-    /// A packet arrives. `now` never lies before the `now` of an earlier call.
+    /// A packet arrives. `now` is never before the `now` of an earlier call.
     pub fn enqueue(&mut self, now: Timestamp, packet: P, effects: &mut Effects<P>) -> Verdict {
         each!(self, queue => queue.enqueue(now, packet, effects))
     }
 
-    /// The link is free: the next packet, or none. `now` never lies before the `now` of an
-    /// earlier call.
+    /// The link is free: returns the next packet, or none. `now` is never before the `now` of an earlier
+    /// call.
     pub fn dequeue(&mut self, now: Timestamp, effects: &mut Effects<P>) -> Option<Dequeued<P>> {
         each!(self, queue => queue.dequeue(now, effects))
     }
@@ -297,7 +294,7 @@ impl<P: QueuedPacket> Queue<P> {
     }
 }
 
-/// Packets in order of arrival, each with its time: what every discipline stores in.
+/// Packets in order of arrival, each with its time: the storage of every discipline.
 #[derive(Clone, Debug)]
 struct Fifo<P> {
     packets: VecDeque<(Timestamp, P)>,
@@ -338,7 +335,7 @@ impl<P: QueuedPacket> Fifo<P> {
         Some(Dequeued { packet, waited: now.saturating_since(arrived) })
     }
 
-    /// Takes the packet that came last.
+    /// Takes the latest packet.
     fn pop_back(&mut self) -> Option<P> {
         let (_, packet) = self.packets.pop_back()?;
         self.bytes -= packet.bytes().0;
@@ -349,7 +346,7 @@ impl<P: QueuedPacket> Fifo<P> {
         self.packets.len() as u64
     }
 
-    /// Whether `packet` fits behind what waits already.
+    /// Whether `packet` fits behind the waiting ones.
     fn has_room(&self, limit: Limit, packet: &P) -> bool {
         limit.allows(self.len() + 1, self.bytes + packet.bytes().0)
     }

@@ -1,7 +1,7 @@
 //! Strict priority: the lower class is served only while the higher is empty.
 //!
-//! This is the "router prioritization" that TCP Nice is measured against (Nice §4.1), and the
-//! network that gives packets a lower class of TCP-Background.
+//! This is the "router prioritization" that TCP Nice is compared with (Nice §4.1), and the network with a
+//! lower class for packets of TCP-Background.
 
 use lull_cc::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -11,24 +11,23 @@ use super::{
     Verdict,
 };
 
-/// Which codepoints are the lower class.
+/// The codepoints of the lower class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PriorityParameters {
-    /// Whether class selector 1 is low as well as LE. Networks that predate LE used it so
-    /// (RFC 8622 §7).
+    /// Whether class selector 1 is low as well as LE. Networks before LE used it so (RFC 8622 §7).
     pub class_selector_1_is_low: bool,
-    /// One buffer for both classes instead of one for each: a packet of the higher class that does
-    /// not fit takes the place of the youngest ones of the lower class (filler §4.4: packets that
-    /// were received already are dropped). If nothing of the lower class waits it is dropped itself.
+    /// One buffer for both classes instead of one for each. A packet of the higher class that does not fit
+    /// replaces the youngest ones of the lower class (filler §4.4: packets that were received already are
+    /// dropped). If no packet of the lower class waits, it is dropped itself.
     pub single_queue: bool,
 }
 
 /// Two classes, the higher one served first.
 ///
-/// Each class has a buffer of its own, unless a single one is asked for, in which the higher class
-/// pushes the lower one out. Were it just to fill up, background packets would take the room of
-/// foreground packets, which would then be dropped although their class is never made to wait.
+/// Each class has its own buffer, unless a single one is configured, in which the higher class pushes the
+/// lower one out. Without that, background packets would fill the room of foreground packets. These would
+/// then be dropped although their class never has to wait.
 #[derive(Clone, Debug)]
 pub struct Priority<P> {
     parameters: PriorityParameters,
@@ -64,7 +63,7 @@ impl<P: QueuedPacket> Priority<P> {
                 let packets = high.len() + low.len() + 1;
                 limit.allows(packets, high.bytes + low.bytes + packet.bytes().0)
             };
-            // Nothing is pushed out for a packet that would not fit into an empty buffer either.
+            // No packet is pushed out for one that would not fit into an empty buffer either.
             let can_fit = !is_low && limit.allows(high.len() + 1, high.bytes + packet.bytes().0);
             while can_fit && !allows(high, low) {
                 let Some(pushed_out) = low.pop_back() else { break };

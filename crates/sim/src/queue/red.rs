@@ -1,8 +1,8 @@
 //! Random early detection.
 //!
-//! S. Floyd and V. Jacobson, "Random Early Detection Gateways for Congestion Avoidance",
-//! IEEE/ACM Transactions on Networking 1(4), 1993 ("the paper" below), with the gentle variant
-//! that Floyd recommended in 2000.
+//! S. Floyd and V. Jacobson, "Random Early Detection Gateways for Congestion Avoidance", IEEE/ACM
+//! Transactions on Networking 1(4), 1993 ("the paper" below). The gentle variant is Floyd's recommendation of
+//! 2000.
 
 use core::time::Duration;
 
@@ -26,15 +26,15 @@ pub struct RedParameters {
     pub max_probability: f64,
     /// Weight of the newest sample in the average queue (w_q).
     pub weight: f64,
-    /// Above `max_threshold` let the probability rise to 1 at twice that threshold instead of
-    /// dropping everything at once.
+    /// Above `max_threshold` let the probability rise to 1 at twice that threshold instead of dropping
+    /// everything at once.
     pub gentle: bool,
-    /// Mark ECN-capable packets instead of dropping them, up to `max_threshold`: beyond, they are
-    /// dropped like all others.
+    /// Mark ECN-capable packets instead of dropping them, up to `max_threshold`. Beyond, they are dropped
+    /// like all others.
     pub ecn: bool,
-    /// Time that the link takes for a typical packet (the paper's s), in nanoseconds: how fast
-    /// the average decays while the queue is empty. Zero stands for "not known": the average
-    /// then stays as it is while the queue is empty.
+    /// Time that the link takes for a typical packet (the paper's s), in nanoseconds: how fast the average
+    /// decays while the queue is empty. Zero means unknown: the average then does not change while the queue
+    /// is empty.
     pub packet_time_nanos: u64,
 }
 
@@ -56,7 +56,7 @@ impl Default for RedParameters {
 
 /// A buffer under random early detection.
 ///
-/// Queue, thresholds and average are counted in the unit of the buffer's limit.
+/// Queue, thresholds and average are in the unit of the buffer's limit.
 #[derive(Clone, Debug)]
 pub struct Red<P> {
     parameters: RedParameters,
@@ -68,7 +68,7 @@ pub struct Red<P> {
     /// The paper's count: packets since the last one dropped, −1 while the average is below the
     /// lower threshold.
     count: i64,
-    /// The paper's q_time: since when the queue has been empty.
+    /// The paper's q_time: the time since which the queue has been empty.
     empty_since: Option<Timestamp>,
 }
 
@@ -99,8 +99,8 @@ impl<P: QueuedPacket> Red<P> {
 
     /// The probability p_b for an average queue of `average`, before it is spread evenly.
     ///
-    /// The paper's section IV: linear from 0 at min_th to max_p at max_th. Beyond that the
-    /// gentle variant goes linearly to 1 at twice max_th; the paper's own drops everything.
+    /// The paper's section IV: linear from 0 at min_th to max_p at max_th. Beyond that, the gentle variant
+    /// rises linearly to 1 at twice max_th; the paper's own drops everything.
     pub fn probability(&self, average: f64) -> f64 {
         let parameters = &self.parameters;
         let min_threshold = parameters.min_threshold * self.limit.amount() as f64;
@@ -121,15 +121,15 @@ impl<P: QueuedPacket> Red<P> {
     fn update_average(&mut self, now: Timestamp) {
         let weight = self.parameters.weight;
         if let Some(since) = self.empty_since {
-            // While the queue was empty the link could have sent m small packets: the average
-            // moves as if they had met an empty queue (section IV, equation for m).
+            // While the queue was empty, the link could have sent m small packets. The average changes as if
+            // they had met an empty queue (section IV, equation for m).
             let idle = now.saturating_since(since);
             let packet_time = Duration::from_nanos(self.parameters.packet_time_nanos);
             if !packet_time.is_zero() {
                 let sent = idle.as_nanos() / packet_time.as_nanos();
                 self.average *= power(1.0 - weight, sent);
             }
-            // The same empty time counts once, also where this packet is dropped.
+            // The same empty time counts once, also if this packet is dropped.
             self.empty_since = Some(now);
         } else {
             let length = self.limit.measure(self.fifo.len(), self.fifo.bytes) as f64;
@@ -137,7 +137,7 @@ impl<P: QueuedPacket> Red<P> {
         }
     }
 
-    /// Whether the arriving packet is to be notified of congestion.
+    /// Whether to notify the sender of the arriving packet of congestion.
     fn notifies(&mut self) -> Notification {
         let probability = self.probability(self.average);
         if probability <= 0.0 {
@@ -145,7 +145,7 @@ impl<P: QueuedPacket> Red<P> {
             return Notification::None;
         }
         if probability >= 1.0 {
-            // Section IV: beyond all thresholds no packet is let in.
+            // Section IV: beyond all thresholds no packet is admitted.
             self.count = 0;
             return Notification::Drop;
         }
@@ -156,9 +156,8 @@ impl<P: QueuedPacket> Red<P> {
         let even = if spread > 0.0 { probability / spread } else { 1.0 };
         if self.random.uniform() < even {
             self.count = 0;
-            // RFC 3168 §7: where the average queue is beyond an upper threshold, so that many packets
-            // would be dropped, a router should drop instead of marking. What answers no mark would
-            // fill the buffer otherwise.
+            // RFC 3168 §7: if the average queue is above an upper threshold, a router should drop many
+            // packets instead of marking. Otherwise flows that ignore marks would fill the buffer.
             let is_beyond = self.average > self.max_threshold();
             return if is_beyond { Notification::Drop } else { Notification::Mark };
         }
@@ -220,14 +219,14 @@ impl<P: QueuedPacket> Red<P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notification {
     None,
-    /// Mark, or drop what cannot be marked.
+    /// Mark, or drop packets that cannot be marked.
     Mark,
     /// Drop in any case.
     Drop,
 }
 
-/// `base` to the `exponent`, by squaring: the same bits on every machine, which the mathematical
-/// library does not promise.
+/// `base` to the `exponent`, by squaring: the same bits on every machine, which the mathematical library does
+/// not guarantee.
 fn power(mut base: f64, mut exponent: u128) -> f64 {
     let mut result = 1.0;
     while exponent > 0 && result > 0.0 {

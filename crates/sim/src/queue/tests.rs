@@ -1,4 +1,4 @@
-//! The disciplines against their papers and RFCs, and what must hold for all of them.
+//! The disciplines against their papers and RFCs, and properties of all of them.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A packet that remembers who it is.
+/// A packet with an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Numbered {
     number: u64,
@@ -55,7 +55,7 @@ fn disciplines() -> Vec<Discipline> {
     all.push(Discipline::Codel(CodelParameters { ecn: true, ..CodelParameters::default() }));
     let single_queue = PriorityParameters { single_queue: true, ..PriorityParameters::default() };
     all.push(Discipline::Priority(single_queue));
-    // So few queues that flows meet in one.
+    // Few queues, so that several flows share one.
     all.push(Discipline::FqCodel(FqCodelParameters { flows: 2, ..FqCodelParameters::default() }));
     all
 }
@@ -122,7 +122,7 @@ fn single_queue_drops_lower_class_for_higher() {
     for number in 4..7 {
         assert_eq!(queue.enqueue(millis(0), packet(number), &mut effects), Verdict::Queued);
     }
-    // Filler §4.4: what was received already goes, the youngest first; then there is nothing left.
+    // Filler §4.4: packets that were already received are dropped, the youngest first, until there are none.
     assert_eq!(queue.enqueue(millis(0), packet(7), &mut effects), Verdict::Dropped);
     let dropped: Vec<_> = effects.dropped.iter().map(|one| one.packet.number).collect();
     assert_eq!(dropped, [3, 2, 1, 0, 7]);
@@ -181,7 +181,7 @@ mod red {
         let mut expected = 0.0;
         for length in 0..8 {
             red.enqueue(millis(0), packet(length), &mut effects);
-            // The arrival finds `length` packets; the first finds the queue empty for no time.
+            // The arriving packet finds `length` packets; the first finds the queue empty for no time.
             expected += 0.5 * (length as f64 - expected);
             assert!((red.average() - expected).abs() < 1e-12);
         }
@@ -249,7 +249,7 @@ mod red {
             (true, false, 150.0, false, true),
             (true, false, 250.0, false, true),
         ] {
-            // The average stays what it is.
+            // The average does not change.
             let parameters =
                 RedParameters { weight: 0.0, ecn: true, gentle, ..RedParameters::default() };
             let mut red = red(parameters);
@@ -267,7 +267,7 @@ mod red {
 
     #[test]
     fn unresponsive_flow_cannot_keep_red_with_ecn_full() {
-        // Three packets come where two can be sent: a third of them is to go.
+        // Three packets arrive where two can be sent: a third of them must be notified.
         let discipline: Discipline = "red-ecn".parse().unwrap();
         let mut queue = discipline.queue(LIMIT, 7);
         let mut effects = Effects::default();
@@ -280,7 +280,7 @@ mod red {
                 queue.dequeue(millis(time), &mut effects);
             }
             if time == 10_000 {
-                // The overshoot of the beginning, which the average sees late.
+                // The initial overshoot, which the average follows late.
                 effects.dropped.clear();
             }
         }
@@ -308,8 +308,7 @@ mod red {
 mod codel {
     use super::*;
 
-    /// The times in ms at which a standing queue of `packets`, served once each ms, is dropped
-    /// from or marked.
+    /// The times in ms of drops or marks in a standing queue of `packets` that is served once each ms.
     fn notified(parameters: CodelParameters, packets: u64, ecn: bool) -> Vec<u64> {
         let mut codel = Codel::new(parameters, Limit::Packets(packets));
         let mut effects = Effects::default();
@@ -330,7 +329,7 @@ mod codel {
 
     #[test]
     fn codel_drops_accelerate_with_the_square_root() {
-        // RFC 8289 §3.3. The waiting time passes 5 ms at 5 ms; an interval later the first drop.
+        // RFC 8289 §3.3. The waiting time exceeds 5 ms at 5 ms; the first drop is an interval later.
         let mut expected = vec![105];
         let mut next = 105.0;
         for count in 1..20 {
@@ -543,7 +542,7 @@ proptest! {
                     Step::Arrive { flow, bytes, dscp, ecn } => {
                         arrived += 1;
                         arrived_bytes += bytes;
-                        // Under priority a flow is of one class: only then has it an order.
+                        // Under priority a flow belongs to one class: otherwise its packets have no order.
                         let flow = flow * 64 + u64::from(dscp);
                         let packet =
                             Numbered { number: arrived, flow, bytes, dscp, ecn, marked: false };

@@ -11,28 +11,28 @@ use crate::tcp::{Receiver, Sender};
 
 use super::Event;
 
-/// Both ends of a connection and the ways between them.
+/// Both ends of a connection and the routes between them.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
-    /// Where the ways begin in the list of all routes.
+    /// The starts of the routes in the list of all routes.
     pub(super) forward: u32,
     pub(super) backward: u32,
     pub(super) header_bytes: u16,
     pub(super) source: u32,
     pub(super) client: u32,
     pub(super) dscp: u8,
-    /// What statistics count its packets for.
+    /// The group of its packets in statistics.
     pub(super) group: u8,
-    /// What the receiver advertises.
+    /// The receiver's advertised window.
     pub(super) window: u32,
     pub(super) selective: Selective,
     pub(super) echoes: Echoes,
 }
 
-/// When acknowledgements with which time stamps have reached the sender: what it sends echoes the last.
-/// Packets have no room for that.
+/// The arrival times of acknowledgements at the sender, with their time stamps. The sender echoes the last
+/// one. Packets have no room for that.
 #[derive(Debug, Default)]
 pub(super) struct Echoes {
     arrived: VecDeque<(Timestamp, u32)>,
@@ -45,7 +45,7 @@ impl Echoes {
         self.arrived.push_back((now, clock));
     }
 
-    /// The time stamp that a segment echoes which was sent at `sent`. Segments arrive in order.
+    /// The time stamp that a segment sent at `sent` echoes. Segments arrive in order.
     pub(super) fn of_segment(&mut self, sent: Timestamp) -> u32 {
         while let Some(&(arrived, clock)) = self.arrived.front()
             && arrived <= sent
@@ -57,7 +57,7 @@ impl Echoes {
     }
 }
 
-/// Acknowledgements with blocks that are under way. Most have none, and packets have no room for them.
+/// Acknowledgements in flight that have blocks. Most have none, and packets have no room for them.
 #[derive(Debug, Default)]
 pub(super) struct Selective {
     headers: VecDeque<AckHeader>,
@@ -66,14 +66,14 @@ pub(super) struct Selective {
 }
 
 impl Selective {
-    /// The number of an acknowledgement that leaves.
+    /// Returns the number of an acknowledgement that is sent.
     pub(super) fn send(&mut self, header: AckHeader) -> u32 {
         self.headers.push_back(header);
         self.first.wrapping_add(self.headers.len() as u32 - 1)
     }
 
-    /// An acknowledgement has arrived. They all go the same way: what left before it and has not
-    /// arrived was lost.
+    /// An acknowledgement has arrived. They all use the same route: earlier ones that have not arrived were
+    /// lost.
     pub(super) fn arrive(&mut self, number: u32) -> AckHeader {
         let before = number.wrapping_sub(self.first);
         self.first = number.wrapping_add(1);
@@ -82,7 +82,7 @@ impl Selective {
     }
 }
 
-/// What a timer is for.
+/// The purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimerKind {
     Retransmission,
@@ -90,18 +90,18 @@ pub(super) enum TimerKind {
     Acknowledgement,
 }
 
-/// When the events of a place's timers are scheduled.
+/// The times at which the events of a place's timers are scheduled.
 ///
-/// A deadline that moves back, as that of the retransmission timer does with each acknowledgement,
-/// schedules nothing: the event that is there finds it later, and moves on. One that is not this
-/// time is of no use any more, and passed over.
+/// A deadline that moves back, as that of the retransmission timer does with each acknowledgement, schedules
+/// nothing: the existing event finds it later, and is scheduled again. An event with another time is
+/// obsolete, and skipped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timers([Timestamp; 3]);
 
 impl Timers {
     const NONE: Timers = Timers([Timestamp::FAR_FUTURE; 3]);
 
-    /// Makes sure that an event comes at `deadline` or before.
+    /// Makes sure that an event is scheduled at `deadline` or before.
     pub(super) fn arm(
         &mut self,
         events: &mut EventQueue<Event>,
@@ -116,7 +116,7 @@ impl Timers {
         }
     }
 
-    /// An event comes: whether it is the one that is scheduled.
+    /// An event has come; returns whether it is the scheduled one.
     pub(super) fn expire(&mut self, kind: TimerKind, now: Timestamp) -> bool {
         let scheduled = &mut self.0[kind as usize];
         let is_scheduled = *scheduled == now;
@@ -130,14 +130,13 @@ impl Timers {
 /// A place that connections use one after the other.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Which of them: it identifies packets of an earlier one.
+    /// The number of the current connection: it identifies packets of an earlier one.
     pub(super) generation: u8,
     pub(super) timers: Timers,
     pub(super) connection: Option<Connection>,
 }
 
-/// All connections. Places are used again, so that memory follows the connections open, not those
-/// that ever were.
+/// All connections. Places are reused, so that memory depends on the open connections, not on all past ones.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     places: Vec<Place>,
@@ -161,8 +160,7 @@ impl Connections {
         at
     }
 
-    /// Takes the connection out of its place. Packets of it that are still under way will find
-    /// nobody.
+    /// Removes the connection from its place. Packets of it that are still in flight will be ignored.
     pub(super) fn remove(&mut self, at: u32) -> Option<Connection> {
         let place = &mut self.places[at as usize];
         place.generation = place.generation.wrapping_add(1);
@@ -175,7 +173,7 @@ impl Connections {
         &mut self.places[at as usize]
     }
 
-    /// Has the processor fetch what a packet at its destination will need.
+    /// Prefetches the memory that a packet at its destination will need.
     pub(super) fn touch(&self, packet: &Packet) {
         if let Body::Datagram(_) = packet.body {
             return;
@@ -188,19 +186,19 @@ impl Connections {
         }
     }
 
-    /// The same of a timer, which most often is one of the sender's.
+    /// The same for a timer, which most often is one of the sender's.
     pub(super) fn touch_sender(&self, at: u32) {
         if let Some(connection) = self.get(at) {
             connection.sender.touch();
         }
     }
 
-    /// All that are open.
+    /// All open connections.
     pub(super) fn connections(&self) -> impl Iterator<Item = &Connection> {
         self.places.iter().filter_map(|place| place.connection.as_ref())
     }
 
-    /// What places take, in use or not.
+    /// Memory of all places, in use or not.
     pub(super) fn place_bytes(&self) -> u64 {
         bytes_of::<Place>(self.places.len())
     }

@@ -1,5 +1,5 @@
-//! What a simulation takes of memory, counted rather than measured: the same on every machine,
-//! whatever else the process does.
+//! The memory of a simulation, counted rather than measured: the same on every machine, regardless of other
+//! activity of the process.
 
 use super::connection::Connections;
 use super::sources::Source;
@@ -7,9 +7,9 @@ use super::{Event, Simulation};
 use crate::memory::bytes_of;
 
 impl Simulation {
-    /// Bytes that connections take, with the room that they keep, their sources, the nodes, links and
-    /// ways between their ends, and the packets on these. What is there once, however many
-    /// connections there are, does not count, and neither do logs, documents and what was recorded.
+    /// Memory of connections in bytes, with reserved capacity, their sources, the nodes, links and routes
+    /// between their ends, and the packets on these. Structures whose size does not depend on the number of
+    /// connections are left out, and so are logs, documents and records.
     pub fn memory_bytes(&self) -> u64 {
         let events = bytes_of::<(u64, Event)>(self.events.len());
         let sources = self.sources.iter().map(Source::memory_bytes).sum::<u64>();

@@ -1,4 +1,4 @@
-//! A network in operation.
+//! A running network.
 //!
 //! ```text
 //!   source ──▶ Sender ──▶ link ──▶ link ──▶ link ──▶ Receiver
@@ -6,10 +6,9 @@
 //!                 └──── link ◀── link ◀── link ◀─────────┘
 //! ```
 //!
-//! Everything that happens is an event of the [`EventQueue`]: a packet
-//! comes out of a link, a timer fires, a source has something to send. Events of one nanosecond
-//! happen in the order in which they were scheduled. Nothing else decides, so a run is determined
-//! by what was built and by its seed.
+//! Everything that happens is an event of the [`EventQueue`]: a packet comes out of a link, a timer fires, a
+//! source has data to send. Events of one nanosecond happen in the order in which they were scheduled. So a
+//! run depends only on its construction and its seed.
 
 use std::collections::BTreeMap;
 
@@ -38,16 +37,16 @@ pub use record::{
 };
 use sources::Source;
 
-/// What can happen. With its time it is half a cache line: to move events is a good part of all work.
+/// An event. With its time it is half a cache line: moving events is a large part of all work.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A packet comes out of the link that it stands at.
+    /// A packet comes out of its link.
     Delivery(Packet),
     /// A timer of a connection.
     Timer(TimerKind, u32),
-    /// A source has something to send.
+    /// A source has data to send.
     Source(u32),
-    /// The state is to be sampled.
+    /// A sample of the state is due.
     Sample,
 }
 
@@ -62,25 +61,25 @@ const _: () = assert!(size_of::<(u64, Event)>() == 32, "an event is half a cache
 /// The end of a route.
 const END: u32 = u32::MAX;
 
-/// Links, and the ways over them, one behind the other, each with an end.
+/// Links, and the routes over them, one after the other, each with an end.
 #[derive(Debug, Default)]
 struct Network {
     links: Links,
     hops: Vec<u32>,
     routes: BTreeMap<(NodeId, NodeId), u32>,
-    /// Packets given to links, and taken from them for good.
+    /// Packets given to links, and packets finally taken from them.
     sent: u64,
     received: u64,
 }
 
 impl Network {
-    /// Gives a packet to the link that it stands at.
+    /// Gives a packet to its link.
     fn forward(&mut self, events: &mut EventQueue<Event>, now: Timestamp, packet: &Packet) {
         let link = self.hops[packet.hop as usize];
         self.links.arrive(events, link, now, packet);
     }
 
-    /// Has the processor fetch what the delivery of a packet will need.
+    /// Prefetches the memory that the delivery of a packet will need.
     fn touch(&self, connections: &Connections, packet: &Packet) {
         self.links.touch(self.hops[packet.hop as usize]);
         match self.hops[packet.hop as usize + 1] {
@@ -103,9 +102,9 @@ impl Network {
 /// A simulation of a topology and of traffic over it.
 ///
 /// Calling order: [`new`](Simulation::new); then [`observe_link`](Simulation::observe_link),
-/// [`sample_every`](Simulation::sample_every) and the `add_…` of sources, which may come later as
-/// well, for times that have not passed; [`run_until`](Simulation::run_until) as often as one
-/// likes, with counts and records to be read in between.
+/// [`sample_every`](Simulation::sample_every) and the `add_…` of sources, which may come later as well, for
+/// future times; [`run_until`](Simulation::run_until) any number of times, with counts and records read in
+/// between.
 #[derive(Debug)]
 pub struct Simulation {
     topology: Topology,
@@ -146,7 +145,7 @@ impl Simulation {
         }
     }
 
-    /// Measures the queueing delays of a link from now on, and puts it into samples.
+    /// Measures the queueing delays of a link from now on, and adds it to samples.
     pub fn observe_link(&mut self, link: LinkId) {
         self.network.links.observe(link.0 as usize);
         if !self.observed.contains(&link) {
@@ -154,7 +153,7 @@ impl Simulation {
         }
     }
 
-    /// Serves a link by a trace instead of at a fixed rate, from now on.
+    /// Makes a link follow a trace instead of a fixed rate, from now on.
     ///
     /// # Panics
     /// If the link has no rate, or a packet has reached it already.
@@ -162,14 +161,14 @@ impl Simulation {
         self.network.links.follow_trace(link.0 as usize, trace);
     }
 
-    /// Changes a link's propagation delay for what it sends from now on, as a change of route does. Packets
-    /// over a shorter way overtake those before them.
+    /// Changes a link's propagation delay for packets sent from now on, like a change of route. Packets over
+    /// a shorter route overtake earlier ones.
     pub fn set_delay(&mut self, link: LinkId, delay: Duration) {
         let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         self.network.links.set_delay(link.0 as usize, nanos);
     }
 
-    /// Of an observed link: takes drops within this time of the first for one overflow of its queue.
+    /// For an observed link: counts drops within this time of the first as one overflow of its queue.
     pub fn set_overflow(&mut self, link: LinkId, lasts: Duration) {
         let nanos = u64::try_from(lasts.as_nanos()).unwrap_or(u64::MAX);
         self.network.links.set_overflow(link.0 as usize, nanos);
@@ -186,7 +185,7 @@ impl Simulation {
         self.events.insert(self.now + interval, Event::Sample);
     }
 
-    /// Where the way between two nodes begins in the list of hops.
+    /// The start of the route between two nodes in the list of hops.
     fn route(&mut self, from: NodeId, to: NodeId) -> Result<u32, NoRouteError> {
         if let Some(&start) = self.network.routes.get(&(from, to)) {
             return Ok(start);
@@ -199,7 +198,7 @@ impl Simulation {
         Ok(start)
     }
 
-    /// Lets everything happen up to `end`, with what happens at `end` itself.
+    /// Runs all events up to and including `end`.
     ///
     /// # Panics
     /// If `end` has passed.
@@ -207,8 +206,8 @@ impl Simulation {
         assert!(end >= self.now, "the simulation is at {}, and {end} has passed", self.now);
         loop {
             let (network, connections) = (&self.network, &self.connections);
-            // With thousands of flows most of the time goes into waiting for memory. What the next
-            // events will need is fetched all at once; it has no other effect.
+            // With thousands of flows, most of the time is spent waiting for memory. The data for the next
+            // events is prefetched at once; this has no other effect.
             let touch = |event: &Event| match event {
                 Event::Delivery(packet) => network.touch(connections, packet),
                 Event::Timer(_, place) => connections.touch_sender(*place),
@@ -305,7 +304,7 @@ impl Simulation {
         self.transmit(now, at);
     }
 
-    /// Sends what the receiver wants sent, and sets its timer.
+    /// Sends the receiver's acknowledgements, and sets its timer.
     fn acknowledge(&mut self, now: Timestamp, at: u32) {
         let place = self.connections.place(at);
         let Some(connection) = &mut place.connection else { return };
@@ -341,7 +340,7 @@ impl Simulation {
         self.network.send(&mut self.events, now, &packet);
     }
 
-    /// Sends what the sender wants sent, takes note of what is complete, and sets its timers.
+    /// Sends the sender's packets, records completed messages, and sets its timers.
     fn transmit(&mut self, now: Timestamp, at: u32) {
         let place = self.connections.place(at);
         let Some(connection) = &mut place.connection else { return };
@@ -392,7 +391,7 @@ impl Simulation {
         }
     }
 
-    /// The present.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.now
     }
@@ -407,7 +406,7 @@ impl Simulation {
         self.happened
     }
 
-    /// Counts of a link, and what waits there now.
+    /// Counts of a link, and its present queue.
     pub fn link(&mut self, link: LinkId) -> LinkCounters {
         self.network.links.counters(link.0 as usize, self.now)
     }
@@ -422,12 +421,12 @@ impl Simulation {
         self.sources[source.0 as usize].counters(&self.connections)
     }
 
-    /// Delays of the datagrams of a source; none if it is no source of datagrams.
+    /// Delays of the datagrams of a source; none for other sources.
     pub fn datagram_delays(&self, source: SourceId) -> Option<&DatagramDelays> {
         self.sources[source.0 as usize].datagram_delays()
     }
 
-    /// The sending ends of the connections that a source has open.
+    /// The sending ends of a source's open connections.
     pub fn senders(&self, source: SourceId) -> impl Iterator<Item = &Sender> {
         let places = self.sources[source.0 as usize].open().iter();
         places.filter_map(|&at| self.connections.get(at)).map(|connection| &connection.sender)
@@ -438,13 +437,13 @@ impl Simulation {
         (0..self.sources.len() as u32).map(SourceId)
     }
 
-    /// Messages that are complete, in that order, since the last call of
+    /// Completed messages, in the order of completion, since the last call of
     /// [`take_transfers`](Simulation::take_transfers).
     pub fn transfers(&self) -> &[Transfer] {
         &self.transfers
     }
 
-    /// Hands over the messages that are complete.
+    /// Takes the completed messages.
     pub fn take_transfers(&mut self) -> Vec<Transfer> {
         core::mem::take(&mut self.transfers)
     }
@@ -454,7 +453,7 @@ impl Simulation {
         &self.samples
     }
 
-    /// Where all packets are.
+    /// The locations of all packets.
     pub fn conservation(&mut self) -> Conservation {
         let mut conservation = Conservation {
             sent: self.network.sent,

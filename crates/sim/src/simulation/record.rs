@@ -1,4 +1,4 @@
-//! What a simulation has counted.
+//! The counters of a simulation.
 
 use core::ops::AddAssign;
 
@@ -16,15 +16,15 @@ pub struct SourceId(pub(super) u32);
 /// Counts of a source of traffic since the beginning of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceCounters {
-    /// What the senders of its connections have counted.
+    /// The counters of its senders.
     pub sent: SenderCounters,
-    /// What their receivers have counted.
+    /// The counters of its receivers.
     pub received: ReceiverCounters,
     /// Connections opened.
     pub opened: u64,
     /// Connections whose end was acknowledged.
     pub finished: u64,
-    /// Messages that were written, or asked for.
+    /// Messages that were written, or requested.
     pub written: u64,
     /// Messages that were acknowledged to their ends.
     pub completed: u64,
@@ -96,16 +96,16 @@ impl DatagramDelays {
     }
 }
 
-/// A message that has reached the other side, and whose sender knows.
+/// A message that has arrived completely, as the sender knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// The source that it belongs to.
     pub source: SourceId,
-    /// The client that had asked for it; 0 for a single connection.
+    /// The client that had requested it; 0 for a single connection.
     pub client: u32,
     /// Its length.
     pub bytes: u64,
-    /// When it was asked for, or written.
+    /// When it was requested, or written.
     pub requested: Timestamp,
     /// When its first segment was sent.
     pub first_sent: Timestamp,
@@ -121,16 +121,16 @@ impl Transfer {
     }
 }
 
-/// All packets of a simulation, wherever they are.
+/// All packets of a simulation, by location.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conservation {
     /// Packets that endpoints gave to the network.
     pub sent: u64,
     /// Packets that the network gave to endpoints.
     pub received: u64,
-    /// Packets that queues threw away.
+    /// Packets that queues dropped.
     pub dropped: u64,
-    /// Packets that loss models took.
+    /// Packets that loss models dropped.
     pub lost: u64,
     /// Packets that wait in queues.
     pub queued: u64,
@@ -139,8 +139,7 @@ pub struct Conservation {
 }
 
 impl Conservation {
-    /// Whether no packet was made or has vanished: sent = received + dropped + lost + queued + in
-    /// flight.
+    /// Whether no packet was created or has vanished: sent = received + dropped + lost + queued + in flight.
     pub const fn holds(&self) -> bool {
         self.sent == self.received + self.dropped + self.lost + self.queued + self.in_flight
     }
@@ -156,7 +155,7 @@ impl Conservation {
 /// The state of a source at a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceSample {
-    /// Which one.
+    /// The source.
     pub source: SourceId,
     /// Bytes that have arrived so far.
     pub goodput_bytes: u64,
@@ -171,16 +170,16 @@ pub struct SourceSample {
 /// The state of a link at a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkSample {
-    /// Which one.
+    /// The link.
     pub link: LinkId,
-    /// What it has counted so far, and what waits.
+    /// Its counts so far, and its queue.
     pub counters: LinkCounters,
 }
 
 /// The state of all sources and observed links at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When.
+    /// The time.
     pub at: Timestamp,
     /// Sources, in the order in which they were added.
     pub sources: Vec<SourceSample>,

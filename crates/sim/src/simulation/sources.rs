@@ -21,10 +21,10 @@ use crate::traffic::datagrams::{Due, Schedule};
 use crate::traffic::documents::Requests;
 use crate::traffic::{self, Datagrams, Demand, Documents, Flow, Tcp};
 
-/// There and back, as beginnings of routes.
+/// There and back, as the beginnings of routes.
 type Way = (u32, u32);
 
-/// A source, what it has counted, and its open connections.
+/// A source, its counters, and its open connections.
 #[derive(Debug)]
 pub(super) struct Source {
     kind: Kind,
@@ -32,7 +32,7 @@ pub(super) struct Source {
     counters: SourceCounters,
     /// The places of its open connections, in the order in which they were opened.
     open: Vec<u32>,
-    /// What links count its packets for.
+    /// The group of its packets in the statistics of links.
     group: u8,
     /// The receivers of its connections yield, and share this.
     steering: Option<SharedPath>,
@@ -52,7 +52,7 @@ enum Kind {
         connections: traffic::Connections,
         ways: Vec<Way>,
         requests: Requests,
-        /// The places of clients' connections, if they have one for all documents.
+        /// The places of clients' connections, if each client has one for all documents.
         clients: BTreeMap<u32, u32>,
         /// When the next event is scheduled.
         scheduled: Timestamp,
@@ -151,14 +151,14 @@ impl Simulation {
         SourceId(at)
     }
 
-    /// Has links count what a source sends, and what answers it, for this group: their statistics
-    /// keep groups apart. Without it a source is of group 0.
+    /// Sets the group of a source's packets, and of the answers to them, in the statistics of links. By
+    /// default, a source belongs to group 0.
     pub fn set_group(&mut self, source: SourceId, group: u8) {
         self.sources[source.0 as usize].group = group;
     }
 
-    /// Has the receivers of a source's connections yield by the windows that they advertise. To be called before
-    /// the source starts. Sources with the same path share its window.
+    /// Makes the receivers of a source's connections yield by their advertised windows. Call it before the
+    /// source starts. Sources with the same path share its window.
     pub fn steer(&mut self, source: SourceId, path: &SharedPath) {
         self.sources[source.0 as usize].steering = Some(path.clone());
     }
@@ -180,7 +180,7 @@ impl Simulation {
         Ok(self.add_source(Kind::Flow { flow, way, next: start, is_open: false }, Some(start)))
     }
 
-    /// Adds clients and the documents that they ask for.
+    /// Adds clients and the documents that they request.
     ///
     /// # Errors
     /// If a pair is not connected, in both directions.
@@ -203,7 +203,7 @@ impl Simulation {
     /// Adds a source of datagrams.
     ///
     /// # Errors
-    /// If no way leads from its beginning to its end.
+    /// If there is no route from its beginning to its end.
     pub fn add_datagrams(&mut self, datagrams: Datagrams) -> Result<SourceId, NoRouteError> {
         let Datagrams { from, to, dscp, start, stop, pattern } = datagrams;
         let forward = self.route(from, to)?;
@@ -215,7 +215,7 @@ impl Simulation {
         Ok(self.add_source(kind, next.map(|due| due.at)))
     }
 
-    /// Sources draw from other numbers than links.
+    /// Sources use other random numbers than links.
     fn random_of_next_source(&self) -> Random {
         Random::of_part(self.seed, 1 << 32 | self.sources.len() as u64)
     }
@@ -257,7 +257,7 @@ impl Simulation {
         place
     }
 
-    /// Lets the application of a connection act, and sends what follows from it.
+    /// Lets the application of a connection act, and sends the resulting packets.
     fn with_sender(&mut self, now: Timestamp, place: u32, act: impl FnOnce(&mut Sender)) {
         if let Some(connection) = &mut self.connections.place(place).connection {
             act(&mut connection.sender);
@@ -292,7 +292,7 @@ impl Simulation {
             Some(tcp) => self.connect(at, &tcp, way, 0),
             None => match self.sources[at as usize].open.first() {
                 Some(&place) => place,
-                // It ended by itself.
+                // It ended without being stopped.
                 None => return,
             },
         };
@@ -316,7 +316,7 @@ impl Simulation {
     }
 
     fn handle_documents(&mut self, now: Timestamp, at: u32) {
-        // An event that was scheduled before an earlier one was is of no use any more.
+        // An event that was scheduled before an earlier one was added is obsolete.
         if let Kind::Documents { scheduled, .. } = &self.sources[at as usize].kind
             && *scheduled != now
         {
@@ -359,7 +359,7 @@ impl Simulation {
         self.schedule_documents(at);
     }
 
-    /// Makes sure that an event comes with the next request.
+    /// Makes sure that an event is scheduled for the next request.
     fn schedule_documents(&mut self, at: u32) {
         let Kind::Documents { requests, scheduled, .. } = &mut self.sources[at as usize].kind
         else {

@@ -1,15 +1,15 @@
-//! What the two ends of a connection count.
+//! The counters of the two ends of a connection.
 
-/// What a sender has counted.
+/// The counters of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderCounters {
-    /// Segments sent, with those sent again.
+    /// Segments sent, including retransmissions.
     pub segments: u64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmissions: u64,
     /// Payload acknowledged, in bytes.
     pub acknowledged_bytes: u64,
-    /// Segments found lost, without those that a timeout took for lost.
+    /// Segments found lost, without those that a timeout marked as lost.
     pub losses: u64,
     /// Fast recoveries begun.
     pub recoveries: u64,
@@ -19,7 +19,7 @@ pub struct SenderCounters {
     pub marks: u64,
 }
 
-/// What a receiver has counted.
+/// The counters of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverCounters {
     /// Segments that arrived for the first time.

@@ -23,10 +23,10 @@ impl DeliveryRate {
         self.delivered
     }
 
-    /// What a segment that is sent at `now` remembers.
+    /// The state that a segment sent at `now` stores.
     pub(super) fn stamp(&mut self, now: u64, in_flight: u32) -> Stamp {
         if in_flight == 0 {
-            // Nothing is under way: the rate is measured from here.
+            // Nothing is in flight: the rate is measured from here.
             self.first_sent = now;
             self.delivered_time = now;
         }
@@ -39,12 +39,12 @@ impl DeliveryRate {
         }
     }
 
-    /// The sender has nothing to send although it might, with `in_flight` segments under way.
+    /// The sender may send but has no data, with `in_flight` segments in flight.
     pub(super) fn limit_by_application(&mut self, in_flight: u32) {
         self.app_limited_until = Some(self.delivered.wrapping_add(in_flight));
     }
 
-    /// Takes what an acknowledgement has delivered. Gives the time in which the segments between
+    /// Counts the segments that an acknowledgement delivered. Returns the time in which the segments between
     /// the newest one's stamp and now were delivered, in microseconds.
     pub(super) fn deliver(&mut self, now: u64, delivery: &Delivery) -> Option<NonZeroU32> {
         self.delivered = self.delivered.wrapping_add(delivery.segments);
@@ -55,8 +55,8 @@ impl DeliveryRate {
         if self.app_limited_until.is_some_and(has_passed) {
             self.app_limited_until = None;
         }
-        // The longer of the times of sending and of acknowledging: acknowledgements may come
-        // closer together than the segments travelled.
+        // The longer of the times of sending and of acknowledging: acknowledgements may arrive closer
+        // together than the segments were sent.
         let sending = stamp.sent - stamp.first_sent;
         let acknowledging = now - stamp.delivered_time;
         NonZeroU32::new(super::micros(sending.max(acknowledging)))

@@ -1,16 +1,16 @@
 //! TCP endpoints, sans-IO: a [`Sender`] with data in one direction, and a [`Receiver`].
 //!
-//! What is simplified, on purpose:
-//! - Segments are numbered, not bytes (ns-2 does the same): a message is cut into full segments
-//!   and a last one, and nothing is ever cut again.
-//! - Data flows in one direction. A connection is opened by its sender with a SYN that the
-//!   receiver answers; the request that asked for the data is not simulated.
-//! - The sender's half is closed by a FIN on its last segment. The receiver's half has nothing to
-//!   say and is not closed by packets of its own.
+//! Deliberate simplifications:
+//! - Segments are numbered, not bytes (as in ns-2): a message is split into full segments and a last one, and
+//!   no segment is split again.
+//! - Data flows in one direction. The sender opens a connection with a SYN that the receiver answers; the
+//!   request for the data is not simulated.
+//! - The sender's half is closed by a FIN on its last segment. The receiver's half sends no data and is not
+//!   closed with its own packets.
 //! - The receiver's application reads at once, so the advertised window is constant, unless a receiver yields by
 //!   it ([`Simulation::steer`](crate::Simulation::steer)).
-//! - A lost SYN lengthens the first timeout of the data (RFC 6298 §5.7), but does not shrink the
-//!   initial window (RFC 5681 §3.1): that is the controller's, which begins with the data.
+//! - A lost SYN lengthens the first timeout of the data (RFC 6298 §5.7), but does not shrink the initial
+//!   window (RFC 5681 §3.1). That is set by the controller, which begins with the data.
 
 use core::time::Duration;
 
@@ -31,17 +31,17 @@ pub use receiver::Receiver;
 pub use rto::RetransmissionTimer;
 pub use sender::{Sender, Transmit};
 
-/// How losses are detected and repaired.
+/// How losses are detected and recovered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recovery {
     /// Selective acknowledgements (RFC 2018, RFC 6675).
     #[default]
     Sack,
-    /// Duplicate and partial acknowledgements alone (RFC 6582).
+    /// Only duplicate and partial acknowledgements (RFC 6582).
     NewReno,
-    /// Duplicate acknowledgements alone, and the first acknowledgement of anything new ends the
-    /// recovery (RFC 5681 §3.2): several losses in a window usually end in a timeout.
+    /// Only duplicate acknowledgements, and any new acknowledgement ends the recovery (RFC 5681 §3.2):
+    /// several losses in a window usually end in a timeout.
     Reno,
 }
 
@@ -51,16 +51,16 @@ pub enum Recovery {
 pub struct RtoParameters {
     /// Before the first round-trip time.
     pub initial_nanos: u64,
-    /// The least timeout.
+    /// The minimum timeout.
     pub minimum_nanos: u64,
-    /// The greatest timeout.
+    /// The maximum timeout.
     pub maximum_nanos: u64,
-    /// The least that is added to the smoothed round-trip time: the clock's granularity, G.
+    /// The minimum that is added to the smoothed round-trip time: the clock's granularity, G.
     pub granularity_nanos: u64,
 }
 
 impl RtoParameters {
-    /// As Linux has it: nothing less than 200 ms is ever added to the smoothed round-trip time.
+    /// As in Linux: at least 200 ms are added to the smoothed round-trip time.
     pub const LINUX: RtoParameters = RtoParameters {
         initial_nanos: 1_000_000_000,
         minimum_nanos: 200_000_000,
@@ -68,7 +68,7 @@ impl RtoParameters {
         granularity_nanos: 200_000_000,
     };
 
-    /// As RFC 6298 §2 has it, on a clock of a millisecond.
+    /// As in RFC 6298 §2, on a clock of a millisecond.
     pub const RFC_6298: RtoParameters = RtoParameters {
         initial_nanos: 1_000_000_000,
         minimum_nanos: 1_000_000_000,
@@ -87,12 +87,12 @@ impl Default for RtoParameters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DelayedAck {
-    /// Each so many segments; 1 switches delayed acknowledgements off.
+    /// After this many segments; 1 switches delayed acknowledgements off.
     pub every: u32,
     /// A single segment is acknowledged after this many nanoseconds at the latest.
     pub timeout_nanos: u64,
-    /// The first so many segments of a connection are acknowledged at once, as Linux does while
-    /// it takes the sender to be in slow start.
+    /// This many segments at the start of a connection are acknowledged at once. Linux does so while it
+    /// assumes that the sender is in slow start.
     pub quick: u32,
 }
 
@@ -102,8 +102,8 @@ impl DelayedAck {
 }
 
 impl Default for DelayedAck {
-    /// Every second segment (RFC 5681 §4.2); 40 ms is Linux's least, and within the 500 ms that
-    /// RFC 1122 §4.2.3.2 allows.
+    /// Every second segment (RFC 5681 §4.2); 40 ms is Linux's minimum, and within the 500 ms that RFC 1122
+    /// §4.2.3.2 allows.
     fn default() -> Self {
         DelayedAck { every: 2, timeout_nanos: 40_000_000, quick: 0 }
     }
@@ -115,22 +115,22 @@ impl Default for DelayedAck {
 pub struct Parameters {
     /// Payload of a full segment in bytes; with headers, a packet is below 64 KiB.
     pub segment_bytes: u16,
-    /// What headers add to every packet in bytes; also the length of an acknowledgement.
+    /// Length of the headers of every packet in bytes; also the length of an acknowledgement.
     pub header_bytes: u16,
     /// The advertised window in segments.
     pub receive_window: u32,
-    /// How losses are detected and repaired.
+    /// How losses are detected and recovered.
     pub recovery: Recovery,
     /// Whether the first two duplicate acknowledgements may send new segments (RFC 3042).
     pub limited_transmit: bool,
-    /// Whether both ends speak ECN (RFC 3168).
+    /// Whether both ends support ECN (RFC 3168).
     pub ecn: bool,
     /// Whether the connection begins with a SYN; if not, with the first segment.
     pub handshake: bool,
-    /// Whether the controller's pacing rate is kept to.
+    /// Whether the controller's pacing rate is used.
     pub pacing: bool,
-    /// A rate that is never exceeded whatever the controller says, as the socket option
-    /// `SO_MAX_PACING_RATE` sets it: rate-limited background flows (Nice §4.2, "other results").
+    /// A limit on the controller's rate, like the socket option `SO_MAX_PACING_RATE`: rate-limited background
+    /// flows (Nice §4.2, "other results").
     pub max_pacing_bits_per_second: Option<u64>,
     /// The retransmission timer.
     pub retransmission: RtoParameters,
@@ -158,7 +158,7 @@ impl Default for Parameters {
     }
 }
 
-/// Nanoseconds of a duration, which in a simulation never exceed 64 bits.
+/// Nanoseconds of a duration, which never exceeds 64 bits of them in a simulation.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What the application has written, cut into segments.
+//! The application's data, split into segments.
 
 use std::collections::VecDeque;
 
@@ -42,7 +42,7 @@ pub(super) struct Outbox {
     /// New segments before this are within that message: full, and neither its first nor its last.
     within_until: u32,
     /// The end of the first message; the greatest number if there is none. Most segments are sent and
-    /// acknowledged without a look at messages, which lie elsewhere.
+    /// acknowledged without reading the messages, which are in other memory.
     first_end: u32,
     completed: VecDeque<Completed>,
 }
@@ -62,7 +62,7 @@ impl Outbox {
         }
     }
 
-    /// What the messages take, and the room for more.
+    /// Memory of the messages, with reserved capacity.
     pub(super) fn memory_bytes(&self) -> u64 {
         bytes_of::<Message>(self.messages.capacity())
             + bytes_of::<Completed>(self.completed.capacity())
@@ -103,14 +103,14 @@ impl Outbox {
         self.first_end = self.messages.front().map_or(u32::MAX, |message| message.end);
     }
 
-    /// Nothing more comes. `next` is the next new segment: if all were sent, or there would be no
-    /// end, an empty one is added for the FIN.
+    /// The application writes no more. `next` is the next new segment: if all were sent, or the data is
+    /// endless, an empty one is added for the FIN.
     pub(super) fn close(&mut self, now: Timestamp, next: u32) {
         if self.closing {
             return;
         }
         if self.limit == u32::MAX {
-            // What was sent of it is a message without a waiting receiver.
+            // The part that was sent is a message without a waiting receiver.
             self.messages.pop_back();
             self.sending = self.sending.min(self.messages.len());
             self.within_until = 0;
@@ -123,7 +123,7 @@ impl Outbox {
         self.closing = true;
     }
 
-    /// The next new segment, `number`, is sent: its payload, and whether it is the last.
+    /// The next new segment, `number`, is sent: returns its payload, and whether it is the last.
     pub(super) fn take(&mut self, now: Timestamp, number: u32) -> (u16, bool) {
         if number < self.within_until {
             return (self.segment_bytes, false);

@@ -4,14 +4,14 @@ use lull_cc::{Pacing, Rate};
 
 /// When the next packet may leave.
 ///
-/// The packets of a burst of `n` leave one spacing apart, and the next burst begins `n` packet times
-/// after the beginning of this one. With the rate and the pairs that `Nice` asks for below two packets,
-/// this is Nice §2.3: two packets, and the next two 2/W smoothed round-trip times later.
+/// The packets of a burst of `n` leave one spacing apart, and the next burst begins `n` packet times after
+/// the beginning of this one. With the rate and the pairs of `Nice` below two packets, this is Nice §2.3: two
+/// packets, and the next two 2/W smoothed round-trip times later.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pacer {
     /// When the next burst may begin, in nanoseconds.
     next: u64,
-    /// Packets that may still leave with the burst that has begun.
+    /// Packets that may still leave in the current burst.
     left: u32,
     /// When the next of them may leave.
     within: u64,
@@ -23,7 +23,7 @@ impl Pacer {
         if self.left > 0 { self.within } else { self.next }
     }
 
-    /// Packets of the burst that has begun which have not left.
+    /// Packets of the current burst that have not left.
     pub(super) fn left(&self) -> u32 {
         self.left
     }
@@ -35,13 +35,13 @@ impl Pacer {
             *self = Pacer::default();
             return;
         };
-        // What `Rate::time_for` gives, in 64 bits.
+        // The same as `Rate::time_for`, in 64 bits.
         let gap = (u64::from(packet_bytes) * 8_000_000_000).div_ceil(rate.bits_per_second());
         if self.left > 0 && now < self.next {
             self.left -= 1;
             self.next += gap;
         } else {
-            // Late is late: time that went by unused gives no credit.
+            // Unused time gives no credit.
             self.left = burst.saturating_sub(1);
             self.next = now + gap;
         }

@@ -13,9 +13,9 @@ use crate::packet::{AckHeader, DataHeader, SACK_BLOCKS, SackBlock};
 /// Why, and when, an acknowledgement is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
-    /// Nothing is to be told.
+    /// No acknowledgement is due.
     Nothing,
-    /// A segment waits for company (RFC 1122 §4.2.3.2).
+    /// A segment waits for another one (RFC 1122 §4.2.3.2).
     Delayed { segments: u32, deadline: Timestamp },
     /// At once.
     Now,
@@ -24,8 +24,8 @@ enum Due {
 /// The receiving end of a connection.
 ///
 /// Calling order: [`handle_data`](Receiver::handle_data) for each segment and
-/// [`handle_timeout`](Receiver::handle_timeout) at the [`deadline`](Receiver::deadline); after
-/// each, send what [`poll_transmit`](Receiver::poll_transmit) gives.
+/// [`handle_timeout`](Receiver::handle_timeout) at the [`deadline`](Receiver::deadline); after each, send the
+/// acknowledgement from [`poll_transmit`](Receiver::poll_transmit).
 #[derive(Debug)]
 pub struct Receiver {
     /// The next segment expected (RCV.NXT).
@@ -34,20 +34,20 @@ pub struct Receiver {
     recovery_sack: bool,
     delayed_ack: super::DelayedAck,
     due: Due,
-    /// Segments arrived so far, up to the number that is acknowledged at once.
+    /// Segments that have arrived so far, up to the number that is acknowledged at once.
     quick: u32,
-    /// What arrived beyond `next`: blocks in ascending order, none touching another.
+    /// Segments that arrived beyond `next`: blocks in ascending order that do not touch.
     blocks: VecDeque<SackBlock>,
     /// Segments of the blocks that changed last, the newest first (RFC 2018 §4).
     recent: [u32; SACK_BLOCKS],
-    /// RFC 3168 §6.1.3: echo until the sender says that it has reduced its window.
+    /// RFC 3168 §6.1.3: echo until the sender reports that it has reduced its window.
     echo: bool,
     one_way_micros: u32,
     counters: ReceiverCounters,
     steering: Option<Box<Steering>>,
 }
 
-/// A receiver that yields by the window that it advertises.
+/// A receiver that yields by its advertised window.
 #[derive(Debug)]
 struct Steering {
     flow: Flow,
@@ -55,11 +55,12 @@ struct Steering {
     edge: u32,
     /// The time stamp that the newest segment echoes.
     echo: u32,
-    /// Segments that had arrived at the last acknowledgement, and what it allowed and advertised, in segments.
+    /// Segments that had arrived at the last acknowledgement, and the allowed and advertised windows at that
+    /// time, in segments.
     arrived: u32,
     allowed: u32,
     advertised: u32,
-    /// The kernel opens a window by two segments for each that arrives (`rcv_ssthresh`).
+    /// The kernel opens a window by two segments for each arriving one (`rcv_ssthresh`).
     most: u32,
 }
 
@@ -69,7 +70,7 @@ impl Steering {
         Steering { flow, edge, echo: 0, arrived: 0, allowed: most, advertised, most }
     }
 
-    /// What Linux makes of the window for so many segments.
+    /// Linux's window for this many segments.
     fn limit(&mut self, arrived: u32, packets: u32) -> u32 {
         let new = 2 * (arrived - self.arrived);
         self.most = self.allowed.min(self.most + new);
@@ -81,9 +82,9 @@ impl Steering {
     }
 }
 
-/// Linux's time stamps have this many nanoseconds.
+/// Nanoseconds of one step of Linux's time stamps.
 const CLOCK_NANOS: u64 = 1_000_000;
-/// Before the first acknowledgement, a receiver that yields advertises so many segments.
+/// A receiver that yields advertises this many segments before the first acknowledgement.
 pub(crate) const FIRST_WINDOW: u32 = 2;
 
 impl Receiver {
@@ -105,17 +106,17 @@ impl Receiver {
         }
     }
 
-    /// Yields by the window that it advertises, from the first segment on.
+    /// Yields by its advertised window, from the first segment on.
     pub(crate) fn steer(&mut self, flow: Flow) {
         self.steering = Some(Box::new(Steering::new(flow)));
     }
 
-    /// Whether it steers the window that it advertises.
+    /// Whether it steers its advertised window.
     pub(crate) fn is_steered(&self) -> bool {
         self.steering.is_some()
     }
 
-    /// The time stamp of what is sent `now`.
+    /// The time stamp of a packet sent `now`.
     pub(crate) fn clock(now: Timestamp) -> u32 {
         (now.as_nanos() / CLOCK_NANOS) as u32
     }
@@ -128,7 +129,7 @@ impl Receiver {
         }
     }
 
-    /// The window for an acknowledgement that leaves `now`.
+    /// The window of an acknowledgement sent `now`.
     fn steered_window(&mut self, now: Timestamp) {
         let Some(steering) = &mut self.steering else { return };
         let arrived = (self.counters.segments + self.counters.duplicates) as u32;
@@ -143,18 +144,18 @@ impl Receiver {
         };
         let packets = steering.flow.handle_arrival(&arrival);
         let packets = steering.limit(arrived, packets);
-        // What was advertised is not taken back.
+        // An advertised window is not taken back.
         steering.edge = steering.edge.max(self.next.saturating_add(packets));
         self.window = steering.edge - self.next;
         steering.advertised = self.window;
     }
 
-    /// Has the processor fetch what a segment will need.
+    /// Prefetches the memory that a segment will need.
     pub(crate) fn touch(&self) {
         core::hint::black_box((self.next, self.counters.segments, self.blocks.front()));
     }
 
-    /// What it takes beside its own place.
+    /// Its heap memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         bytes_of::<SackBlock>(self.blocks.capacity())
     }
@@ -168,7 +169,7 @@ impl Receiver {
         sent: Timestamp,
         marked: bool,
     ) {
-        // RFC 3168 §6.1.3: the answer to the echo ends it, a mark begins it again.
+        // RFC 3168 §6.1.3: the sender's answer ends the echo, a mark begins it again.
         self.echo = (self.echo && !data.window_reduced) || marked;
         self.counters.marked += u64::from(marked);
         self.one_way_micros = u32::try_from((now - sent).as_nanos() / 1_000).unwrap_or(u32::MAX);
@@ -187,8 +188,8 @@ impl Receiver {
             self.counters.duplicates += 1;
         }
         self.quick = self.quick.saturating_add(1);
-        // RFC 5681 §4.2: out of order, or filling a hole: at once. The end of the connection too,
-        // since nothing else will come to keep it company.
+        // RFC 5681 §4.2: out of order, or filling a hole: at once. Also the end of the connection, since no
+        // other segment will follow it.
         let at_once = !is_in_order || had_hole || data.last || self.quick <= self.delayed_ack.quick;
         self.due = match self.due {
             _ if at_once => Due::Now,
@@ -205,7 +206,7 @@ impl Receiver {
         };
     }
 
-    /// The expected segment has come: with it, whatever waited behind it.
+    /// The expected segment has arrived: advances over it and the segments that waited behind it.
     fn advance(&mut self) {
         self.next += 1;
         if let Some(&(start, end)) = self.blocks.front()
@@ -216,7 +217,7 @@ impl Receiver {
         }
     }
 
-    /// Puts a segment beyond the expected one into its block; `false` if it was there.
+    /// Adds a segment beyond the expected one to its block; returns `false` if it was there already.
     fn insert(&mut self, number: u32) -> bool {
         // Blocks that begin at or before the segment.
         let after = self.blocks.partition_point(|&(start, _)| start <= number);
@@ -236,7 +237,7 @@ impl Receiver {
             }
         }
         if self.recent[0] != number {
-            // Newest first; a block that is named twice takes one place, see `header`.
+            // Newest first; a block that appears twice takes one place, see `header`.
             let [first, second, _] = self.recent;
             let own = self.block_of(number);
             let is_other = |other: u32| own.is_none_or(|own| !contains(own, other));
@@ -256,7 +257,7 @@ impl Receiver {
         contains(block, number).then_some(block)
     }
 
-    /// When [`handle_timeout`](Receiver::handle_timeout) is to be called.
+    /// When to call [`handle_timeout`](Receiver::handle_timeout).
     pub fn deadline(&self) -> Option<Timestamp> {
         match self.due {
             Due::Delayed { deadline, .. } => Some(deadline),
@@ -271,7 +272,7 @@ impl Receiver {
         }
     }
 
-    /// The acknowledgement that is to be sent now, if any.
+    /// The acknowledgement that must be sent now, if any.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<AckHeader> {
         if self.due != Due::Now {
             return None;
@@ -293,7 +294,7 @@ impl Receiver {
         if self.blocks.is_empty() || !self.recovery_sack {
             return header;
         }
-        // RFC 2018 §4: the block with the newest segment first, then those reported last.
+        // RFC 2018 §4: the block with the newest segment first, then those that were reported last.
         for number in self.recent {
             let Some(block) = self.block_of(number) else { continue };
             if !header.sack_blocks().contains(&block) {
@@ -309,7 +310,7 @@ impl Receiver {
         self.next
     }
 
-    /// Everything counted so far.
+    /// All counters so far.
     pub fn counters(&self) -> &ReceiverCounters {
         &self.counters
     }
@@ -339,7 +340,7 @@ mod tests {
         Timestamp::from_micros(millis * 1_000)
     }
 
-    /// The acknowledgement that a segment which was 7 ms under way causes at once.
+    /// The acknowledgement that a segment with a delay of 7 ms causes at once.
     fn receive(receiver: &mut Receiver, number: u32) -> Option<AckHeader> {
         receiver.handle_data(at(107), &data(number), at(100), false);
         receiver.poll_transmit(at(107))

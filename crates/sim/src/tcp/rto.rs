@@ -40,8 +40,8 @@ impl RetransmissionTimer {
         };
         self.estimate = Some((smoothed, variation));
         let RtoParameters { minimum_nanos, maximum_nanos, granularity_nanos, .. } = self.parameters;
-        // §2.3: RTO ← SRTT + max(G, 4·RTTVAR); §2.4: one second at the least, or what is set;
-        // §2.5: a maximum may be placed.
+        // §2.3: RTO ← SRTT + max(G, 4·RTTVAR); §2.4: at least one second, or the configured minimum; §2.5: a
+        // maximum is allowed.
         self.timeout = (smoothed + (4 * variation).max(granularity_nanos))
             .max(minimum_nanos)
             .min(maximum_nanos);
@@ -49,8 +49,8 @@ impl RetransmissionTimer {
         self.doublings = 0;
     }
 
-    /// The connection is open, and its SYN had timed out (§5.7): where timeouts begin below three
-    /// seconds, that was too early perhaps. Nothing was measured, because it is unknown which SYN was
+    /// The connection is open, and its SYN had timed out (§5.7). If the initial timeout is below three
+    /// seconds, it may have been too short. Nothing was measured, because it is unknown which SYN was
     /// answered.
     pub fn restart_after_lost_syn(&mut self) {
         if self.parameters.initial_nanos < AFTER_LOST_SYN {
@@ -64,7 +64,7 @@ impl RetransmissionTimer {
         self.doublings = (self.doublings + 1).min(32);
     }
 
-    /// The timeout, back-off included.
+    /// The timeout, including the back-off.
     pub fn timeout(&self) -> Duration {
         let doubled = u128::from(self.timeout) << self.doublings;
         let limited = doubled.min(u128::from(self.parameters.maximum_nanos.max(self.timeout)));
@@ -139,7 +139,7 @@ mod tests {
             timer.measure(400 * MS);
             assert_eq!(timer.timeout(), 1_200 * MS);
         }
-        // Who was more patient than that from the beginning stays so.
+        // An initial timeout that is already longer is kept.
         let initial_nanos = 6_000_000_000;
         let parameters = RtoParameters { initial_nanos, ..RtoParameters::RFC_6298 };
         let mut timer = RetransmissionTimer::new(parameters);

@@ -1,7 +1,7 @@
-//! What the sender knows of the segments that it has sent (RFC 6675 §2, §4).
+//! The sender's state of its sent segments (RFC 6675 §2, §4).
 //!
-//! Every number of RFC 6675 is kept up to date as segments change their state, so that neither
-//! `pipe` nor `IsLost` ever walks over the window:
+//! Every number of RFC 6675 is updated when a segment changes its state, so that neither `pipe` nor `IsLost`
+//! ever iterates over the window:
 //!
 //! ```text
 //!            send                 SACK
@@ -17,14 +17,14 @@ use std::collections::VecDeque;
 use crate::memory::bytes_of;
 use crate::packet::{SACK_BLOCKS, SackBlock};
 
-/// RFC 6675 §2: duplicate acknowledgements, or segments above, that make a loss.
+/// RFC 6675 §2: the number of duplicate acknowledgements, or of segments above, that indicates a loss.
 pub(super) const DUP_THRESH: usize = 3;
 
 /// The receiver has it.
 const SACKED: u8 = 1;
-/// It is taken for lost.
+/// It is assumed to be lost.
 const LOST: u8 = 2;
-/// It was sent again and may be in the network.
+/// It was retransmitted and may be in the network.
 const AGAIN: u8 = 4;
 /// It has been sent more than once, so its round-trip time is ambiguous.
 const AMBIGUOUS: u8 = 8;
@@ -33,12 +33,12 @@ const APP_LIMITED: u8 = 16;
 /// It is the last of the connection.
 const LAST: u8 = 32;
 
-/// What a segment remembers of the moment when it was sent.
+/// The state at the time when a segment was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stamp {
     /// When it was sent, in nanoseconds.
     pub(super) sent: u64,
-    /// When the latest delivery before that had happened.
+    /// When the latest delivery before that happened.
     pub(super) delivered_time: u64,
     /// When the segment of that delivery was sent.
     pub(super) first_sent: u64,
@@ -48,7 +48,7 @@ pub(super) struct Stamp {
     pub(super) app_limited: bool,
 }
 
-/// What is remembered of a segment: half a cache line, and never in two of them.
+/// The record of a segment: half a cache line, and never across two of them.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 struct Segment {
@@ -63,8 +63,8 @@ struct Segment {
 
 const _: () = assert!(size_of::<Segment>() == 32, "a segment is half a cache line");
 
-/// Nanoseconds in 48 bits. What is longer counts as the greatest: rates are measured over microseconds
-/// in 32 bits, which end long before.
+/// Nanoseconds in 48 bits. Longer times count as the maximum: rates are measured over microseconds in 32
+/// bits, which end long before.
 #[derive(Clone, Copy, Debug)]
 struct Span([u16; 3]);
 
@@ -97,7 +97,7 @@ impl Segment {
     }
 }
 
-/// What an acknowledgement has delivered.
+/// The segments that an acknowledgement delivered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Delivery {
     /// Segments newly acknowledged or selectively acknowledged.
@@ -109,14 +109,14 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    /// Whether the segments were on average less than three quarters of a full one, as far as it is
-    /// known: what was acknowledged selectively is not counted in bytes.
+    /// Whether the segments were on average smaller than three quarters of a full one, as far as known:
+    /// selectively acknowledged ones are not counted in bytes.
     pub(super) fn is_of_small(&self, segment_bytes: u16) -> bool {
         self.bytes > 0 && self.bytes < u64::from(self.segments) * u64::from(segment_bytes) * 3 / 4
     }
 }
 
-/// The segment of an acknowledgement that was sent last.
+/// The most recently sent segment of an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Newest {
     pub(super) stamp: Stamp,
@@ -143,20 +143,20 @@ pub(super) struct Scoreboard {
     /// The number of the first (SND.UNA).
     first: u32,
     segments: VecDeque<Segment>,
-    /// Segments that are sacked, lost, or sent again and under way. Without selective
-    /// acknowledgements `sacked` counts duplicate ones (RFC 6582: the window is inflated).
+    /// Segments that are sacked, lost, or retransmitted and in flight. Without selective acknowledgements
+    /// `sacked` counts duplicate ones (RFC 6582: the window is inflated).
     sacked: u32,
     lost: u32,
     again: u32,
-    /// Lost ones that have not been sent again.
+    /// Lost ones that have not been retransmitted.
     to_mend: u32,
     /// The highest three sacked numbers plus one, ascending; 0 for none.
     highest: [u32; DUP_THRESH],
-    /// Everything below has been looked at for losses.
+    /// Everything below has been checked for losses.
     frontier: u32,
-    /// RFC 6675 §2, HighRxt plus one: nothing below is to be sent again in this recovery.
+    /// RFC 6675 §2, HighRxt plus one: no segment below is retransmitted in this recovery.
     cursor: u32,
-    /// The blocks of the acknowledgement before: all within is sacked already.
+    /// The blocks of the previous acknowledgement: all segments in them are already sacked.
     known: [SackBlock; SACK_BLOCKS],
 }
 
@@ -166,13 +166,13 @@ impl Scoreboard {
         self.first
     }
 
-    /// Has the processor fetch what an acknowledgement will need.
+    /// Prefetches the memory that an acknowledgement will need.
     pub(super) fn touch(&self) {
         let ends = self.segments.front().zip(self.segments.back());
         core::hint::black_box((self.first, self.known, ends.map(|(a, b)| a.sent ^ b.sent)));
     }
 
-    /// What the segments take, and the room for more.
+    /// Memory of the segments, with reserved capacity.
     pub(super) fn memory_bytes(&self) -> u64 {
         bytes_of::<Segment>(self.segments.capacity())
     }
@@ -189,16 +189,16 @@ impl Scoreboard {
 
     /// Segments in the network: RFC 6675 §4, `pipe`.
     pub(super) fn in_flight(&self) -> u32 {
-        // Neither those that have arrived nor those that are lost, but each copy sent again.
+        // Neither those that have arrived nor those that are lost, but each retransmitted copy.
         self.outstanding() + self.again - self.sacked - self.lost
     }
 
-    /// Segments taken for lost and not sent again.
+    /// Segments that are assumed to be lost and not retransmitted.
     pub(super) fn to_mend(&self) -> u32 {
         self.to_mend
     }
 
-    /// Segments taken for lost, sent again or not.
+    /// Segments that are assumed to be lost, retransmitted or not.
     pub(super) fn lost(&self) -> u32 {
         self.lost
     }
@@ -212,7 +212,7 @@ impl Scoreboard {
         (number - self.first) as usize
     }
 
-    /// A new segment has been sent; gives its number.
+    /// A new segment has been sent; returns its number.
     pub(super) fn push(&mut self, stamp: Stamp, payload: u16, is_last: bool) -> u32 {
         let number = self.next();
         let flags = if is_last { LAST } else { 0 };
@@ -223,7 +223,7 @@ impl Scoreboard {
         number
     }
 
-    /// A segment is sent again; gives its payload and whether it is the last.
+    /// A segment is retransmitted; returns its payload and whether it is the last.
     pub(super) fn push_again(&mut self, number: u32, stamp: Stamp) -> (u16, bool) {
         let index = self.index(number);
         let segment = &mut self.segments[index];
@@ -270,15 +270,15 @@ impl Scoreboard {
         }
     }
 
-    /// What lies in these blocks has arrived (RFC 6675 §4, `Update`).
+    /// The segments in these blocks have arrived (RFC 6675 §4, `Update`).
     pub(super) fn select(&mut self, blocks: &[SackBlock], delivery: &mut Delivery) {
         let mut fresh = [(0, 0); SACK_BLOCKS];
         for (at, &(start, end)) in blocks.iter().enumerate() {
             assert!(start <= end && end <= self.next(), "a block of what was never sent");
             let (mut start, end) = (start.max(self.first), end);
             fresh[at] = (start, end.max(start));
-            // Blocks grow at one end mostly. What the acknowledgement before has told already is
-            // passed over, so that a long block costs no more than a short one.
+            // Blocks mostly grow at one end. The part that the previous acknowledgement reported is skipped,
+            // so that a long block costs no more than a short one.
             while start < end {
                 let known = self.known.iter().find(|(from, to)| (*from..*to).contains(&start));
                 if let Some(&(_, to)) = known {
@@ -312,11 +312,11 @@ impl Scoreboard {
         }
     }
 
-    /// RFC 6675 §4, `IsLost`: marks every segment with three sacked ones above it, which is both
-    /// its rules where segments are full. Gives the number of new losses from `from` on.
+    /// RFC 6675 §4, `IsLost`: marks every segment with three sacked ones above it, which covers both its
+    /// rules if segments are full. Returns the number of new losses from `from` on.
     pub(super) fn detect(&mut self, from: u32) -> u32 {
         let mut found = 0;
-        // The lowest of the highest three: all below it have three above.
+        // The lowest of the highest three: all segments below it have three above.
         let end = self.highest[0].saturating_sub(1);
         while self.frontier < end {
             let number = self.frontier;
@@ -328,7 +328,7 @@ impl Scoreboard {
         found
     }
 
-    /// Takes a segment for lost; `false` if it was already, or has arrived.
+    /// Marks a segment as lost; returns `false` if it was marked already, or has arrived.
     pub(super) fn mark_lost(&mut self, number: u32) -> bool {
         let index = self.index(number);
         let segment = &mut self.segments[index];
@@ -343,8 +343,8 @@ impl Scoreboard {
         true
     }
 
-    /// After a timeout everything that has not arrived is lost, and so is what was sent again
-    /// (RFC 6675 §5.1; RFC 2018 §8 would forget what is sacked as well, for receivers that renege).
+    /// After a timeout every segment that has not arrived is lost, and so are retransmitted ones. (RFC 6675
+    /// §5.1. RFC 2018 §8 would also discard the sacked state, for receivers that renege.)
     pub(super) fn mark_all_lost(&mut self, keep_sacked: bool) {
         if !keep_sacked {
             self.sacked = 0;
@@ -366,7 +366,7 @@ impl Scoreboard {
         self.cursor = self.first;
     }
 
-    /// RFC 6675 §4, `NextSeg` rule 1: the next lost segment that was not sent again.
+    /// RFC 6675 §4, `NextSeg` rule 1: the next lost segment that was not retransmitted.
     pub(super) fn next_lost(&mut self) -> Option<u32> {
         if self.to_mend == 0 {
             return None;
@@ -381,8 +381,8 @@ impl Scoreboard {
         None
     }
 
-    /// `NextSeg` rule 3: the next segment below the highest sacked one that has not arrived, lost
-    /// or not, and was not sent again.
+    /// `NextSeg` rule 3: the next segment below the highest sacked one that has not arrived, lost or not, and
+    /// was not retransmitted.
     pub(super) fn next_missing(&mut self) -> Option<u32> {
         let end = self.highest[DUP_THRESH - 1];
         while self.cursor < end {
@@ -395,7 +395,7 @@ impl Scoreboard {
         None
     }
 
-    /// Whether [`next_missing`](Scoreboard::next_missing) has one to give.
+    /// Whether [`next_missing`](Scoreboard::next_missing) would return one.
     pub(super) fn has_missing(&self) -> bool {
         let end = self.highest[DUP_THRESH - 1];
         (self.cursor..end).any(|number| {
@@ -404,27 +404,27 @@ impl Scoreboard {
         })
     }
 
-    /// `NextSeg` rule 4: the highest segment that has not arrived. By the letter of the rule it may
-    /// have been sent again a moment ago by another rule; then it is not sent a third time.
+    /// `NextSeg` rule 4: the highest segment that has not arrived. As published, the rule may select a
+    /// segment that another rule has just retransmitted. Such a segment is not sent a third time.
     pub(super) fn highest_missing(&self) -> Option<u32> {
         let from_end = self.segments.iter().rev().position(|segment| !segment.has(SACKED))?;
         let number = self.next() - 1 - from_end as u32;
         (!self.segments[self.index(number)].has(AGAIN)).then_some(number)
     }
 
-    /// Without selective acknowledgements: one more unknown segment has arrived. It is
-    /// taken for the first after those that arrived already.
+    /// Without selective acknowledgements: one more unknown segment has arrived. It is assumed to be the
+    /// first after those that have already arrived.
     pub(super) fn duplicate(&mut self, delivery: &mut Delivery) {
-        // One of those outstanding is the hole; and what is lost has not arrived.
+        // One of the outstanding ones is the hole, and the lost ones have not arrived.
         if self.sacked + self.lost.max(1) < self.outstanding() {
             self.sacked += 1;
             delivery.see(&self.segments[self.sacked as usize]);
         }
     }
 
-    /// Without selective acknowledgements: everything before `cumulative` has arrived, of which
-    /// duplicate acknowledgements have told some already: one segment filled the hole, the others
-    /// had been told of.
+    /// Without selective acknowledgements: everything before `cumulative` has arrived. Duplicate
+    /// acknowledgements have already reported some of it: one segment filled the hole, the others had been
+    /// reported.
     pub(super) fn acknowledge_plain(&mut self, cumulative: u32, delivery: &mut Delivery) {
         let told = self.sacked;
         let acknowledged = cumulative - self.first;
@@ -432,18 +432,18 @@ impl Scoreboard {
         self.sacked = 0;
         self.acknowledge(cumulative, delivery);
         let left = told.saturating_sub(acknowledged.saturating_sub(1));
-        // What is lost has not arrived, and neither has the next hole.
+        // The lost segments have not arrived, and neither has the next hole.
         self.sacked = left.min(self.outstanding().saturating_sub(self.lost.max(1)));
         delivery.segments = before + acknowledged - (told - left).min(acknowledged - 1);
     }
 
-    /// Without selective acknowledgements: forgets what duplicate ones have told.
+    /// Without selective acknowledgements: discards the counts of duplicate ones.
     pub(super) fn forget_duplicates(&mut self) {
         self.sacked = 0;
     }
 
-    /// Whether the counts agree with the segments, sacked ones apart: without selective
-    /// acknowledgements it is unknown which they are.
+    /// Whether the counts agree with the segments, except for sacked ones: without selective acknowledgements
+    /// it is unknown which ones those are.
     #[cfg(test)]
     fn is_consistent(&self) -> bool {
         let count = |test: &dyn Fn(&Segment) -> bool| {
@@ -465,7 +465,7 @@ mod tests {
 
     use super::*;
 
-    /// What can happen to a scoreboard; numbers are taken modulo what is possible.
+    /// The operations on a scoreboard; numbers are taken modulo the possible ones.
     #[derive(Clone, Debug)]
     enum Step {
         Send,
@@ -516,7 +516,7 @@ mod tests {
                 }
                 assert_eq!(board.first(), cumulative);
             }
-            // The first outstanding segment is what is missing, so it is never sacked.
+            // The first outstanding segment is the missing one, so it is never sacked.
             Step::Select(start, length) if has_sack && next - first > 1 => {
                 let start = first + 1 + start % (next - first - 1);
                 let end = (start + length).min(next);

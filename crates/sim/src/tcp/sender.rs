@@ -1,4 +1,4 @@
-//! The sending end: window, recovery, timer, pace.
+//! The sending end: window, recovery, timer, pacing.
 //!
 //! ```text
 //!            loss found           all until the recovery point acknowledged
@@ -29,7 +29,7 @@ mod transmit;
 
 const NEVER: u64 = u64::MAX;
 
-/// What a sender wants sent.
+/// A packet that a sender sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transmit {
     /// A request for a connection.
@@ -38,27 +38,27 @@ pub enum Transmit {
     Data {
         /// Its header.
         header: DataHeader,
-        /// It is to be sent as ECN-capable.
+        /// Whether it is sent as ECN-capable.
         ecn_capable: bool,
     },
 }
 
-/// The life of a connection.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Closed,
-    /// A SYN is to be sent, for the first time or again.
+    /// A SYN must be sent, for the first time or again.
     Opening {
         again: bool,
     },
     /// A SYN was sent, at this time if it was the first one.
     SynSent(Option<u64>),
     Established,
-    /// All data and the end of it were acknowledged.
+    /// All data and the end of the connection were acknowledged.
     Finished,
 }
 
-/// How far the mending of losses has come.
+/// The state of loss recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mending {
     Open,
@@ -75,8 +75,8 @@ enum Mending {
     },
 }
 
-/// Losses that an acknowledgement has revealed: those that begin a recovery or lie beyond the
-/// recovery point, and those of the recovery under way.
+/// Losses that an acknowledgement revealed: those that begin a recovery or are beyond the recovery point, and
+/// those of the current recovery.
 #[derive(Clone, Copy, Debug)]
 struct Losses {
     news: u32,
@@ -85,23 +85,22 @@ struct Losses {
 
 /// The sending end of a connection.
 ///
-/// Calling order: [`open`](Sender::open), then [`write`](Sender::write) and
-/// [`close`](Sender::close) as the application likes, [`handle_syn_ack`](Sender::handle_syn_ack)
-/// and [`handle_ack`](Sender::handle_ack) as packets arrive, and
-/// [`handle_timeout`](Sender::handle_timeout) at the
+/// Calling order: [`open`](Sender::open), then [`write`](Sender::write) and [`close`](Sender::close) as the
+/// application needs, [`handle_syn_ack`](Sender::handle_syn_ack) and [`handle_ack`](Sender::handle_ack) as
+/// packets arrive, and [`handle_timeout`](Sender::handle_timeout) at the
 /// [`retransmission_deadline`](Sender::retransmission_deadline). After each of them, and at the
-/// [`pacing_deadline`](Sender::pacing_deadline), send what
-/// [`poll_transmit`](Sender::poll_transmit) gives until it gives nothing, and take what
-/// [`poll_completed`](Sender::poll_completed) gives. `now` never runs backwards.
+/// [`pacing_deadline`](Sender::pacing_deadline), send the packets from
+/// [`poll_transmit`](Sender::poll_transmit) until it returns none, and take the messages from
+/// [`poll_completed`](Sender::poll_completed). `now` never decreases.
 pub struct Sender {
     controller: Box<dyn Controller + Send>,
     board: Scoreboard,
     pacer: Pacer,
     state: State,
     mending: Mending,
-    /// Segments up to here may be sent: what was acknowledged and the advertised window.
+    /// Segments up to here may be sent: the acknowledged ones and the advertised window.
     right_edge: u32,
-    /// One segment goes out whatever the window says: RFC 6675 §5 step 4.3, RFC 6298 §5.4.
+    /// One segment is sent regardless of the window: RFC 6675 §5 step 4.3, RFC 6298 §5.4.
     forced: bool,
     /// The forced one does not wait for the pacer either: the timer has waited long enough.
     unpaced: bool,
@@ -109,8 +108,8 @@ pub struct Sender {
     window_reduced: bool,
     /// Marks until this segment is acknowledged belong to a reduction that was made.
     mark_until: u32,
-    /// RFC 6582 §3.2 step 2: without selective acknowledgements, duplicates of what does not go beyond
-    /// this may come from segments that were sent again.
+    /// RFC 6582 §3.2 step 2, without selective acknowledgements: duplicates that do not acknowledge more than
+    /// this may come from retransmitted segments.
     recover: Option<u32>,
     rate: DeliveryRate,
     /// When a segment was sent last.
@@ -118,7 +117,7 @@ pub struct Sender {
     /// When the retransmission timer fires.
     deadline: u64,
     timer: RetransmissionTimer,
-    /// Shared by many, so that they take no memory of each.
+    /// Shared by many senders, to save memory.
     parameters: Arc<Parameters>,
     outbox: Outbox,
     counters: SenderCounters,
@@ -165,7 +164,7 @@ impl Sender {
         }
     }
 
-    /// Has the processor fetch what an acknowledgement will need.
+    /// Prefetches the memory that an acknowledgement will need.
     pub(crate) fn touch(&self) {
         self.board.touch();
         core::hint::black_box((
@@ -178,18 +177,18 @@ impl Sender {
         ));
     }
 
-    /// What it takes beside its own place.
+    /// Its heap memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let controller = size_of_val(&*self.controller) as u64;
         controller + self.board.memory_bytes() + self.outbox.memory_bytes()
     }
 
-    /// The receiver has room for so many segments until its first acknowledgement.
+    /// The receiver has room for this many segments until its first acknowledgement.
     pub(crate) fn limit_window(&mut self, segments: u32) {
         self.right_edge = segments;
     }
 
-    /// Begins the connection.
+    /// Starts the connection.
     pub fn open(&mut self) {
         assert_eq!(self.state, State::Closed, "a connection is opened once");
         self.state = if self.parameters.handshake {
@@ -202,12 +201,12 @@ impl Sender {
     /// The application writes a message of `bytes` bytes.
     ///
     /// # Panics
-    /// If the connection was closed for writing, or its segments can't be numbered any more.
+    /// If the connection was closed for writing, or the segment numbers are exhausted.
     pub fn write(&mut self, now: Timestamp, bytes: u64) {
         self.outbox.write(now, bytes);
     }
 
-    /// The application has more to send than the run lasts.
+    /// The application has more data than it can send during the run.
     ///
     /// # Panics
     /// If the connection was closed for writing.
@@ -215,13 +214,13 @@ impl Sender {
         self.outbox.write_without_end(now);
     }
 
-    /// The application has written everything: the last segment carries the end of the
-    /// connection. If it was sent already, or the data has no end, one without data does.
+    /// The application has written everything: the last segment carries the end of the connection. If that
+    /// was already sent, or the data has no end, an empty segment carries it.
     pub fn close(&mut self, now: Timestamp) {
         self.outbox.close(now, self.board.next());
     }
 
-    /// Whether everything, with the end of the connection, has been acknowledged.
+    /// Whether everything, including the end of the connection, has been acknowledged.
     pub fn is_finished(&self) -> bool {
         self.state == State::Finished
     }
@@ -290,7 +289,7 @@ impl Sender {
                 if is_new {
                     self.board.acknowledge_plain(header.cumulative, &mut delivery);
                 } else if header.cumulative == self.board.first() {
-                    // RFC 5681 §2: nothing else is ever acknowledged twice here.
+                    // RFC 5681 §2: other packets are never acknowledged twice here.
                     self.board.duplicate(&mut delivery);
                 }
             }
@@ -298,10 +297,10 @@ impl Sender {
         delivery
     }
 
-    /// Finds losses, begins and ends recoveries.
+    /// Finds losses, and begins and ends recoveries.
     fn mend(&mut self, has_advanced: bool, has_delivered: bool) -> Losses {
         if let Mending::Recovery { until, .. } | Mending::Loss { until } = self.mending {
-            // Reno's recovery ends with whatever is new (RFC 5681 §3.2 step 6).
+            // Reno's recovery ends with any new acknowledgement (RFC 5681 §3.2 step 6).
             let ends_early = self.parameters.recovery == Recovery::Reno
                 && matches!(self.mending, Mending::Recovery { .. });
             if self.board.first() >= until || (has_advanced && ends_early) {
@@ -331,19 +330,19 @@ impl Sender {
             self.board.restart();
             self.forced = true;
             self.counters.recoveries += 1;
-            // The controller reduces the window for the loss, which answers marks as well.
+            // The controller reduces the window for the loss, which covers marks as well.
             self.mark_until = until;
             self.window_reduced |= self.parameters.ecn;
         }
         Losses { news, in_recovery: found - news }
     }
 
-    /// Without selective acknowledgements. Gives the number of losses that are news.
+    /// Without selective acknowledgements. Returns the number of new losses.
     fn detect_plain(&mut self, has_advanced: bool, has_delivered: bool) -> u32 {
         match self.mending {
             Mending::Open => {
-                // RFC 5681 §3.2 step 2; RFC 6582 §3.2 step 2: not for duplicates that segments
-                // sent again have caused. Where nothing beyond has arrived, it is unknown.
+                // RFC 5681 §3.2 step 2; RFC 6582 §3.2 step 2: not for duplicates that retransmitted segments
+                // caused. If no later segment has arrived, the cause is unknown.
                 let is_loss = !has_advanced
                     && has_delivered
                     && self.board.sacked() as usize >= DUP_THRESH
@@ -362,7 +361,7 @@ impl Sender {
         }
     }
 
-    /// What the controller receives, and what the connection remembers of it.
+    /// The controller's input, and the connection's record of it.
     fn sample(
         &mut self,
         now: Timestamp,
@@ -389,20 +388,19 @@ impl Sender {
             return ack;
         };
         ack.prior_delivered = stamp.delivered;
-        // RFC 6582 §3.2 step 3: the window does not grow in a recovery, which without selective
-        // acknowledgements may take many rounds. What a controller understands is that the window
-        // was not the limit.
+        // RFC 6582 §3.2 step 3: the window does not grow in a recovery, which may take many rounds without
+        // selective acknowledgements. A controller needs to know that the window was not the limit.
         ack.app_limited = stamp.app_limited
             || (self.parameters.recovery != Recovery::Sack
                 && matches!(self.mending, Mending::Recovery { .. }));
         ack.one_way_micros = Some(header.one_way_micros);
         let rtt = now.as_nanos() - stamp.sent;
-        // RFC 6298 §3: a segment sent twice tells nothing.
+        // RFC 6298 §3: a segment that was sent twice gives no measurement.
         if !is_ambiguous {
             self.timer.measure(Duration::from_nanos(rtt));
             ack.rtt_micros = NonZeroU32::new(micros(rtt).max(1));
-            // As Linux guesses: a single segment, the last in flight, and not a full window of
-            // company behind it.
+            // Linux's estimate: a single segment, the last in flight, without a full window of others behind
+            // it.
             ack.maybe_delayed = self.parameters.delayed_ack.every > 1
                 && delivery.segments == 1
                 && self.board.outstanding() == 0;
@@ -410,14 +408,14 @@ impl Sender {
         ack
     }
 
-    /// RFC 3168 §6.1.2: one reduction for each window of data, and none for what a recovery has
-    /// reduced the window for.
+    /// RFC 3168 §6.1.2: one reduction for each window of data, and none if a recovery has already reduced the
+    /// window for it.
     fn hear_echo(&mut self, now: Timestamp, header: &AckHeader) {
         if !header.echo || !self.parameters.ecn {
             return;
         }
-        // Something sent after the reduction must have arrived: the first of it tells the receiver
-        // to stop, and until then every acknowledgement echoes.
+        // A segment sent after the reduction must have arrived. The first such segment stops the receiver's
+        // echo; until then, every acknowledgement echoes.
         if self.mending == Mending::Open && self.board.first() > self.mark_until {
             self.controller.handle_mark(now, self.rate.delivered());
             self.mark_until = self.board.next();
@@ -433,11 +431,11 @@ impl Sender {
         }
         self.deadline = NEVER;
         if self.is_shut_out() {
-            // RFC 9293 §3.8.6.1, the persist timer: one segment goes out. As it is answered, the next one
+            // RFC 9293 §3.8.6.1, the persist timer: one segment is sent. It will be answered, so the next one
             // waits no longer.
             self.right_edge = self.board.next() + 1;
             self.unpaced = true;
-            // Linux takes a sender for idle only if its application had nothing to send.
+            // Linux treats a sender as idle only if its application had nothing to send.
             self.last_sent = now.as_nanos();
             return;
         }
@@ -461,8 +459,8 @@ impl Sender {
         }
     }
 
-    /// RFC 6582 §3.2 step 3: of all partial acknowledgements of a recovery the first restarts the
-    /// timer, so that one of many holes gives way to it.
+    /// RFC 6582 §3.2 step 3: only the first partial acknowledgement of a recovery restarts the timer, so that
+    /// it fires if there are many holes.
     fn leaves_timer_running(&self) -> bool {
         self.parameters.recovery == Recovery::NewReno
             && matches!(self.mending, Mending::Recovery { restarted: true, .. })
@@ -472,7 +470,8 @@ impl Sender {
         self.deadline = now.saturating_add(nanos(self.timer.timeout()));
     }
 
-    /// The advertised window has no room for a segment, and nothing is in flight whose acknowledgement could open it.
+    /// The advertised window has no room for a segment, and no segment is in flight whose acknowledgement
+    /// could open it.
     fn is_shut_out(&self) -> bool {
         self.state == State::Established
             && self.board.outstanding() == 0
@@ -480,12 +479,12 @@ impl Sender {
             && self.board.next() < self.outbox.limit()
     }
 
-    /// When [`handle_timeout`](Sender::handle_timeout) is to be called.
+    /// When to call [`handle_timeout`](Sender::handle_timeout).
     pub fn retransmission_deadline(&self) -> Timestamp {
         Timestamp::from_nanos(self.deadline)
     }
 
-    /// The next message that was acknowledged to its end. To be asked until it gives nothing.
+    /// The next message that was acknowledged to its end. Call it until it returns none.
     pub fn poll_completed(&mut self) -> Option<Completed> {
         self.outbox.poll_completed()
     }
@@ -495,7 +494,7 @@ impl Sender {
         &*self.controller
     }
 
-    /// Segments in the network, as far as the sender knows: RFC 6675 §4, `pipe`.
+    /// Segments in the network, from the sender's view: RFC 6675 §4, `pipe`.
     pub fn in_flight(&self) -> u32 {
         self.board.in_flight()
     }
@@ -505,7 +504,7 @@ impl Sender {
         self.timer.smoothed_rtt()
     }
 
-    /// Everything counted so far.
+    /// All counters so far.
     pub fn counters(&self) -> &SenderCounters {
         &self.counters
     }

@@ -1,4 +1,4 @@
-//! The sending end against acknowledgements made by hand: the RFCs, sentence by sentence.
+//! The sending end, with hand-made acknowledgements, against each statement of the RFCs.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use crate::packet::AckHeader;
 mod controllers;
 mod pacing;
 
-/// What a controller received.
+/// An input of a controller.
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
     Ack(Ack),
@@ -104,14 +104,14 @@ impl Bench {
         Bench { told, ..Self::with(parameters, fixed) }
     }
 
-    /// A sender with a controller that is no [`Fixed`] one, so that nothing is written down.
+    /// A sender with a controller other than [`Fixed`], so that no input is recorded.
     fn with(parameters: Parameters, controller: impl Controller + Send + 'static) -> Self {
         let mut sender = Sender::new(parameters, Box::new(controller));
         sender.open();
         Bench { sender, now: Timestamp::ZERO, told: Arc::default() }
     }
 
-    /// A sender with data without an end, of which it has sent a window.
+    /// A sender with endless data that has sent one window.
     fn running(parameters: Parameters, packets: u32) -> Self {
         let mut bench = Bench::new(parameters, packets);
         bench.sender.write_without_end(Timestamp::ZERO);
@@ -124,12 +124,12 @@ impl Bench {
         self
     }
 
-    /// Everything that is to be sent now.
+    /// Everything that must be sent now.
     fn transmits(&mut self) -> Vec<Transmit> {
         core::iter::from_fn(|| self.sender.poll_transmit(self.now)).collect()
     }
 
-    /// The numbers of the segments that are to be sent now.
+    /// The numbers of the segments that must be sent now.
     fn numbers(&mut self) -> Vec<u32> {
         self.transmits()
             .into_iter()
@@ -201,7 +201,7 @@ fn advertised_window_limits_the_congestion_window() {
     let header = AckHeader { cumulative: 2, window: 3, ..AckHeader::default() };
     assert_eq!(bench.at(100).acknowledge(header), [3, 4]);
     assert_eq!(bench.acknowledge(AckHeader { cumulative: 3, window: 3, ..header }), [5]);
-    // The last one was sent when neither window nor data were the limit, but the receiver.
+    // When the last one was sent, neither the window nor the data was the limit, but the receiver.
     bench.at(200).acknowledge(AckHeader { cumulative: 6, window: 3, ..header });
     assert!(bench.last_ack().app_limited);
 }
@@ -240,10 +240,10 @@ fn losses_of_one_window_are_repaired_in_one_recovery() {
     assert_eq!(bench.ack(0, &[(5, 6), (3, 4), (1, 2)]), [0, 12]);
     assert_eq!(bench.ack(0, &[(5, 7), (3, 4), (1, 2)]), [2, 13]);
     assert_eq!(bench.ack(0, &[(5, 8), (3, 4), (1, 2)]), [4, 14]);
-    // The controller hears of the loss that began it, and of the others as part of it.
+    // The controller is notified of the loss that began it, and of the others as part of it.
     assert_eq!((bench.losses(), bench.sum(|ack| ack.lost_in_recovery)), (1, 2));
     assert_eq!(bench.sender.counters().losses, 3);
-    // The recovery point is what had been sent when it began.
+    // The recovery point is the last segment that had been sent when it began.
     bench.at(200).ack(12, &[]);
     assert_eq!(bench.sender.counters().recoveries, 1);
 }
@@ -279,7 +279,7 @@ fn rule_4_rescues_the_last_segment_once() {
     let mut bench = Bench::new(PLAIN, 10);
     bench.sender.write(Timestamp::ZERO, 8_000);
     bench.numbers();
-    // 0 and the last two are lost: nothing above them can tell.
+    // 0 and the last two are lost: no segment above shows their loss.
     assert_eq!(bench.at(100).ack(0, &[(1, 6)]), [0, 7]);
     assert_eq!(bench.ack(0, &[(1, 6)]), []);
     // The rescued one arrives, and shows the last hole.
@@ -329,7 +329,7 @@ fn only_first_partial_ack_restarts_the_timer() {
         assert_eq!(bench.at(millis).ack(hole, &[])[0], hole);
         assert_eq!(bench.sender.retransmission_deadline(), first);
     }
-    // What ends the recovery restarts it as ever.
+    // The acknowledgement that ends the recovery restarts it as usual.
     let counters = *bench.sender.counters();
     let next = (counters.segments - counters.retransmissions) as u32;
     bench.at(450).ack(next - 1, &[]);
@@ -341,14 +341,14 @@ fn only_first_partial_ack_restarts_the_timer() {
 fn duplicates_of_retransmissions_show_no_loss() {
     for recovery in [Recovery::NewReno, Recovery::Reno] {
         let mut bench = Bench::running(Parameters { recovery, ..PLAIN }, 10);
-        // All have arrived, but no acknowledgement has. Each of the copies makes one.
+        // All have arrived, but no acknowledgement has. Each of the copies causes one.
         assert_eq!(bench.time_out().len(), 10);
         for _ in 0..10 {
             bench.ack(10, &[]);
         }
         let counters = *bench.sender.counters();
         assert_eq!((counters.recoveries, counters.retransmissions), (0, 10), "{recovery:?}");
-        // Once something beyond has arrived, duplicates are of that.
+        // Once a later segment has arrived, duplicates are caused by that.
         bench.ack(11, &[]);
         for _ in 0..3 {
             bench.ack(11, &[]);
@@ -369,7 +369,7 @@ fn reno_recovery_ends_with_any_new_ack() {
     }
     assert_eq!(bench.sender.counters().recoveries, 1);
     bench.at(200).ack(4, &[]);
-    // The next hole needs three duplicates of its own.
+    // The next hole needs three separate duplicates.
     assert_eq!(bench.sender.counters().retransmissions, 1);
     for _ in 0..3 {
         bench.ack(4, &[]);
@@ -390,7 +390,7 @@ fn timeout_retransmits_everything_and_doubles_rto() {
     assert_eq!(bench.sender.retransmission_deadline(), Timestamp::from_micros(3_000_000));
     assert_eq!(bench.time_out(), [0, 1, 2, 3]);
     assert_eq!(bench.sender.retransmission_deadline(), Timestamp::from_micros(7_000_000));
-    // §5.2: everything acknowledged stops the timer. §3: a segment sent twice measures nothing.
+    // §5.2: acknowledging everything stops the timer. §3: a segment that was sent twice gives no measurement.
     let mut bench = Bench::new(PLAIN, 4);
     bench.sender.write(Timestamp::ZERO, 1_000);
     bench.numbers();
@@ -415,7 +415,7 @@ fn ack_of_new_data_restarts_the_timer() {
     let mut bench = Bench::running(PLAIN, 4);
     bench.at(100).ack(1, &[]);
     let first = bench.sender.retransmission_deadline();
-    // 100 ms, and 200 ms at least on top.
+    // 100 ms, plus at least 200 ms.
     assert_eq!(first, Timestamp::from_micros(400_000));
     bench.at(150).ack(2, &[]);
     assert!(bench.sender.retransmission_deadline() > first);
@@ -441,7 +441,7 @@ fn window_is_reduced_once_per_window_of_data() {
         .map(|one| matches!(one, Transmit::Data { header, .. } if header.window_reduced))
         .collect();
     assert_eq!(reduced, [true], "the next new segment says so");
-    // 4 is the segment that says so: until it has arrived the receiver can't but echo.
+    // 4 is the segment that reports it: until it has arrived, the receiver must echo.
     for cumulative in 2..=4 {
         bench.acknowledge(echo(cumulative));
     }
@@ -491,7 +491,7 @@ fn resent_syn_measures_nothing_and_sets_rto_to_3_s() {
     assert_eq!(bench.sender.retransmission_deadline(), Timestamp::from_micros(3_000_000));
     bench.at(1_100).sender.handle_syn_ack(Timestamp::from_micros(1_100_000));
     assert_eq!(bench.sender.smoothed_rtt(), None);
-    // The window is the controller's, which does not hear of it (docs/simulations.md).
+    // The window is the controller's, which is not notified of it (docs/simulations.md).
     assert_eq!(bench.numbers(), [0, 1, 2, 3]);
     assert_eq!(bench.sender.retransmission_deadline(), Timestamp::from_micros(4_100_000));
     bench.at(1_200).ack(1, &[]);

@@ -11,13 +11,13 @@ use crate::topology::NodeId;
 /// A source of datagrams.
 #[derive(Clone, Debug)]
 pub struct Datagrams {
-    /// Where they come from.
+    /// The source node.
     pub from: NodeId,
-    /// Where they go to.
+    /// The destination node.
     pub to: NodeId,
     /// Their codepoint.
     pub dscp: u8,
-    /// When the source begins.
+    /// When the source starts.
     pub start: Timestamp,
     /// When it ends; none for never.
     pub stop: Option<Timestamp>,
@@ -43,8 +43,8 @@ pub enum Pattern {
         /// The length of each datagram.
         bytes: u16,
     },
-    /// At a constant rate for a while, and nothing for a while, both of Pareto distributed length:
-    /// many of them together are self-similar (Nice §4.2, "other results").
+    /// At a constant rate for a while, and nothing for a while, both of Pareto distributed length. Many of
+    /// them together are self-similar (Nice §4.2, "other results").
     OnOffPareto {
         /// Bits per second while it is on.
         bits_per_second: u64,
@@ -57,8 +57,8 @@ pub enum Pattern {
         /// The distribution's shape, above 1; below 2 its variance is infinite.
         shape: f64,
     },
-    /// A number of bytes at regular intervals, at a constant rate until they are sent: traffic that
-    /// takes the whole link and then nothing (filler §4.4).
+    /// A number of bytes at regular intervals, at a constant rate until they are sent: traffic that uses the
+    /// whole link and then pauses (filler §4.4).
     Bursts {
         /// Bits per second within a burst.
         bits_per_second: u64,
@@ -76,23 +76,23 @@ pub enum Pattern {
 /// A datagram that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// When.
+    /// Its time.
     pub at: Timestamp,
     /// Its length.
     pub bytes: u16,
 }
 
-/// Gives the datagrams of a pattern one after the other.
+/// Returns the datagrams of a pattern one after the other.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     pattern: Pattern,
     start: Timestamp,
     random: Random,
-    /// When the next datagram would be due if nothing paused.
+    /// When the next datagram would be due without a pause.
     next: Timestamp,
-    /// The end of this time on, or the beginning of the next burst.
+    /// The end of the current time on, or the beginning of the next burst.
     turn: Timestamp,
-    /// Datagrams of the trace, or bytes of the burst, that were given.
+    /// Datagrams of the trace, or bytes of the burst, that have been returned.
     given: u64,
 }
 
@@ -100,7 +100,7 @@ impl Schedule {
     /// The pattern from `start` on.
     ///
     /// # Panics
-    /// If the pattern has a rate, a length or an interval of zero: it would never move on.
+    /// If the pattern has a rate, a length or an interval of zero: it would never advance.
     pub fn new(pattern: Pattern, start: Timestamp, random: Random) -> Self {
         match pattern {
             Pattern::Constant { bits_per_second, bytes }
@@ -138,7 +138,7 @@ impl Iterator for Schedule {
                 Some(Due { at: self.next, bytes })
             }
             Pattern::OnOffPareto { bits_per_second, bytes, on_nanos, off_nanos, shape } => {
-                // The source begins off, so that several do not begin together.
+                // The source begins off, so that several sources do not start together.
                 while self.next >= self.turn {
                     let off = self.random.pareto(shape, Duration::from_nanos(off_nanos));
                     let on = self.random.pareto(shape, Duration::from_nanos(on_nanos));
@@ -182,7 +182,7 @@ mod tests {
         Schedule::new(pattern, Timestamp::from_nanos(SECOND), Random::new(1))
     }
 
-    /// Bytes given within `seconds`.
+    /// Bytes returned within `seconds`.
     fn bytes_within(pattern: Pattern, seconds: u64) -> u64 {
         let end = Timestamp::from_nanos(SECOND * (1 + seconds));
         schedule(pattern).take_while(|due| due.at < end).map(|due| u64::from(due.bytes)).sum()

@@ -1,4 +1,4 @@
-//! Documents that clients ask for, by a log of requests or by chance.
+//! Documents that clients request, from a log of requests or at random.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -17,29 +17,28 @@ use crate::topology::NodeId;
 pub struct Request {
     /// Nanoseconds since the beginning of the run.
     pub at_nanos: u64,
-    /// Who asks.
+    /// The client.
     pub client: u32,
     /// The length of the document.
     pub bytes: u64,
 }
 
-/// When documents are asked for.
+/// When documents are requested.
 #[derive(Clone, Debug)]
 pub enum Arrivals {
-    /// At the times of the log, whatever became of the documents before.
+    /// At the times of the log, regardless of earlier documents.
     Logged(Vec<Request>),
-    /// A client's first request at the time of the log; each other one as long after the end of
-    /// its last document as the log has between the two requests, which is taken for the time to
-    /// think.
+    /// A client's first request at the time of the log. Each later one follows the end of its last document,
+    /// after the gap between the two requests in the log. That gap is assumed to be the time to think.
     Think(Vec<Request>),
-    /// By chance: gaps are exponential, sizes are drawn from a distribution, and each document is
-    /// of a client of its own.
+    /// At random: gaps are exponential, sizes are drawn from a distribution, and each document belongs to a
+    /// new client.
     Poisson {
         /// When the first gap begins.
         start: Timestamp,
         /// When the last one ends.
         stop: Timestamp,
-        /// The mean rate at which bytes of documents are asked for.
+        /// The mean rate of requested documents, in bytes.
         rate: Rate,
         /// Their sizes.
         sizes: FlowSizes,
@@ -50,10 +49,10 @@ pub enum Arrivals {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Connections {
-    /// None: each has its own, which is closed behind it (HTTP/1.0).
+    /// None: each has its own connection, which is closed after it (HTTP/1.0).
     #[default]
     PerDocument,
-    /// All of a client, one behind the other, and the connection stays open (HTTP/1.1).
+    /// All of a client, one after the other, and the connection stays open (HTTP/1.1).
     PerClient,
 }
 
@@ -66,11 +65,11 @@ pub struct Documents {
     pub tcp: Tcp,
     /// Which of them share a connection.
     pub connections: Connections,
-    /// When they are asked for.
+    /// When they are requested.
     pub arrivals: Arrivals,
 }
 
-/// Gives requests in order of time.
+/// Returns requests in order of time.
 #[derive(Clone, Debug)]
 pub(crate) enum Requests {
     Logged {
@@ -79,7 +78,7 @@ pub(crate) enum Requests {
     Think {
         /// Requests that are due, by time and client.
         due: BinaryHeap<Reverse<(Timestamp, u32, u64)>>,
-        /// What each client asks for afterwards: time to think, and bytes.
+        /// The later requests of each client: time to think, and bytes.
         later: BTreeMap<u32, VecDeque<(Duration, u64)>>,
     },
     Poisson {
@@ -128,7 +127,7 @@ impl Requests {
         Requests::Think { due, later }
     }
 
-    /// When the next request that is known comes.
+    /// The time of the next known request.
     pub(crate) fn next_time(&self) -> Option<Timestamp> {
         match self {
             Requests::Logged { requests } => {
@@ -139,7 +138,7 @@ impl Requests {
         }
     }
 
-    /// The next request that comes at `now` or came before: client and bytes.
+    /// The next request at or before `now`: client and bytes.
     pub(crate) fn poll(&mut self, now: Timestamp) -> Option<(u32, u64)> {
         if self.next_time()? > now {
             return None;
@@ -160,7 +159,7 @@ impl Requests {
         }
     }
 
-    /// A client has its document.
+    /// A client has received its document.
     pub(crate) fn handle_completed(&mut self, now: Timestamp, client: u32) {
         if let Requests::Think { due, later } = self
             && let Some((thought, bytes)) = later.get_mut(&client).and_then(VecDeque::pop_front)

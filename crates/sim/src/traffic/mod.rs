@@ -1,4 +1,4 @@
-//! What connections and datagram sources send.
+//! The traffic of connections and datagram sources.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl ControllerFactory {
         ControllerFactory(Arc::new(move || Box::new(make())))
     }
 
-    /// A factory whose controllers are of a kind that is known only when the program runs.
+    /// A factory of controllers whose kind is known only at run time.
     pub fn boxed(make: impl Fn() -> Box<dyn Controller + Send> + Send + Sync + 'static) -> Self {
         ControllerFactory(Arc::new(make))
     }
@@ -50,7 +50,7 @@ impl fmt::Debug for ControllerFactory {
 /// How TCP connections of a source are made.
 #[derive(Clone, Debug)]
 pub struct Tcp {
-    /// Their parameters, best shared with other sources that have the same.
+    /// Their parameters, best shared with other sources with the same ones.
     pub parameters: Arc<Parameters>,
     /// Their congestion control.
     pub controller: ControllerFactory,
@@ -58,16 +58,16 @@ pub struct Tcp {
     pub dscp: u8,
 }
 
-/// What a single connection sends.
+/// The data of a single connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Demand {
-    /// Always more.
+    /// Endless data.
     Backlogged,
-    /// So many bytes, and then the end of the connection.
+    /// This many bytes, and then the end of the connection.
     Bytes(u64),
-    /// A message at regular intervals, the first one at the start: a greedy source that comes and
-    /// goes ("alpha", filler §4.4), or an application with a rate of its own.
+    /// A message at regular intervals, the first one at the start: a greedy source that comes and goes
+    /// ("alpha", filler §4.4), or an application with its own rate.
     Periodic {
         /// The length of each message.
         bytes: u64,
@@ -79,16 +79,16 @@ pub enum Demand {
 /// A single connection.
 #[derive(Clone, Debug)]
 pub struct Flow {
-    /// Where its data comes from.
+    /// The source node.
     pub from: NodeId,
-    /// Where it goes to.
+    /// The destination node.
     pub to: NodeId,
-    /// How it is sent.
+    /// The TCP parameters and congestion control.
     pub tcp: Tcp,
     /// When the connection is opened.
     pub start: Timestamp,
     /// When its application closes it; none for never.
     pub stop: Option<Timestamp>,
-    /// What it sends.
+    /// The data.
     pub demand: Demand,
 }

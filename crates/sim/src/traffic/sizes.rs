@@ -5,14 +5,14 @@ use core::str::FromStr;
 
 use crate::random::Random;
 
-/// Sizes between the rows of a table are as likely as one another.
+/// Sizes between the rows of a table are equally likely.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSizes {
     /// Bytes, and the probability of a size up to that; both ascending, the last one is 1.
     rows: Vec<(f64, f64)>,
 }
 
-/// A table that is no cumulative distribution.
+/// A table that is not a cumulative distribution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizesError {
     line: usize,
@@ -53,8 +53,7 @@ impl FlowSizes {
 impl FromStr for FlowSizes {
     type Err = SizesError;
 
-    /// Reads a line for each row: bytes, and the probability of a size up to that. Empty lines
-    /// are passed over.
+    /// Reads a line for each row: bytes, and the probability of a size up to that. Empty lines are skipped.
     fn from_str(text: &str) -> Result<Self, SizesError> {
         let mut rows: Vec<(f64, f64)> = Vec::new();
         let mut line = 0;

@@ -1,4 +1,4 @@
-//! What theory says of networks, and the simulator too.
+//! Results of network theory, compared with the simulator.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use lull_sim::queue::Limit;
 use lull_sim::tcp::{Parameters, Recovery};
 use lull_sim::traffic::{Datagrams, Pattern};
 
-/// What a Reno flow does on a path without a queue, once it has left slow start.
+/// The steady state of a Reno flow on a path without a queue, after slow start.
 struct Steady {
     /// Segments delivered in a round-trip time of 100 ms.
     segments_per_rtt: f64,
@@ -43,8 +43,7 @@ fn sack_reno_keeps_the_square_root_law_within_5_percent() {
     for every in [1_000, 2_000, 5_000, 10_000] {
         let Steady { segments_per_rtt: measured, timeouts, .. } =
             steady(Loss::EveryNth(every), without_delayed_acks(), 2_000);
-        // Mathis, Semke, Mahdavi and Ott 1997: C/√p, with C = √(3/2) where every packet is
-        // acknowledged.
+        // Mathis, Semke, Mahdavi and Ott 1997: C/√p, with C = √(3/2) if every packet is acknowledged.
         let expected = 1.22 * (every as f64).sqrt();
         println!("1/p = {every}: {measured:.2} of {expected:.2} segments per RTT");
         assert!((measured / expected - 1.0).abs() < 0.05, "{measured} of {expected}");
@@ -57,9 +56,9 @@ fn reno_keeps_the_pftk_formula() {
     for probability in [1e-3, 3e-3, 1e-2] {
         let Steady { segments_per_rtt: measured, indications: p, timeouts } =
             steady(Loss::Bernoulli(probability), without_delayed_acks(), 20_000);
-        // Padhye and others 2000, equation 31, in round-trip times, with b = 1 and the timeout
-        // that a constant round-trip time of 100 ms gives. Its p counts indications of loss, as
-        // their section III has it, of which several losses in a window are one.
+        // Padhye and others 2000, equation 31, in round-trip times, with b = 1 and the timeout for a constant
+        // round-trip time of 100 ms. Its p counts indications of loss, as in their section III, where several
+        // losses in a window are one.
         let timeout = 3.0;
         let expected = 1.0
             / ((2.0 * p / 3.0).sqrt()

@@ -1,4 +1,4 @@
-//! Downloads whose receivers yield by the window that they advertise. Their senders are ordinary.
+//! Downloads whose receivers yield by their advertised window. Their senders are ordinary.
 
 use crate::common::{MS, Path, bottleneck, mbit, seconds, seed};
 use lull_cc::receive::SharedPath;
@@ -11,7 +11,7 @@ use lull_sim::traffic::{ControllerFactory, Demand, Flow, Tcp};
 const MEGABITS: u64 = 10;
 const RTT_MILLIS: u32 = 50;
 const BDP_PACKETS: u64 = 41;
-/// What all payload of the link can be, in bytes per second.
+/// The payload rate of the whole link, in bytes per second.
 const GOODPUT: f64 = 10e6 / 8.0 * 1448.0 / 1500.0;
 
 /// The congestion controls of senders.
@@ -30,7 +30,7 @@ struct Test {
 }
 
 impl Test {
-    /// `count` downloads in the background, and a buffer of so many packets.
+    /// `count` downloads in the background, and a buffer of this many packets.
     fn new(sender: &ControllerFactory, count: usize, buffer: u64) -> Self {
         let mut path = bottleneck(mbit(MEGABITS), RTT_MILLIS / 2 * MS, buffer, seed());
         let shared = SharedPath::default();
@@ -59,7 +59,7 @@ impl Test {
         sources.iter().map(bytes).sum::<u64>() as f64
     }
 
-    /// The parts of the link that background and foreground had between two times, in seconds.
+    /// The shares of background and foreground in the link between two times, in seconds.
     fn shares(&mut self, from: u64, to: u64) -> (f64, f64) {
         self.path.simulation.run_until(seconds(from));
         let before = (self.bytes(&self.background), self.bytes(&self.foreground));
@@ -96,7 +96,7 @@ fn foreground_is_kept_beside_downloads() {
     }
 }
 
-/// Without a window that yields, eight connections leave the foreground a ninth.
+/// Without a yielding window, eight connections leave the foreground a ninth.
 #[test]
 fn downloads_that_do_not_yield_take_their_share() {
     let (_, sender) = &senders()[0];

@@ -77,8 +77,8 @@ fn foreground_on_a_link_with_jitter_is_kept() {
     }
 }
 
-/// What a flow of Nice delivers in 180 s beside a foreground that fills a buffer of one second, and
-/// the longest time in which it delivers nothing.
+/// The bytes that a flow of Nice delivers in 180 s beside a foreground that fills a buffer of one second.
+/// Also the longest time without a delivery.
 fn progress(refinements: Refinements) -> (u64, Duration) {
     let mut path = crate::common::bottleneck(mbit(2), 30 * MS, 170, seed());
     path.flow(Parameters::default(), cubic(), 0, seconds(0), Demand::Backlogged);

@@ -13,7 +13,7 @@ use lull_sim::{SourceId, Trace};
 const MEGABITS: u64 = 10;
 const RTT_MILLIS: u32 = 50;
 const BDP_PACKETS: u64 = 41;
-/// What all payload of the link can be, in bytes per second.
+/// The payload rate of the whole link, in bytes per second.
 pub(crate) const GOODPUT: f64 = 10e6 / 8.0 * 1448.0 / 1500.0;
 
 pub(crate) struct Test {
@@ -23,12 +23,12 @@ pub(crate) struct Test {
 }
 
 impl Test {
-    /// `count` connections of one host in the background, and a buffer of so many packets.
+    /// `count` connections of one host in the background, and a buffer of this many packets.
     pub(crate) fn new(count: usize, buffer: u64) -> Self {
         Test::on((MEGABITS, RTT_MILLIS), count, buffer)
     }
 
-    /// The same on another path, of so many Mbit/s and ms.
+    /// The same on another path, with a rate in Mbit/s and a round-trip time in ms.
     pub(crate) fn on((megabits, rtt_millis): (u64, u32), count: usize, buffer: u64) -> Self {
         Test::over(bottleneck(mbit(megabits), rtt_millis / 2 * MS, buffer, seed()), count)
     }
@@ -79,7 +79,7 @@ impl Test {
         sources.iter().map(bytes).sum::<u64>() as f64
     }
 
-    /// The parts of the link that background and foreground had between two times, in seconds.
+    /// The shares of background and foreground in the link between two times, in seconds.
     pub(crate) fn shares(&mut self, from: u64, to: u64) -> (f64, f64) {
         self.path.simulation.run_until(seconds(from));
         let before = (self.bytes(&self.background), self.bytes(&self.foreground));
@@ -96,7 +96,7 @@ fn idle_link_is_used_by_any_number_of_connections() {
         for buffer in [BDP_PACKETS / 4, BDP_PACKETS, 4 * BDP_PACKETS] {
             let (used, _) = Test::new(count, buffer).shares(10, 40);
             println!("{count} connections, {buffer} packets: {used:.3}");
-            // In a buffer of ten packets, 64 pairs at once lose most of themselves for a while.
+            // In a buffer of ten packets, 64 pairs at once lose most of their packets for a while.
             let least = if count as u64 > buffer { 0.5 } else { 0.9 };
             assert!(used > least, "{used} by {count} with {buffer}");
         }
@@ -127,7 +127,7 @@ fn foreground_is_kept_beside_any_number_of_connections() {
     }
 }
 
-/// Each flow has a queue of its own there (RFC 8290), so that a pair never meets the foreground's.
+/// Each flow has its own queue there (RFC 8290), so that a pair never meets the foreground's.
 #[test]
 fn download_behind_fair_queueing_keeps_its_goodput() {
     let goodput = |count| {
@@ -189,14 +189,14 @@ fn link_is_used_again_soon_after_the_foreground() {
     for count in [1, 8, 64] {
         let mut test = Test::new(count, 4 * BDP_PACKETS);
         test.add_foreground(20, 50);
-        // Nice needs ten seconds and more.
+        // Nice needs ten seconds or more.
         let (used, _) = test.shares(52, 55);
         println!("{count}: {used:.3}");
         assert!(used > 0.8, "{used} by {count}");
     }
 }
 
-/// A host whose background knows what its foreground sends, or does not.
+/// A host whose background knows the rate of its foreground, or does not.
 struct Host {
     test: Test,
     shared: SharedPath,
@@ -211,7 +211,7 @@ impl Host {
         Host { test, shared, is_watched, seen: HostTraffic::default() }
     }
 
-    /// Runs for milliseconds, and looks at the foreground after each two of them.
+    /// Runs for milliseconds, and reads the foreground's state every two of them.
     fn run(&mut self, from: u64, to: u64) {
         for millis in (from..to).step_by(2) {
             let now = Timestamp::from_micros((millis + 2) * 1_000);
@@ -229,7 +229,7 @@ impl Host {
         }
     }
 
-    /// The part of the link that the background has between two times in milliseconds.
+    /// The background's share of the link between two times in milliseconds.
     fn background(&mut self, from: u64, to: u64) -> f64 {
         let before = self.test.bytes(&self.test.background);
         self.run(from, to);
@@ -238,7 +238,7 @@ impl Host {
     }
 }
 
-/// The host sees a connection of its own before any queue shows it.
+/// The host sees its own connection before any queue shows it.
 #[test]
 fn window_shrinks_when_the_host_connects() {
     let [unaware, aware] = [false, true].map(|is_watched| {
@@ -264,7 +264,7 @@ fn background_returns_when_the_host_is_quiet() {
     assert!(aware > 0.6 && aware > unaware - 0.05, "{aware} {unaware}");
 }
 
-/// A shell, a chat, a monitor: they send a little now and then, and are no reason to yield.
+/// A shell, a chat, a monitor: they occasionally send a little, and are no reason to yield.
 #[test]
 fn chatty_connections_of_the_host_do_not_starve_it() {
     for every in [200, 1_000, 5_000] {
@@ -283,7 +283,7 @@ fn chatty_connections_of_the_host_do_not_starve_it() {
     }
 }
 
-/// Shares of two connections of different weights, alone on the link.
+/// Shares of two connections with different weights, alone on the link.
 #[test]
 fn connections_share_by_weight_and_fill_the_link() {
     for (light, heavy) in [(10, 10), (5, 20), (2, 40)] {
@@ -304,7 +304,7 @@ fn connections_share_by_weight_and_fill_the_link() {
     }
 }
 
-/// A job that comes later has its part, too.
+/// A job that starts later gets its share, too.
 #[test]
 fn later_connection_has_its_part_of_the_link() {
     for count in [1, 4] {
@@ -338,7 +338,7 @@ fn crowd_that_comes_late_leaves_the_link_to_the_foreground() {
 fn slow_application_leaves_the_window_to_others() {
     let mut test = Test::new(0, BDP_PACKETS);
     let path = SharedPath::default();
-    // 0.8 Mbit/s, and it comes first.
+    // 0.8 Mbit/s, and it starts first.
     let slow = Demand::Periodic { bytes: 10_000, every_nanos: 100_000_000 };
     test.add_background(1, seconds(0), slow, &path);
     test.add_background(3, seconds(1), Demand::Backlogged, &path);
@@ -357,7 +357,7 @@ fn idle_link_with_jitter_is_used_by_shared_window() {
     assert!(used > 0.85, "{used}");
 }
 
-/// As over a cellular link: 10 and 3 Mbit/s in turn, a second each, with pauses.
+/// Like a cellular link: 10 and 3 Mbit/s in turn, a second each, with pauses.
 fn varying_link() -> Trace {
     let mut times = String::new();
     for second in 0..60 {
@@ -383,7 +383,8 @@ fn link_of_varying_capacity_is_used_by_shared_window() {
     assert!(used / part > 0.8, "{used} of {part}");
 }
 
-/// The queue of its slow start is gone when its loss is found: it must not be taken for a shallow buffer.
+/// The queue of its slow start has drained when its loss is found: it must not be mistaken for a shallow
+/// buffer.
 #[test]
 fn loss_on_idle_link_with_jitter_does_not_end_its_use() {
     let mut test = Test::on((20, 30), 1, 200);

@@ -1,4 +1,4 @@
-//! Faults beside which background connections that share a window must survive.
+//! Faults that background connections with a shared window must survive.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use lull_sim::traffic::Demand;
 use crate::common::{MS, mbit, path, seconds, seed};
 use crate::lull::{GOODPUT, Test};
 
-/// A link whose rate in Mbit/s changes: each part lasts so many seconds.
+/// A link whose rate in Mbit/s changes: each part lasts this many seconds.
 fn varying(parts: &[(u64, u64)]) -> Trace {
     let (mut times, mut start) = (String::new(), 0);
     for &(megabits, length) in parts {
@@ -30,7 +30,7 @@ fn varying(parts: &[(u64, u64)]) -> Trace {
     Trace::parse("varying", &times).expect("times ascend")
 }
 
-/// The link's part in use, with 10 Mbit/s as the whole.
+/// The used part of the link, with 10 Mbit/s as the whole.
 fn used(test: &mut Test, from: u64, to: u64) -> f64 {
     let used = test.shares(from, to).0;
     println!("{from} s to {to} s: {used:.3}");
@@ -44,7 +44,7 @@ fn background_survives_receiver_that_stalls() {
         let stall = varying(&[(10, 20), (0, 8), (10, 60)]);
         test.path.simulation.follow_trace(test.path.forward, stall);
         assert!(used(&mut test, 10, 20) > 0.85, "{count}");
-        // The retransmission timer has backed off to some seconds by the end of the stall.
+        // The timeout of the retransmission timer has grown to some seconds by the end of the stall.
         assert!(used(&mut test, 45, 60) > 0.8, "{count}");
     }
 }
@@ -75,18 +75,18 @@ fn background_follows_path_that_becomes_longer_and_shorter() {
     for link in [test.path.forward, test.path.back] {
         test.path.simulation.set_delay(link, 100 * MS);
     }
-    // Until the short path is forgotten, after 100 s to 200 s, its length is taken for a queue of others.
+    // Until the short path expires, after 100 s to 200 s, the longer delay counts as a queue of other flows.
     assert!(used(&mut test, 20, 220) > 0.01);
     assert!(used(&mut test, 240, 300) > 0.8);
     for link in [test.path.forward, test.path.back] {
         test.path.simulation.set_delay(link, 25 * MS);
     }
-    // Packets of both lengths arrive together, so that the capacity looks higher than it is, for a while.
+    // Packets of both delays arrive together, so that the capacity looks too high for a while.
     assert!(used(&mut test, 310, 400) > 0.01);
     assert!(used(&mut test, 440, 470) > 0.8);
 }
 
-/// Each other packet or so takes a way that is 2 ms longer.
+/// About every second packet takes a route that is 2 ms longer.
 #[test]
 fn idle_link_is_used_beside_reordering() {
     let mut test = Test::new(1, 80);
@@ -108,7 +108,7 @@ fn background_progresses_beside_random_losses() {
     };
     for count in [1, 8] {
         let mut test = Test::over(path(link.clone(), LinkParameters::delay(delay), seed()), count);
-        // Each loss sends it to the floor: a loss in twenty packets is what a full buffer looks like.
+        // Each loss reduces it to the floor: a loss in twenty packets looks like a full buffer.
         let used = used(&mut test, 10, 70);
         assert!(used > 0.008, "{used} by {count}");
     }
@@ -135,8 +135,8 @@ fn persistent_foreground_leaves_part_of_a_percent() {
     }
 }
 
-/// A host with so many destinations has as many paths, and all of them share a bottleneck. Each path must
-/// leave by itself.
+/// A host with this many destinations has as many paths, and all of them share a bottleneck. Each path must
+/// yield on its own.
 #[test]
 fn thousand_paths_over_one_link_leave_half_to_one_download() {
     let mut test = Test::on((1000, 20), 0, 1666);
@@ -145,7 +145,7 @@ fn thousand_paths_over_one_link_leave_half_to_one_download() {
         test.add_background(10, start, Demand::Backlogged, &SharedPath::default());
     }
     test.add_foreground(8, 16);
-    // In 10 Mbit/s, of which the link has a hundred.
+    // In units of 10 Mbit/s; the link has a hundred.
     let alone = test.shares(5, 8).0 / 100.0;
     let (background, foreground) = test.shares(11, 16);
     let (background, foreground) = (background / 100.0, foreground / 100.0);

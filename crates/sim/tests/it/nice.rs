@@ -1,4 +1,4 @@
-//! What Nice sends, and when, in whole simulations.
+//! Nice's packets, and their times, in whole simulations.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ fn nice(parameters: NiceParameters) -> ControllerFactory {
     ControllerFactory::new(move || Nice::new(parameters))
 }
 
-/// Packets that have left in a millisecond, and what the sender was then.
+/// The number of packets that have left in a millisecond, and the state of the sender.
 struct Departure {
     millis: u64,
     packets: u64,
     window: Window,
-    /// How long its pace needs for two packets.
+    /// The pacing time of two packets.
     pair: Duration,
-    /// Timeouts and packets sent again until then.
+    /// Timeouts and retransmissions until then.
     troubles: u64,
 }
 
@@ -41,7 +41,7 @@ impl Departure {
 
 #[test]
 fn small_window_of_nice_spaces_its_pairs() {
-    // A foreground that takes all of the link keeps Nice between its floor of 1/48 and one packet.
+    // A foreground that uses all of the link keeps Nice between its floor of 1/48 and one packet.
     let mut path = bottleneck(mbit(1), 25 * MS, 10, seed());
     let (from, to, start, stop) = (path.from, path.to, Timestamp::ZERO, None);
     let pattern = Pattern::Constant { bits_per_second: 990_000, bytes: 500 };
@@ -59,12 +59,12 @@ fn small_window_of_nice_spaces_its_pairs() {
         }
         sent = segments;
     }
-    // 2/W round trips from one pair to the next (Nice §2.3), whatever the window becomes meanwhile.
+    // 2/W round trips from one pair to the next (Nice §2.3), regardless of changes of the window meanwhile.
     let mut longest = Duration::ZERO;
     let mut checked = 0;
     for three in departures.windows(3) {
         let [before, this, next] = three else { unreachable!("three at a time") };
-        // What a loss has sent again keeps to no pace.
+        // Retransmissions after a loss are not paced.
         if next.troubles > before.troubles || this.window >= Window::ONE {
             continue;
         }
@@ -100,10 +100,10 @@ fn sent_beside_datagrams(seed: u64, controller: ControllerFactory) -> u64 {
     path.simulation.source(flow).sent.segments
 }
 
-/// Nice §7: always less aggressive than AIMD TCP. In the first seconds it may be ahead: Reno overshoots
-/// in slow start, which makes losses that Nice does not meet. By the letter, without `full`, it may be
-/// ahead for longer: in a buffer below one BDP it is Vegas, and Reno loses more than that to what gives way
-/// to nobody.
+/// Nice §7: always less aggressive than AIMD TCP. In the first seconds it may be ahead: Reno overshoots in
+/// slow start, which causes losses that Nice does not have. As published, without `full`, it may be ahead for
+/// longer. In a buffer below one BDP it is Vegas, and Reno loses more than that to traffic that does not
+/// yield.
 #[test]
 fn nice_sends_no_more_in_a_minute_than_reno() {
     let letter = NiceParameters::simulation();

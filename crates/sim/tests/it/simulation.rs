@@ -1,4 +1,4 @@
-//! Whole simulations: what holds whatever the traffic.
+//! Whole simulations: properties that hold for any traffic.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,11 +20,11 @@ fn nice() -> ControllerFactory {
     ControllerFactory::new(|| Nice::new(NiceParameters::simulation()))
 }
 
-/// A dumbbell with a bit of everything on it, all of it drawn from `seed`.
+/// A dumbbell with all kinds of traffic, drawn from `seed`.
 struct Anything {
     simulation: Simulation,
     bottleneck: LinkId,
-    /// The smallest window that the connections of a source may have.
+    /// The smallest allowed window of a source's connections.
     floors: BTreeMap<SourceId, Window>,
 }
 
@@ -60,7 +60,7 @@ fn anything(seed: u64) -> Anything {
             receive_window: [4, 40, 1 << 20][random.below(3) as usize],
             ..Parameters::default()
         };
-        // After a timeout all but Nice have one packet at the least (RFC 5681 §3.1); Nice §2.3: 1/48.
+        // After a timeout all except Nice have at least one packet (RFC 5681 §3.1); Nice §2.3: 1/48.
         let one = Window::ONE;
         let (controller, dscp, floor) = match random.below(10) {
             0 | 1 => (reno(), 0, one),
@@ -152,7 +152,7 @@ fn packets_are_conserved_and_windows_keep_their_floor() {
             }
         }
     }
-    // Some did go where Reno's floor would hold them.
+    // Some did go below Reno's floor.
     assert!(narrowest < Window::ONE);
 }
 
@@ -181,7 +181,7 @@ fn same_seed_gives_same_records() {
             let Anything { mut simulation, bottleneck, .. } = anything(seed);
             for &step in steps {
                 simulation.run_until(Timestamp::from_micros(step));
-                // Looking changes nothing.
+                // Reading the state changes nothing.
                 assert!(simulation.conservation().holds());
                 assert!(simulation.link(bottleneck).is_conserved());
                 assert!(simulation.delays(bottleneck).is_some());
@@ -209,7 +209,7 @@ fn observing_a_link_keeps_the_order_of_events() {
             |delay, buffer| LinkParameters::drop_tail(mbit(8), delay, Limit::Packets(buffer));
         let (bottleneck, access) = (link(MS, 1), vec![link(5 * MS, 10)]);
         let built = Dumbbell { bottleneck, back: None, access, pairs: 2 }.build();
-        // Behind the bottleneck, the way back, and the links of the first host.
+        // After the bottleneck, the link back, and the links of the first host.
         let (second_access, _) = built.topology.links().nth(4).unwrap();
         let mut simulation = Simulation::new(built.topology, 1);
         let sources: Vec<SourceId> = built
@@ -234,7 +234,7 @@ fn observing_a_link_keeps_the_order_of_events() {
             .map(|source| simulation.source(*source).datagrams_received)
             .collect::<Vec<_>>()
     };
-    // The second packets of both come to the bottleneck in one nanosecond, where one finds room.
+    // The second packets of both reach the bottleneck in the same nanosecond, and only one finds room.
     assert_eq!(run(false), [2, 1]);
     assert_eq!(run(true), run(false));
 }
@@ -251,9 +251,9 @@ fn simulation_runs_on_any_thread() {
     assert_eq!(there.join().unwrap(), same.samples());
 }
 
-/// Packets of the higher class by the clock, at three quarters of the link, beside `background`
-/// backlogged flows of the lower class: how many were sent, how many have arrived, and for each class
-/// its packets and the longest that one has waited.
+/// Periodic packets of the higher class at three quarters of the link, beside `background` backlogged flows
+/// of the lower class. Returns how many were sent, how many have arrived, and for each class its packets and
+/// its longest waiting time.
 fn foreground_beside(background: u32) -> (u64, u64, Vec<(u64, u64)>) {
     let link = LinkParameters {
         discipline: Discipline::Priority(PriorityParameters::default()),
@@ -282,8 +282,8 @@ fn foreground_beside(background: u32) -> (u64, u64, Vec<(u64, u64)>) {
 #[test]
 fn strict_priority_is_never_inverted() {
     let (sent, received, waits) = foreground_beside(8);
-    // The higher class loses nothing but what is under way at the end, and waits for the rest of
-    // one lower packet at most: 1.2 ms. The lower class has what is left.
+    // The higher class loses only the packets in flight at the end, and waits at most for the rest of one
+    // lower packet: 1.2 ms. The lower class gets the remaining capacity.
     assert!(sent - received < 20, "{sent} sent, {received} received");
     assert!(waits[0].1 <= 1_200_000 + 1_200, "waited {} ns", waits[0].1);
     assert!(waits[1].0 > 5_000, "the lower class sent {} packets", waits[1].0);
@@ -358,7 +358,7 @@ fn document_latencies_follow_from_slow_start() {
         transfers.iter().map(|transfer| transfer.latency_nanos() / 100_000_000).collect();
     // From a window of two: 2, 4, 8, 16, 32, 64; the handshake is not counted.
     assert_eq!(rtts, [1, 3, 6]);
-    // It is in the time since the request.
+    // It is part of the time since the request.
     let waited = (transfers[0].first_sent - transfers[0].requested).as_millis();
     assert_eq!(waited, 100);
     let counters = path.simulation.source(path.simulation.sources().next().unwrap());
@@ -371,8 +371,8 @@ fn documents_of_a_client_share_its_connection() {
     let transfers = path.simulation.transfers();
     let counters = path.simulation.source(path.simulation.sources().next().unwrap());
     assert_eq!((counters.opened, counters.finished, counters.completed), (2, 0, 3));
-    // After a silence its window is the initial one (RFC 5681 §4.1), and the first round trip after
-    // it, in which the application had been the limit, adds nothing: 2, 2, 4, 8.
+    // After a silence its window is the initial one (RFC 5681 §4.1). The first round trip after it, limited
+    // by the application, adds nothing: 2, 2, 4, 8.
     let second = transfers[1].latency_nanos() / 100_000_000;
     assert_eq!((transfers[1].bytes, second), (14_480, 4));
     assert_eq!(transfers[1].requested, seconds(2));
@@ -391,8 +391,8 @@ fn ecn_signals_congestion_without_losing_a_packet() {
     };
     let mut path = path(link, LinkParameters::delay(25 * MS), seed());
     let flow = path.backlogged(Parameters { ecn: true, ..Parameters::default() }, reno());
-    // The overshoot of slow start fills any buffer, and its drops take 13 s to mend; what follows is
-    // kept by marks.
+    // The overshoot of slow start fills any buffer, and its drops take 13 s to recover; after that, marks
+    // control the flow.
     path.simulation.run_until(seconds(20));
     let before = (path.simulation.link(path.forward), path.simulation.source(flow));
     path.simulation.run_until(seconds(70));

@@ -1,12 +1,11 @@
 //! How many prefetches per second a server can serve, and which clients get them (SSR §5.2).
 //!
-//! The server is a black box that is probed with requests for representative objects. Answers in
-//! time let the budget grow, late ones halve it. Clients ask for hints; as many get a list as the
-//! budget has room for.
+//! The server is a black box that is probed with requests for representative objects. Answers in time let the
+//! budget grow, late ones halve it. Clients ask for hints; as many get a list as the budget permits.
 //!
-//! Nothing here sends or waits: [`Budget::poll`] says when a probe is due, and for what,
-//! [`Budget::handle_sample`] takes how long it took, [`Budget::ask`] answers a client. Time comes
-//! in with each call, randomness as a number that the caller has drawn.
+//! This is pure: [`Budget::poll`] returns when a probe is due, and for what. [`Budget::handle_sample`] takes
+//! the time of its answer, and [`Budget::ask`] answers a client. Time is an argument of each call, randomness
+//! a number drawn by the caller.
 //!
 //! ```text
 //!             thresholds known            above: probe again at once
@@ -38,17 +37,17 @@ use thresholds::Known;
 /// How the budget grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
-    /// By one request a second (SSR §5.2.2).
+    /// By one request per second (SSR §5.2.2).
     Additive,
-    /// To twice as much until the first decrease, by one from then on: what slow start is to TCP.
-    /// Ours: at 1 more each half second a server with room for 500 needs four minutes.
+    /// To twice as much until the first decrease, by one from then on, like slow start in TCP. This is not in
+    /// the paper: with one more per half second, a server with room for 500 needs four minutes.
     DoublingFirst,
 }
 
 /// Whether an unused budget grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unused {
-    /// It does (SSR §5.2.2 asks for samples only).
+    /// The budget grows (SSR §5.2.2 only requires samples).
     Grows,
     /// Beyond two documents a second, it grows only if half of it was given out since the last time: unused
     /// capacity is no evidence about the server, as with unfilled windows of TCP (RFC 7661). An extension:
@@ -61,8 +60,8 @@ pub enum Unused {
 pub enum SecondLook {
     /// Always: it may be an outlier (SSR §5.2.2).
     Always,
-    /// While there is a budget, which it may cost. Ours: without one nothing could be halved, and each
-    /// second look would be load on a server that may have none to spare.
+    /// While there is a budget that it may use. This is not in the paper: without a budget nothing could be
+    /// halved, and each second sample would load a server that may have no spare capacity.
     WithBudget,
 }
 
@@ -79,7 +78,7 @@ pub struct Parameters {
     pub unused: Unused,
     /// When a second sample follows a late one.
     pub second_look: SecondLook,
-    /// Requests a second that the budget never exceeds.
+    /// Requests per second that the budget never exceeds.
     pub most: u32,
     /// D, the files of a document: the length of a full list.
     pub document: u32,
@@ -92,9 +91,9 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// The prototype's (SSR §5.2.2): epochs of 100 ms, five samples, by one up and by half down; a
-    /// document of ten files (the lists of §5.3.1). Thresholds are given by hand there. It names no
-    /// greatest budget and no patience; these are ours, far beyond what its server bore and took.
+    /// The prototype's (SSR §5.2.2): epochs of 100 ms, five samples, up by one and down by half; a document
+    /// of ten files (the lists of §5.3.1). Thresholds are set by hand there. It names no largest budget and
+    /// no patience; those here are far beyond what its server could do.
     pub fn paper(thresholds: impl IntoIterator<Item = Duration>) -> Self {
         Parameters {
             epoch: Duration::from_millis(100),
@@ -145,7 +144,7 @@ pub enum Outcome {
     Again(Probe),
     /// Late again, or without a budget: that was halved, and the count restarts.
     Halved,
-    /// Taken to learn from, or between learning and not.
+    /// Used for learning, or taken between learning and normal operation.
     Learned,
     /// Of a probe that was abandoned before.
     Stale,
@@ -170,8 +169,8 @@ struct Busy {
 }
 
 impl Busy {
-    /// Of the time between two calls no more counts. A monitor that has to wait before it may ask a slow server
-    /// again comes later than at the next epoch.
+    /// The longest time between two calls that counts. A monitor that has to wait before it may probe a slow
+    /// server again comes later than at the next epoch.
     const LONGEST: Duration = Duration::from_secs(60);
 
     fn since(now: Timestamp) -> Self {
@@ -196,7 +195,7 @@ pub struct Budget {
     parameters: Parameters,
     known: Known,
     state: State,
-    /// B, in requests a second.
+    /// B, in requests per second.
     budget: u32,
     doubling: bool,
     epoch_ends: Option<Timestamp>,
@@ -204,7 +203,7 @@ pub struct Budget {
     probes: u64,
     next_object: usize,
     busy: Busy,
-    /// From the end of the last pause to the next one, of the time that counts.
+    /// From the end of the last pause to the next one, in counted time.
     rest: Duration,
     share: Share,
 }
@@ -240,7 +239,7 @@ impl Budget {
         }
     }
 
-    /// B in force, in requests a second; 0 while prefetching is paused.
+    /// B in force, in requests per second; 0 while prefetching is paused.
     pub fn budget(&self) -> u32 {
         match self.state {
             State::Paused { .. } => 0,
@@ -258,7 +257,7 @@ impl Budget {
         matches!(self.state, State::Paused { .. })
     }
 
-    /// While it is paused, how many samples it has of the object with the fewest, and how many it needs.
+    /// During a pause, the samples of the object with the fewest, and how many it needs.
     pub fn progress(&self) -> Option<(usize, usize)> {
         self.is_paused().then(|| self.known.progress())
     }
@@ -295,7 +294,7 @@ impl Budget {
         self.change(now, 0);
     }
 
-    /// When to poll next, if no sample comes before.
+    /// When to poll next, if no sample comes earlier.
     pub fn next_poll(&self) -> Timestamp {
         let epoch = self.epoch_ends.unwrap_or(Timestamp::ZERO);
         match self.sent {
@@ -307,8 +306,8 @@ impl Budget {
     /// The time is `now`. Returns a probe to be sent now: the one of a new epoch, or the second one for an
     /// answer that is overdue.
     ///
-    /// One probe is under way at a time, so a server that answers none gets no more of them than
-    /// its patience allows (SSR §5.2.1.1: probing adds load).
+    /// One probe is in progress at a time, so a server that answers none gets no more of them than its
+    /// patience permits (SSR §5.2.1.1: probing adds load).
     pub fn poll(&mut self, now: Timestamp) -> Option<Probe> {
         self.poll_for(now, ObjectId(self.next_object as u32))
     }
@@ -321,7 +320,7 @@ impl Budget {
             if now < self.overdue(&sent) {
                 return None;
             }
-            // It is late already, however long it is going to take.
+            // It is late already, whatever its final time.
             self.sent = None;
             if let Outcome::Again(probe) = self.judge(now, sent.probe.object, None) {
                 return Some(probe);
@@ -337,7 +336,7 @@ impl Budget {
         Some(self.send(now, object))
     }
 
-    /// An answer to a probe came after `time`, or none is going to come.
+    /// An answer to a probe came after `time`, or none will come.
     pub fn handle_sample(
         &mut self,
         now: Timestamp,
@@ -370,7 +369,7 @@ impl Budget {
                     self.known.learn(now.saturating_since(since), object, time);
                 }
                 if self.known.learned_all() {
-                    // Nothing was earned in the pause.
+                    // The pause earned nothing.
                     self.share.settle(now, 0);
                     self.state = State::Counting(0);
                     self.rest = self.known.rest_after(self.busy.time);
@@ -395,12 +394,12 @@ impl Budget {
                 self.state = State::Counting(0);
                 Outcome::Halved
             }
-            // SSR §5.2.2: one sample above may be an outlier, so the same is probed again at once.
+            // SSR §5.2.2: one sample above may be an outlier, so the same object is probed again immediately.
             State::Counting(count) => {
                 self.state = State::Checking(count);
                 Outcome::Again(self.send(now, object))
             }
-            // SSR §5.2.2: a second one means that the server is loaded.
+            // SSR §5.2.2: a second one shows that the server is loaded.
             State::Checking(_) => {
                 self.state = State::Counting(0);
                 self.back_off(now);

@@ -6,7 +6,7 @@ use lull_cc::Timestamp;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// How the budget is shared out among the clients that ask.
+/// How the budget is divided among the clients that ask.
 ///
 /// In both ways lists are paid from the earnings of the budget, so that luck never gives out more. In any
 /// time t at budget B that is at most B·t requests, and saved earnings of two documents and B·τ. A document
@@ -21,10 +21,10 @@ pub enum Rationing {
     /// range: when there will be budget for all of them, as far as the range allows. A client with an earlier
     /// list on the same page leaves a document for those without: the most probable URLs are on first lists.
     ///
-    /// With epochs of 100 ms most sites have none or one client in each, for which the paper's N
-    /// wastes most of the budget.
+    /// With epochs of 100 ms most sites have at most one client in each, for which the paper's N wastes most
+    /// of the budget.
     FirstCome {
-        /// The least time to wait.
+        /// The shortest wait.
         from: Duration,
         /// The longest.
         to: Duration,
@@ -32,13 +32,13 @@ pub enum Rationing {
 }
 
 impl Rationing {
-    /// First come, first served, and 1 to 30 seconds to wait.
+    /// First come, first served, with waits of 1 to 30 seconds.
     pub const fn shipped() -> Self {
         Rationing::FirstCome { from: Duration::from_secs(1), to: Duration::from_secs(30) }
     }
 
-    /// The same with a range that ends after this time, if that is within it; twice as late as it begins
-    /// at the earliest, so that clients do not come in step.
+    /// The same with a range that ends after this time, if that is within it; at the earliest after twice its
+    /// beginning, so that clients do not synchronise.
     fn within(self, soon: Duration) -> Self {
         match self {
             Rationing::Paper => self,
@@ -48,8 +48,8 @@ impl Rationing {
         }
     }
 
-    /// How long a client waits for which there is nothing, by 32 bits that chance gave: until the epoch
-    /// is over, which is so far off, or within its range of times.
+    /// How long a client without a list waits, by 32 random bits: until the epoch ends after `epoch_left`, or
+    /// within its range of times.
     pub fn again(self, epoch_left: Duration, bits: u32) -> Duration {
         match self {
             Rationing::Paper => epoch_left,
@@ -79,7 +79,7 @@ pub enum Grant {
     List {
         /// Of this many files at most.
         length: u32,
-        /// When to begin: lists of an epoch are spread over it, so that the load is (SSR §5.2.1.2).
+        /// When to begin: lists of an epoch are spread over it to spread the load (SSR §5.2.1.2).
         after: Duration,
     },
     /// An empty list, and when to ask again.
@@ -96,7 +96,7 @@ pub(super) struct Share {
     rationing: Rationing,
     /// When the current epoch began.
     began: Timestamp,
-    /// Clients that asked in it, and in the one before.
+    /// Clients that asked in it, and in the previous one.
     asked: u64,
     asked_before: u64,
     /// The unspent earnings, in billionths of a request; and when they were settled.
@@ -105,8 +105,8 @@ pub(super) struct Share {
     /// The earnings since [`Share::is_used`] was asked, kept or not, and the expenses, in the same unit.
     due: u64,
     handed_out: u64,
-    /// Clients that went away without a list, less those that got one since: about as many are to come
-    /// again. Some never do, so half of them are forgotten each time that all could have come.
+    /// Clients put off without a list, less those that got one since: about as many will come again. Some
+    /// never do, so half of them are forgotten each time that all could have come.
     put_off: u64,
     forgotten: Timestamp,
 }
@@ -138,7 +138,7 @@ impl Share {
     pub(super) fn settle(&mut self, now: Timestamp, budget: u32) {
         let nanos = nanos(now.saturating_since(self.settled));
         self.settled = self.settled.max(now);
-        // Requests a second times nanoseconds are billionths of requests.
+        // Requests per second times nanoseconds are billionths of requests.
         let due = u64::from(budget).saturating_mul(nanos);
         self.due = self.due.saturating_add(due);
         let earned = self.earned.saturating_add(due);
@@ -160,14 +160,14 @@ impl Share {
         let into_epoch = self.roll(now);
         self.forget(now);
         self.asked += 1;
-        // One draw for two decisions, each by half of its bits.
+        // One draw for two decisions, each with half of its bits.
         let (chance, place) = (draw >> 32, draw & u64::from(u32::MAX));
         let length = wanted.files.min(self.document);
         let price = u64::from(length + u32::from(wanted.pointed)) * SECOND;
         let left = Duration::from_nanos(self.epoch_nanos() - into_epoch);
         let to_be_left = match self.rationing {
             Rationing::Paper => {
-                // A client that comes where none was expected is taken for the one of its epoch.
+                // An unexpected client counts as the one of its epoch.
                 let expected = self.asked_before.max(1);
                 let share = u128::from(budget) * u128::from(self.epoch_nanos());
                 let p = (share << 32) / (u128::from(expected) * u128::from(self.price()));
@@ -195,7 +195,7 @@ impl Share {
         Grant::List { length, after }
     }
 
-    /// Goes to the epoch of `now`; gives the nanoseconds since it began.
+    /// Moves to the epoch of `now`; returns the nanoseconds since it began.
     fn roll(&mut self, now: Timestamp) -> u64 {
         let since = nanos(now.saturating_since(self.began));
         let epochs = since / self.epoch_nanos();
@@ -238,7 +238,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The part of a time that 32 bits say, from none to nearly all of it.
+/// The part of a time given by 32 bits, from none to nearly all of it.
 fn part(of: Duration, bits: u64) -> Duration {
     Duration::from_nanos(((u128::from(nanos(of)) * u128::from(bits)) >> 32) as u64)
 }

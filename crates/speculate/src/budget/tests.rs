@@ -8,10 +8,10 @@ use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 const EPOCH: Duration = Duration::from_millis(100);
-/// A client's first list on its page, with much that it may want.
+/// A client's first list on its page, with many candidates.
 const FIRST: Wanted = Wanted { files: 100, pointed: false, first: true };
 
-/// A budget with a server that answers each probe after the time that a function says.
+/// A budget with a server whose time for each probe is given by a function.
 struct Server<F> {
     budget: Budget,
     now: Timestamp,

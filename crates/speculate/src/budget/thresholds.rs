@@ -1,11 +1,11 @@
-//! From which time on an answer says that the server is loaded.
+//! The time from which on an answer shows that the server is loaded.
 //!
 //! SSR §5.2.2 uses thresholds given by hand, and names learning them as future work: response times are
 //! nearly constant at low load and rise sharply beyond a knee. So a threshold must be a little above the
 //! usual time at low load, and that must be learned without mistaking a load for usual.
 //!
 //! - It is learned only while prefetching is paused, and after the prefetches in flight have ended.
-//! - A window of samples counts by its median, which a few late ones don't move.
+//! - A window of samples counts by its median, which a few late ones do not change.
 //! - The lowest window counts. A threshold only ever falls, so that no overload, however long, can raise one;
 //!   a start under load is corrected by the first pause at low load.
 
@@ -22,7 +22,7 @@ pub enum Thresholds {
     Given(Vec<Duration>),
     /// Learned from samples.
     Learned {
-        /// How many objects there are.
+        /// Number of objects.
         objects: usize,
         /// How they are learned.
         learning: Learning,
@@ -36,10 +36,10 @@ pub struct Learning {
     pub window: usize,
     /// The time for prefetches in flight to end when a pause begins.
     pub drain: Duration,
-    /// From the end of a pause to the next one at least, of the time in which hints are wanted.
+    /// Shortest time from the end of a pause to the next one, counting only time in which hints are wanted.
     pub every: Duration,
-    /// The same in lengths of that pause, so that pauses take no more than a share of the time however slow
-    /// the objects are.
+    /// The same in lengths of that pause, so that pauses only take a share of the time however slow the
+    /// objects are.
     pub rest: u32,
     /// The multiple of the usual time that is late.
     pub factor: u32,
@@ -48,7 +48,7 @@ pub struct Learning {
 }
 
 impl Default for Learning {
-    /// Twenty samples; a second; ten minutes, and twenty pauses; twice the usual and a millisecond.
+    /// Twenty samples; a second; ten minutes, and twenty pauses; twice the usual time and a millisecond.
     fn default() -> Self {
         Learning {
             window: 20,
@@ -135,7 +135,7 @@ impl Known {
         object.threshold = Some(object.threshold.map_or(threshold, |known| known.min(threshold)));
     }
 
-    /// Samples of the object that has fewest in this pause, and how many it needs.
+    /// Samples of the object with the fewest in this pause, and how many it needs.
     pub(super) fn progress(&self) -> (usize, usize) {
         let window = self.learning.map_or(0, |learning| learning.window);
         let fewest = self.objects.iter().map(|object| object.samples.len()).min();

@@ -1,4 +1,4 @@
-//! How far rates may differ by chance: intervals by drawing clients again (Efron, 1979).
+//! How far rates may differ by chance: intervals from repeated draws of clients (Efron, 1979).
 //!
 //! A client's next request depends on its earlier ones, so not requests are drawn but clients, in random
 //! groups. All predictors are measured on the same draws. So the difference of two has its own interval,
@@ -24,7 +24,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// Page hit rates of all predictors, on clients that were drawn again and again.
+/// Page hit rates of all predictors, on clients that were drawn repeatedly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bootstrap {
     contestants: usize,
@@ -32,7 +32,7 @@ pub struct Bootstrap {
     lengths: Vec<usize>,
     /// Pages of each draw.
     pages: Vec<f64>,
-    /// For each draw, each predictor and each way: hits among pages, and bytes that were fetched.
+    /// For each draw, each predictor and each way: hits among pages, and fetched bytes.
     sums: Vec<[f64; 2]>,
 }
 
@@ -77,7 +77,7 @@ impl Bootstrap {
         Some(self.interval(|draw| self.rate(draw, contestant, way)))
     }
 
-    /// The same of how much further one predictor comes than another one.
+    /// The same for the difference between two predictors.
     pub fn difference_with_lists_of(
         &self,
         (one, other): (usize, usize),
@@ -92,7 +92,7 @@ impl Bootstrap {
         self.interval(|draw| self.rate_at(draw, contestant, bytes_per_page))
     }
 
-    /// The same of how much further one predictor comes than another one.
+    /// The same for the difference between two predictors.
     pub fn difference_at(&self, (one, other): (usize, usize), bytes_per_page: f64) -> Interval {
         let rate = |draw, which| self.rate_at(draw, which, bytes_per_page);
         self.interval(|draw| rate(draw, one) - rate(draw, other))

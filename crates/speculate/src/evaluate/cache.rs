@@ -15,9 +15,9 @@ const FIRST_SLOTS: usize = 64;
 /// Ways from the strictest to the most generous one, as places in a [`Row`](super::tally::Row).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ways {
-    /// The strictest way that is meant.
+    /// The strictest way.
     pub(super) begin: u8,
-    /// The place behind the most generous one.
+    /// The place after the most generous one.
     pub(super) end: u8,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Fetched {
     next: u32,
 }
 
-/// A URL of a predictor's, or one that the client asked for.
+/// A URL of a predictor, or one that the client asked for.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// 0 for an empty slot.
@@ -62,7 +62,7 @@ impl Cache {
         self.fetched.clear();
     }
 
-    /// Notes that the client asks for a URL, and says whether it never did so in the same way.
+    /// Notes that the client asks for a URL, and returns whether this is the first time of this kind.
     pub(super) fn demand(&mut self, url: UrlId, is_cacheable: bool) -> bool {
         let at = self.enter(u64::from(url.raw()), [0; 2]);
         let mark = &mut self.slots[at].marks[usize::from(!is_cacheable)];
@@ -74,8 +74,8 @@ impl Cache {
         self.find(u64::from(url.raw())).is_some_and(|slot| slot.marks[0] == 1)
     }
 
-    /// Fetches a URL ahead by the ways of a kind. `begin` is the strictest way that does, and `all` are the ways
-    /// of that kind. Gives those of them that did not have it.
+    /// Prefetches a URL by the ways of a kind. `begin` is the strictest way that does, and `all` are the ways
+    /// of that kind. Returns those of them that did not have it.
     pub(super) fn fetch(
         &mut self,
         (predictor, url): (usize, UrlId),
@@ -101,7 +101,7 @@ impl Cache {
         let first = match self.place(key(predictor, url)) {
             Some(at) => {
                 let slot = &mut self.slots[at];
-                // The client has asked for it, so nothing fetches it any more.
+                // The client has asked for it, so no way fetches it any more.
                 core::mem::replace(&mut slot.first, NONE)
             }
             None => NONE,
@@ -128,7 +128,7 @@ impl Cache {
         }
     }
 
-    /// The slot of a key, which is made if it is not there.
+    /// The slot of a key, which is made if necessary.
     fn enter(&mut self, key: u64, marks: [u8; 2]) -> usize {
         // Probes are short up to half full.
         if 2 * (self.count + 1) > self.slots.len() {
@@ -180,7 +180,7 @@ impl Iterator for Taken<'_> {
     }
 }
 
-/// The key of a URL that a predictor had fetched. Those that the client asked for have 0 above.
+/// The key of a URL that a predictor had fetched. URLs that the client asked for have 0 above.
 fn key(predictor: usize, url: UrlId) -> u64 {
     (predictor as u64 + 1) << 32 | u64::from(url.raw())
 }

@@ -1,19 +1,19 @@
-//! Which predictor to ship, by what validation slices say and nothing else.
+//! Which predictor to ship, by validation slices only.
 
 use super::Measured;
 
-/// How a candidate stands beside baselines.
+/// The result of a candidate against baselines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Standing {
     /// Its distance below the best baseline: at each place as a share of that one's page hit rate, summed up
     /// over all places. Being ahead counts nothing.
     pub shortfall: f64,
-    /// Its page hit rate over that of the best baseline, on average over all places.
+    /// Its page hit rate divided by that of the best baseline, on average over all places.
     pub ratio: f64,
 }
 
-/// The candidates by rank, the one to ship first. `slices` have the same candidates in the same order,
-/// baselines among them.
+/// The candidates by rank, the one to ship first. All `slices` have the same candidates in the same order,
+/// including the baselines.
 ///
 /// A place is a slice and a number of prefetched bytes for each page. The rule requires a default that is no
 /// worse than any baseline at any place; it was committed before it chose the present default:
@@ -22,7 +22,7 @@ pub struct Standing {
 /// 2. at equal distance, the largest average lead comes first;
 /// 3. otherwise, the earlier one in the list.
 ///
-/// Places where no baseline has a hit say nothing, and are left out.
+/// Places where no baseline has a hit are no evidence, and are left out.
 pub fn ranking<'a>(
     slices: &[&'a [Measured]],
     is_baseline: impl Fn(&str) -> bool,

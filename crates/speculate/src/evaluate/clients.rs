@@ -17,11 +17,11 @@ type Advised = (UrlId, [u8; 2]);
 
 #[derive(Clone, Debug, Default)]
 struct Client {
-    /// When it asked for something last.
+    /// Its last request.
     seen: Timestamp,
     cache: Cache,
     pages: u64,
-    /// The group that it is counted in.
+    /// The group in which it counts.
     group: usize,
     /// The slice of its latest lists, until they are fetched; none if there are no lists.
     slice: Option<u16>,
@@ -44,9 +44,9 @@ pub(super) struct Clients<'p> {
     clients: BTreeMap<ClientId, Client>,
     /// Clients that left, whose memory is reused.
     left: Vec<Client>,
-    /// The same by when they asked for something last.
+    /// The same by their last request.
     by_time: BTreeSet<(Timestamp, ClientId)>,
-    /// After this time a session has ended.
+    /// A session ends after this time.
     window: Duration,
     /// Number of clients that are remembered, at most.
     most: usize,
@@ -145,7 +145,7 @@ impl<'p> Clients<'p> {
         }
     }
 
-    /// A predictor's list for the page that a client just asked for.
+    /// A predictor's list for the page of a client's last request.
     pub(super) fn advise(
         &mut self,
         client: ClientId,

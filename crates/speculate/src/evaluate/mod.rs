@@ -1,4 +1,4 @@
-//! How good predictors are on a log: trained as it goes, measured on its later part.
+//! How good predictors are on a log: trained continuously, measured on its later part.
 //!
 //! Each client has a cache that keeps its responses for as long as its session lasts (SSR §5.3.1 has one that
 //! never evicts). After a page request, each predictor gives a list. URLs on the list that are not in the
@@ -35,7 +35,7 @@ pub struct Evaluation {
     pub slices: Vec<Vec<Measured>>,
     /// For each slice, how far the rates may differ by chance; the predictors are in the same order.
     pub bootstraps: Vec<Bootstrap>,
-    /// Requests that were learned from.
+    /// Requests that were learned.
     pub visits: u64,
     /// Requests that were not, by reason.
     pub ignored: BTreeMap<Ignored, u64>,
@@ -49,7 +49,7 @@ pub struct Contestant<'a> {
     pub predictor: &'a mut dyn Predictor,
 }
 
-/// Takes a log in order, and measures what predictors make of it.
+/// Takes a log in order, and measures the predictors on it.
 pub fn evaluate<'e>(
     entries: impl IntoIterator<Item = Entry<'e>>,
     observer: &mut Observer,
@@ -113,7 +113,7 @@ impl<'a, 'c> Evaluator<'a, 'c> {
         let slice = self.plan.slice(entry.at);
         let lasts = |client| !self.observer.history_of(client).is_empty();
         self.clients.leave(self.observer.now(), urls, lasts);
-        // A session that begins has this visit alone.
+        // A new session has only this visit.
         self.clients.demand(&visit, self.observer.now(), slice, history.len() == 1, urls);
         for contestant in self.contestants.iter_mut() {
             contestant.predictor.train(&visit, history, urls);

@@ -10,7 +10,7 @@ pub struct Plan {
     pub slices: Vec<Timestamp>,
     /// Lengths of lists, from short to long.
     pub lengths: Vec<usize>,
-    /// Least priorities from strict to generous, in seconds for each byte ([`crate::observe::Urls::priority`]).
+    /// Least priorities from strict to generous, in seconds per byte ([`crate::observe::Urls::priority`]).
     pub priorities: Vec<f32>,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Tally {
 pub(super) struct Demand {
     pub(super) pages: u64,
     pub(super) requests: u64,
-    /// Requests behind the first page of a session, which a list can have foreseen.
+    /// Requests after the first page of a session, which a list may predict.
     pub(super) foreseeable: u64,
 }
 
@@ -48,8 +48,8 @@ impl Tally {
     }
 }
 
-/// The ways of one predictor for one group of clients in one slice: lists by length, then by priority, each kind
-/// from the strictest way on with a place behind the last one.
+/// The ways of one predictor for one group of clients in one slice: lists by length, then by priority. Each
+/// kind begins with the strictest way, and has a place after the last one.
 ///
 /// Requests are counted for many policies at once. So a place holds the difference from the one before.
 pub(super) struct Row<'t> {
@@ -82,7 +82,7 @@ impl Row<'_> {
     }
 }
 
-/// All counts of an evaluation. Clients are put into groups at random, which are drawn from for intervals.
+/// All counts of an evaluation. Clients are divided at random into groups, which are drawn for intervals.
 #[derive(Clone, Debug)]
 pub(super) struct Tallies {
     kinds: [Ways; 2],
@@ -100,7 +100,8 @@ impl Tallies {
     const MOST_SLICES: usize = 1 << 16;
 
     /// # Panics
-    /// If the plan has more than a hundred lengths or priorities, or they do not go from strict to generous.
+    /// If the plan has more than a hundred lengths or priorities, or they are not ordered from strict to
+    /// generous.
     pub(super) fn new(plan: &Plan, contestants: usize) -> Self {
         assert!(plan.lengths.len() <= 100 && plan.priorities.len() <= 100, "too many ways");
         assert!(plan.lengths.is_sorted(), "from short to long");
@@ -185,20 +186,19 @@ fn places(kinds: [Ways; 2]) -> usize {
 /// The result of one policy with a predictor.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// The length of the lists; none where a priority decided.
+    /// The length of the lists; none if a priority was the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<usize>,
-    /// The least priority, in seconds for each byte; none where a length decided.
+    /// The least priority, in seconds per byte; none if a length was the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<f32>,
-    /// Hits among the pages that clients asked for and did not have from before.
+    /// Hits among the pages that clients asked for and did not have before.
     pub page_hit_rate: f64,
-    /// The same of all requests, images and the like included.
+    /// The same for all requests, including images and the like.
     pub hit_rate: f64,
-    /// Fetched objects that were asked for later.
+    /// Fetched objects that were requested later.
     pub precision: f64,
-    /// Hits among the requests behind the first page of each session, which is the part that can be
-    /// foreseen.
+    /// Hits among the requests after the first page of each session, which are the predictable part.
     pub recall: f64,
     /// Bytes fetched ahead per page that a client asked for and did not have.
     pub bytes_per_page: f64,
@@ -211,9 +211,9 @@ pub struct Point {
 pub struct Measured {
     /// The predictor.
     pub name: String,
-    /// Pages that clients asked for and did not have from before.
+    /// Pages that clients asked for and did not have before.
     pub pages: u64,
-    /// The same of all requests.
+    /// The same for all requests.
     pub requests: u64,
     /// By the length of the list, with the most probable first.
     pub by_length: Vec<Point>,

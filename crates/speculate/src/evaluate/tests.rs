@@ -14,7 +14,7 @@ fn entry(second: u64, client: u64, target: &'static str) -> Entry<'static> {
     Entry::page(at(second), client.to_string(), target)
 }
 
-/// Clients one after the other, each ten seconds, that all go the same way.
+/// Clients one after the other, ten seconds each, all on the same path.
 fn walks(clients: u64, path: &[&'static str]) -> Vec<Entry<'static>> {
     (0..clients)
         .flat_map(|client| {
@@ -32,7 +32,7 @@ fn measure(entries: Vec<Entry<'static>>, predictor: &mut dyn Predictor, plan: &P
     evaluate(entries, &mut observer, &mut contestants, plan)
 }
 
-/// Everything behind the twentieth client is measured.
+/// Everything after the twentieth client is measured.
 fn plan(lengths: &[usize]) -> Plan {
     Plan { slices: vec![at(200)], lengths: lengths.to_vec(), priorities: vec![1e-3, 1e-9] }
 }
@@ -50,8 +50,7 @@ fn shared_path_is_predicted_from_its_second_page() {
         assert_eq!((point.wasted_bytes, point.hit_rate), (0, point.page_hit_rate));
         assert!((point.bytes_per_page - 2_000.0 / 3.0).abs() < 1e-9, "{point:?}");
     }
-    // No priority is above a second for each kilobyte, and all are above a second for each
-    // gigabyte.
+    // No priority is above a second per kilobyte, and all are above a second per gigabyte.
     assert_eq!(measured.by_priority[0].page_hit_rate, 0.0);
     assert_eq!(measured.by_priority[1].page_hit_rate, measured.by_length[0].page_hit_rate);
 }
@@ -72,7 +71,7 @@ fn parts_of_the_page_itself_are_no_hits_and_cost_nothing() {
 
 #[test]
 fn unused_prefetches_count_as_waste_at_the_session_end() {
-    // Behind /a half of the clients go to /b and half to /c; a list of two fetches both.
+    // After /a half of the clients go to /b and half to /c; a list of two fetches both.
     let mut entries = Vec::new();
     for client in 0..80 {
         entries.push(entry(10 * client, client, "/a"));
@@ -111,7 +110,7 @@ fn clients_are_remembered_while_their_sessions_last() {
 
 #[test]
 fn remembered_clients_are_limited_to_the_sessions() {
-    // All at a time: each gets its first page, then each its second one.
+    // All together: each gets its first page, then each its second one.
     let page = |second, path| move |client| entry(second + client / 100, client, path);
     let entries = walks(40, &["/a", "/b"]).into_iter();
     let entries = entries.chain((100..400).map(page(600, "/a")));
@@ -208,7 +207,7 @@ fn curves_are_interpolated() {
 
 #[test]
 fn candidate_closest_to_the_baselines_is_chosen() {
-    // Page hit rates at 100 and at 300 bytes a page, in two slices; the best baseline has 0.4 and 0.4 in
+    // Page hit rates at 100 and at 300 bytes per page, in two slices; the best baseline has 0.4 and 0.4 in
     // the first, 0.2 and none in the second.
     let candidates = [
         ("base a", [[0.4, 0.3], [0.1, 0.0]]),

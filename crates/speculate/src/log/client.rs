@@ -1,4 +1,4 @@
-//! Decides which client sent a request, or that the line does not say so.
+//! Decides which client sent a request, or that the line does not identify it.
 //!
 //! A URL becomes public when several distinct clients got it. If another column than the client is counted,
 //! such as a time stamp, one visitor counts as many and a private link becomes public. So this module alone
@@ -79,8 +79,8 @@ pub enum ClientField {
 impl core::str::FromStr for ClientField {
     type Err = core::convert::Infallible;
 
-    /// `auto`, `client` for the format's own field, `x-forwarded-for` or `forwarded` (RFC 7239), or the name of
-    /// another field.
+    /// `auto`, `client` for the format's own field, `x-forwarded-for` or `forwarded` (RFC 7239), or the name
+    /// of another field.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let name = text.to_ascii_lowercase().replace('-', "_");
         Ok(match name.strip_prefix("http_").unwrap_or(&name) {
@@ -145,7 +145,7 @@ impl Trust {
         Err(LineError::Proxied)
     }
 
-    /// The last address of a list that is no proxy's. Of several addresses the first may be forged, and where
+    /// The last address of a list that is not a proxy's. Of several addresses the first may be forged, and if
     /// no proxy is known the last may be one of many proxies.
     fn last<'a>(&self, list: &str) -> Result<Client<'a>, LineError> {
         if self.proxies.is_empty() && list.contains(',') {
@@ -166,7 +166,7 @@ impl Trust {
         if column.contains(',') {
             return self.last(&column);
         }
-        // Most are, and without proxies that is all.
+        // Most are, and without proxies nothing else is needed.
         if self.proxies.is_empty()
             && column.parse::<Ipv4Addr>().is_ok_and(|address| !address.is_unspecified())
         {
@@ -225,7 +225,7 @@ pub(super) fn is_address_list(text: &str) -> bool {
     is_list || forwarded::is_forwarded(text)
 }
 
-/// Words in front of or within log lines that host names could be, and that no client is.
+/// Words before or within log lines that look like host names, but are never clients.
 const NO_CLIENTS: &[&str] = &[
     "unknown",
     "null",
@@ -332,14 +332,14 @@ pub(super) fn is_host_name(word: &str) -> bool {
 /// Whether a word is one of [`NO_CLIENTS`].
 fn is_common_word(word: &str) -> bool {
     const LONGEST: usize = 11;
-    // All that are longer than `h2` are letters alone.
+    // All that are longer than `h2` consist of letters.
     let may_be = |word: &str| {
         word.len() == 2 || word.len() <= LONGEST && word.bytes().all(|b| b.is_ascii_alphabetic())
     };
     may_be(word) && NO_CLIENTS.iter().any(|other| word.eq_ignore_ascii_case(other))
 }
 
-/// `20240703T094640Z`, and what begins with a date: `2024-07-03_…`.
+/// `20240703T094640Z`, and words that begin with a date: `2024-07-03_…`.
 fn is_compact_time(word: &str) -> bool {
     let bytes = word.as_bytes();
     let digits = |range: core::ops::Range<usize>| {
@@ -352,7 +352,7 @@ fn is_compact_time(word: &str) -> bool {
 /// Whether pseudonyms are clients: clients come back, request IDs do not.
 ///
 /// A word without a dot may be a pseudonym of a client or the ID of a request, which looks the same. It is
-/// believed where words of its kind come back often enough.
+/// accepted if words of its kind recur often enough.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pseudonyms {
     seen: BTreeSet<Box<str>>,
@@ -361,7 +361,7 @@ pub(super) struct Pseudonyms {
     are_believed: bool,
 }
 
-/// Pseudonyms that are remembered until they are believed.
+/// Pseudonyms that are remembered until they are accepted.
 const MOST_SEEN: usize = 4_096;
 /// One line in this many has to be of a client that was seen before.
 const COME_BACK: u64 = 32;
@@ -374,7 +374,7 @@ impl Pseudonyms {
         Pseudonyms { seen: BTreeSet::new(), ..self }
     }
 
-    /// Takes the next client's name, and says whether it is believed.
+    /// Takes the next client's name, and returns whether it is accepted.
     pub(super) fn note(&mut self, name: &str) -> bool {
         if self.are_believed || name.contains('.') {
             return true;

@@ -6,9 +6,9 @@ use lull_cc::Timestamp;
 
 /// The time of a log's reader: that of its lines, except for an isolated date.
 ///
-/// A damaged line may have any date. One far from the time so far is believed once the next line has one
-/// like it. So a wrong date changes nothing, not even as the first of all, and a gap is known with the
-/// second line behind it; so is another server's log that begins where the one before began.
+/// A damaged line may have any date. A date far from the time so far is accepted once the next line has a
+/// similar one. So a wrong date changes nothing, not even as the first one. A gap is known with the second
+/// line after it, and so is another server's log that begins where the previous one began.
 ///
 /// ```
 /// use core::time::Duration;
@@ -48,12 +48,12 @@ impl Clock {
         self.now()
     }
 
-    /// Sets it to a time that is sure to be right.
+    /// Sets it to a time that is certain to be correct.
     pub fn set(&mut self, now: Timestamp) {
         (self.now, self.claimed) = (Some(now), None);
     }
 
-    /// The time; the beginning of time before there was any line.
+    /// The time; the earliest possible time before the first line.
     pub fn now(&self) -> Timestamp {
         self.now.unwrap_or(Timestamp::ZERO)
     }

@@ -1,4 +1,4 @@
-//! Formats of load balancers and proxies that have a fixed order of columns.
+//! Formats of load balancers and proxies with a fixed order of columns.
 //!
 //! ```text
 //! h2 2024-07-03T09:46:40.3Z app/web/cb 192.0.2.7:62611 10.0.0.1:443 0.006 0.008 0.000 200 200 498 1713 "GET https://a:443/ HTTP/2.0" "Mozilla/5.0" …
@@ -81,7 +81,7 @@ pub(super) fn aws(text: &str) -> Result<Line<'_>, LineError> {
     let mut line = line(at, client, request, get(7, Part::Status)?, get(10, Part::Length)?)?;
     let agent = get(12, Part::Request)?;
     line.entry.agent = Some(Cow::Borrowed(if agent == "-" { "" } else { agent }));
-    // Each is -1 where the request did not come so far.
+    // Each is -1 if the request did not reach that stage.
     let took: f64 = (4..7).map(|at| get(at, Part::Date).map_or(-1.0, seconds)).sum();
     line.entry.took = Duration::try_from_secs_f64(took).ok();
     Ok(line)
@@ -154,7 +154,7 @@ pub(super) fn haproxy(text: &str) -> Result<Line<'_>, LineError> {
     let total =
         timers.rsplit('/').next().and_then(|text| text.trim_start_matches('+').parse().ok());
     line.entry.took = total.map(Duration::from_millis);
-    // Headers that were captured stand in braces. One that has addresses says that there is a proxy in front.
+    // Captured headers are in braces. One with addresses shows that there is a proxy in front.
     let captured = rest.split('{').skip(1).filter_map(|part| part.split('}').next());
     let mut values = captured.flat_map(|values| values.split('|'));
     line.stated.forwarded = values.find(|text| is_address_list(text)).map(Cow::Borrowed);

@@ -1,4 +1,4 @@
-//! The Common Log Format, and the combined one, which has referer and agent behind it.
+//! The Common Log Format, and the combined one, which adds referer and agent.
 //!
 //! ```text
 //! c00001 - - [01/Aug/1995:06:00:00 +0000] "GET /images/logo.gif HTTP/1.0" 200 1713
@@ -71,7 +71,7 @@ struct Head<'a> {
     user: &'a str,
 }
 
-/// Brackets that may stand in front of the date: those of IPv6 addresses.
+/// Brackets before the date: those of IPv6 addresses.
 const MOST_BRACKETS: usize = 4;
 
 /// The words before the date, the date, and the text after it.
@@ -92,7 +92,7 @@ fn around_date(line: &str) -> Result<(Option<Head<'_>>, Timestamp, &str), LineEr
     Err(if line.contains(' ') { error } else { LineError::Missing(Part::Client) })
 }
 
-/// Takes the words in front of the date apart: `[site] client [(forwarded)] ident user`.
+/// Parses the words before the date: `[site] client [(forwarded)] ident user`.
 fn head(text: &str) -> Result<Head<'_>, LineError> {
     let no_client = LineError::Invalid(Part::Client);
     let (first, rest) = word(text);
@@ -119,7 +119,7 @@ fn head(text: &str) -> Result<Head<'_>, LineError> {
     Err(if client.is_empty() { LineError::Missing(Part::Client) } else { no_client })
 }
 
-/// The same of a format with the date in front, that has site and client between date and request:
+/// The same for a format that begins with the date, and has site and client between date and request:
 /// `[www.example.org:443] [client 192.0.2.7]`.
 fn in_brackets(text: &str) -> Head<'_> {
     let mut head = Head { site: None, client: "", proxied: None, user: "-" };
@@ -197,7 +197,7 @@ fn request(rest: &str) -> Option<(&str, &str)> {
     unescaped.or_else(|| marks().find_map(behind))
 }
 
-/// From the status on, behind the quotation mark of a request. Some formats of nginx have the upstream there.
+/// From the status on, after the quotation mark of a request. Some formats of nginx have the upstream there.
 fn status_in(text: &str) -> Option<&str> {
     let text = text.strip_prefix(' ')?;
     let text = match text.strip_prefix("to: ") {
@@ -224,7 +224,7 @@ struct Tail<'a> {
     forwarded: Option<&'a str>,
 }
 
-/// Texts in quotation marks; one that is escaped does not end a text.
+/// Texts in quotation marks; an escaped one does not end a text.
 fn quoted(mut rest: &str) -> impl Iterator<Item = &str> {
     core::iter::from_fn(move || {
         let (_, text) = rest.split_once('"')?;
@@ -241,10 +241,10 @@ fn alone(rest: &str) -> Option<&str> {
     ["Mozilla/", "Opera/"].iter().any(|name| text.starts_with(name)).then_some(text)
 }
 
-/// ` "referer" "agent"`, and `X-Forwarded-For` in quotation marks behind them, as nginx' example has it.
+/// ` "referer" "agent"`, and `X-Forwarded-For` in quotation marks after them, as in nginx' example.
 fn tail(rest: &str) -> Tail<'_> {
     let Some((referer, rest)) = rest.trim_start().strip_prefix('"').and_then(|rest| {
-        // Neither may hold a bare `" "`: servers escape quotation marks.
+        // Neither may contain a bare `" "`: servers escape quotation marks.
         let mut marks = rest.match_indices('"').map(|(at, _)| at);
         let end = marks.find(|&at| rest.as_bytes()[at + 1..].starts_with(b" \""))?;
         Some((&rest[..end], &rest[end + 3..]))

@@ -8,13 +8,13 @@ use lull_cc::Timestamp;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A date in brackets, as servers write it: that of the Common Log Format, or RFC 3339.
+/// A date in brackets, in the form of servers: the Common Log Format's, or RFC 3339.
 pub(super) fn of_server(date: &str) -> Option<Timestamp> {
     common(date).or_else(|| rfc3339(date))
 }
 
-/// `01/Aug/1995:06:00:00 +0000`, the date of the Common Log Format. The zone may be missing, and is UTC then; it
-/// may be the name of UTC; and seconds may have a fraction.
+/// `01/Aug/1995:06:00:00 +0000`, the date of the Common Log Format. The zone may be missing, which is UTC, or
+/// be the name of UTC; seconds may have a fraction.
 pub(super) fn common(date: &str) -> Option<Timestamp> {
     let (date, zone) = date.split_once(' ').unwrap_or((date, "UTC"));
     let mut parts = date.splitn(4, ['/', ':']);
@@ -43,7 +43,7 @@ pub(super) fn extended(date: &str, time: &str) -> Option<Timestamp> {
     since_1970(year, month, day, clock(time)?, 0)
 }
 
-/// `1995/08/01 06:00:00.5`, as Go's programs write it, in UTC.
+/// `1995/08/01 06:00:00.5`, as written by Go's programs, in UTC.
 pub(super) fn with_slashes(text: &str) -> Option<Timestamp> {
     let (date, time) = text.split_once(' ')?;
     extended(&date.replace('/', "-"), time)
@@ -56,7 +56,7 @@ pub(super) fn of_parts(year: i64, month: i64, day: i64, time: &str) -> Option<Ti
     is_day.then(|| since_1970(year, month - 1, day, clock(time)?, 0)).flatten()
 }
 
-/// `1995-08-01T06:00:00.5+02:00` or `…Z` (RFC 3339); a space may stand for the `T`.
+/// `1995-08-01T06:00:00.5+02:00` or `…Z` (RFC 3339); a space may replace the `T`.
 pub(super) fn rfc3339(text: &str) -> Option<Timestamp> {
     let (date, rest) = (text.get(..10)?, text.get(10..)?);
     let rest = rest.strip_prefix(['T', 't', ' '])?;
@@ -76,7 +76,7 @@ pub(super) fn epoch(number: f64) -> Option<Timestamp> {
     let scale = [1.0, 1e3, 1e6, 1e9].into_iter().find(|scale| number / scale < LATEST_SECOND)?;
     let seconds = number / scale;
     (0.0..1.7e10).contains(&seconds).then(|| {
-        // In two parts, because a double holds no nanoseconds of today.
+        // In two parts, because a double cannot represent current nanoseconds.
         let whole = seconds as u64;
         Timestamp::from_nanos(whole * SECOND + ((seconds - whole as f64) * 1e9) as u64)
     })

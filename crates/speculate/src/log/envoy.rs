@@ -5,7 +5,7 @@
 //! [2024-07-03T09:46:40.409Z] "GET /a HTTP/1.1" 200 - via_upstream - "-" 0 1713 3 1 "-" "Mozilla/5.0" "84961386" "a:8000" "127.0.0.1:80" inbound|8000|| 127.0.0.1:41854 10.44.1.27:80 192.0.2.7:37652 - default
 //! ```
 //!
-//! The first has only `X-Forwarded-For` of the client; Istio's has the address of the peer as well.
+//! The first has only `X-Forwarded-For` for the client; Istio's has the address of the peer as well.
 
 use std::borrow::Cow;
 
@@ -18,10 +18,10 @@ use super::{Entry, Line, LineError, Part, date, request_line};
 
 /// Number of words that are read, at most.
 const MOST_WORDS: usize = 40;
-/// The place of the peer's address behind that of the upstream, in Istio's format.
+/// The place of the peer's address after that of the upstream, in Istio's format.
 const PEER: usize = 4;
 
-/// A word, and whether it stood in quotation marks.
+/// A word, and whether it was in quotation marks.
 type Word<'a> = (&'a str, bool);
 
 pub(super) fn parse(text: &str) -> Result<Line<'_>, LineError> {
@@ -82,7 +82,7 @@ fn words(text: &str) -> Option<Vec<Word<'_>>> {
     while !rest.is_empty() && words.len() < MOST_WORDS {
         let (word, is_quoted, behind) = match rest.strip_prefix('"') {
             Some(quoted) => {
-                // Envoy escapes nothing: a text ends in front of a blank, or at the end.
+                // Envoy escapes nothing: a text ends before a blank, or at the end.
                 let end = quoted
                     .match_indices('"')
                     .map(|(at, _)| at)

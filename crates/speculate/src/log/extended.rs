@@ -1,4 +1,4 @@
-//! The extended log format of the W3C's draft (WD-logfile-960323), as IIS and CloudFront write it.
+//! The extended log format of the W3C's draft (WD-logfile-960323), as written by IIS and CloudFront.
 //!
 //! ```text
 //! #Fields: date time c-ip cs-method cs-uri-stem cs-uri-query sc-status sc-bytes cs(User-Agent)
@@ -14,7 +14,7 @@ use lull_cc::Bytes;
 use super::client::Stated;
 use super::{Entry, Line, LineError, Part, date, is_prefetch, is_private, request_line};
 
-/// A column that says something.
+/// A column that is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     Date,
@@ -36,7 +36,7 @@ enum Column {
     CacheControl,
     SetCookie,
     Forwarded,
-    /// The one that the user says the client is in.
+    /// The column that the user has named for the client.
     Named,
     Other,
 }
@@ -45,7 +45,7 @@ enum Column {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     columns: Vec<Column>,
-    /// The column that the user says the client is in, in lower case.
+    /// The column that the user has named for the client, in lower case.
     named: Option<Box<str>>,
 }
 
@@ -56,10 +56,10 @@ impl Fields {
     }
 }
 
-/// More columns than this no server writes.
+/// Servers write no more columns than this.
 const MOST_COLUMNS: usize = 128;
 
-/// Takes a line that begins with `#`; all directives but `Fields` say nothing about requests.
+/// Takes a line that begins with `#`; all directives except `Fields` are irrelevant for requests.
 pub(super) fn directive(line: &str, fields: &mut Fields) {
     let Some((name, rest)) = line[1..].split_once(':') else { return };
     if !name.trim().eq_ignore_ascii_case("fields") {
@@ -168,7 +168,7 @@ fn target<'a>(value: &impl Fn(Column) -> Option<&'a str>) -> Result<Cow<'a, str>
     })
 }
 
-/// Words between spaces or tabs; one in quotation marks may hold spaces.
+/// Words between spaces or tabs; one in quotation marks may contain spaces.
 pub(super) fn words(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line.trim_matches([' ', '\t', '\r']);
     core::iter::from_fn(move || {
@@ -176,7 +176,7 @@ pub(super) fn words(line: &str) -> impl Iterator<Item = &str> {
             return None;
         }
         let quoted = rest.strip_prefix('"').and_then(|inner| {
-            // A quotation mark within is written twice.
+            // A quotation mark within it is doubled.
             let end = inner
                 .match_indices('"')
                 .map(|(at, _)| at)

@@ -194,7 +194,7 @@ impl<'a> Found<'a> {
             | "start_time" | "StartUTC" | "EdgeStartTimestamp" => {
                 self.at = self.at.take().or(Some(value));
             }
-            // With milliseconds, and so the best of nginx's.
+            // With milliseconds, so the best of nginx's times.
             "msec" => self.at = Some(value),
             "client" | "ip" => self.vague = self.vague.take().or(value.text()),
             "client_ip"
@@ -244,7 +244,7 @@ impl<'a> Found<'a> {
                 self.status = value.number();
                 self.is_envoy = true;
             }
-            // Body and head: only where the length of the body is not there.
+            // Body and head: only if the length of the body is missing.
             "bytes_sent" => self.bytes = self.bytes.or(value.number()),
             "body_bytes_sent"
             | "bytes"
@@ -269,7 +269,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Of two addresses one is a proxy's, and nothing says which one.
+    /// Of two addresses one is a proxy's, and it is unknown which.
     fn take_client(&mut self, client: Cow<'a, str>) {
         let address = |text: &str| address::parse(text).ok_or_else(|| text.to_owned());
         match &self.client {
@@ -324,7 +324,7 @@ impl<'a> Found<'a> {
             (Some(method), Some(target), _, _) => (method, target),
             (_, _, _, Some(line)) if !line.0.is_empty() => line,
             (Some(method), _, Some(target), _) => (method, target),
-            // Logstash has the target alone in `request`.
+            // Logstash has only the target in `request`.
             (Some(method), _, _, Some((_, target))) => (method, target),
             (_, _, _, line) => line.ok_or_else(missing(Part::Request))?,
         };

@@ -1,4 +1,4 @@
-//! The header `Forwarded` (RFC 7239) as a list of addresses, as `X-Forwarded-For` has it.
+//! The header `Forwarded` (RFC 7239) as a list of addresses, in the form of `X-Forwarded-For`.
 //!
 //! ```text
 //! for=192.0.2.43, for="[2001:db8:cafe::17]:4711";proto=https;by=203.0.113.43
@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-/// The list of addresses in a text. Of a `Forwarded` header it is made; any other text stays as it is.
+/// The list of addresses in a text. A `Forwarded` header is converted; any other text stays as it is.
 pub(super) fn as_list(text: Cow<'_, str>) -> Cow<'_, str> {
     match is_forwarded(&text) {
         true => Cow::Owned(list(&text)),

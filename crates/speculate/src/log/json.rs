@@ -1,4 +1,4 @@
-//! A JSON object a line: Caddy's, or a flat one by the usual names.
+//! A JSON object per line: Caddy's, or a flat one with the usual names.
 //!
 //! ```text
 //! {"ts":1646861401.5,"request":{"client_ip":"192.0.2.7","method":"GET","uri":"/a",
@@ -23,7 +23,7 @@ use super::{Format, Line, LineError};
 pub(super) enum Object<'a> {
     /// A request.
     Request(Line<'a>, Format),
-    /// A line of another log, which a container runtime or a log shipper has wrapped.
+    /// A line of another log, wrapped by a container runtime or a log shipper.
     Wrapped(Cow<'a, str>),
 }
 
@@ -41,7 +41,7 @@ pub(super) fn parse(line: &str) -> Result<Object<'_>, LineError> {
     }
 }
 
-/// A request in a JSON object behind columns between tabs, of which the first is the time.
+/// A request in a JSON object after columns between tabs, of which the first is the time.
 pub(super) fn behind_columns(text: &str) -> Result<(Line<'_>, Format), LineError> {
     let at = text.find("\t{").ok_or(LineError::NotJson)?;
     let mut found = find(&text[at + 1..])?;
@@ -71,7 +71,7 @@ pub(super) fn mapped<'a>(
     Ok(line)
 }
 
-/// The text that a name leads to.
+/// The text with this name.
 pub(super) fn value_of(text: &str, name: &str) -> Option<String> {
     text_at(&serde_json::from_str(text).ok()?, name)
 }
@@ -210,7 +210,7 @@ impl<'a> Visitor<'a> for Member<'_, 'a, '_> {
         Ok(None)
     }
 
-    /// Caddy's headers are lists: what any of its values says holds.
+    /// Caddy's headers are lists: a property of any of their values counts.
     fn visit_seq<S: SeqAccess<'a>>(self, mut list: S) -> Result<Self::Value, S::Error> {
         let Member { found, place, name } = self;
         loop {

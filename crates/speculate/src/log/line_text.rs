@@ -8,11 +8,11 @@ use super::{LONGEST_LINE, LineError};
 
 /// The text of a line without blanks around it.
 ///
-/// Bytes that are no UTF-8 come out as browsers send them in a URL, `%E9`: old servers log the path as the file
-/// system has it. A byte order mark in front goes.
+/// Bytes that are not UTF-8 become `%E9`, as browsers send them in a URL: old servers log the path as in the
+/// file system. A leading byte order mark is removed.
 ///
 /// # Errors
-/// If the line is too long, or has bytes that no text has.
+/// If the line is too long, or has bytes that text cannot contain.
 pub(super) fn of(line: &[u8]) -> Result<Cow<'_, str>, LineError> {
     if line.len() > LONGEST_LINE {
         return Err(LineError::TooLong);
@@ -56,7 +56,7 @@ fn percent_encoded(line: &[u8]) -> String {
     text
 }
 
-/// nginx without `escape=json` writes `\x22`, which is no escape of JSON.
+/// nginx without `escape=json` writes `\x22`, which is not an escape of JSON.
 fn with_json_escapes(text: &str) -> String {
     let mut whole = String::with_capacity(text.len());
     let mut rest = text;
@@ -74,7 +74,7 @@ fn with_json_escapes(text: &str) -> String {
                 };
                 4
             }
-            // Any other escape is two characters, of which the second is not the begin of another one.
+            // Any other escape has two characters, of which the second does not begin another one.
             None => {
                 let length = 1 + escape[1..].chars().next().map_or(0, char::len_utf8);
                 whole.push_str(&escape[..length]);

@@ -1,18 +1,19 @@
-//! `logfmt`: pairs of a name and a value, as Heroku's router and many Go programs write them.
+//! `logfmt`: pairs of a name and a value, as written by Heroku's router and many Go programs.
 //!
 //! ```text
 //! 2024-07-03T09:46:40.1+00:00 heroku[router]: at=info method=GET path="/a" host=a.example fwd="192.0.2.7" service=18ms status=200 bytes=13
 //! time=2024-07-03T09:46:40Z level=info msg="handled request" method=GET path=/a status=200 remote_ip=192.0.2.7 size=13
 //! ```
 //!
-//! All words of a line must be pairs. Otherwise a client could write a request of another one into its user agent.
+//! All words of a line must be pairs. Otherwise a client could forge another client's request in its user
+//! agent.
 
 use std::borrow::Cow;
 
 use super::fields::{Found, Scalar};
 use super::{Line, LineError, Part, date, prefix};
 
-/// Prefixes that may stand in front of the pairs.
+/// Prefixes that may precede the pairs.
 const MOST_PREFIXES: usize = 3;
 
 pub(super) fn parse(text: &str) -> Result<Line<'_>, LineError> {
@@ -28,7 +29,7 @@ pub(super) fn parse(text: &str) -> Result<Line<'_>, LineError> {
     }
     if found.at.is_none() {
         let head = &text[..text.len() - pairs.len()];
-        // Behind `<133>1 ` of syslog there is another word in front of it.
+        // After `<133>1 ` of syslog another word precedes it.
         let time = head.split_ascii_whitespace().find(|word| date::rfc3339(word).is_some());
         found.at = time.map(|time| Scalar::Text(Cow::Borrowed(time)));
     }
@@ -47,7 +48,7 @@ pub(super) fn value_of<'a>(text: &'a str, name: &str) -> Option<Cow<'a, str>> {
     None
 }
 
-/// The pairs of a line behind its prefixes.
+/// The pairs of a line after its prefixes.
 fn pairs(text: &str) -> Option<&str> {
     let mut pairs = text;
     for _ in 0..MOST_PREFIXES {
@@ -61,10 +62,10 @@ fn pairs(text: &str) -> Option<&str> {
 
 fn take<'a>(found: &mut Found<'a>, name: &str, value: Cow<'a, str>) {
     match name {
-        // Heroku's router appends its peer to `X-Forwarded-For`, which is all that it logs of the client.
+        // Heroku's router appends its peer to `X-Forwarded-For`, the only field with the client.
         "fwd" => found.client = Some(value),
         "service" | "duration" | "elapsed" | "latency" | "took" => found.took = seconds(&value),
-        // As `at=info`, where others have a time.
+        // Such as `at=info`, where others have a time.
         "at" => {}
         _ => found.take_top(name, Scalar::Text(value)),
     }
@@ -123,7 +124,7 @@ mod tests {
         let program = "time=2024-07-03T09:46:40Z level=info msg=\"handled \\\"it\\\"\" method=GET path=/a?b \
                        status=200 remote_ip=192.0.2.7 size=1713 duration=18ms host=a.example user=-";
         for line in [ROUTER.to_owned(), format!("<158>1 {ROUTER}"), program.to_owned()] {
-            // A syslog drain has host, process and other columns in front of the pairs.
+            // A syslog drain has host, process and other columns before the pairs.
             let line = line.replace(
                 "heroku[router]:",
                 if line.starts_with('<') { "h heroku router - -" } else { "heroku[router]:" },

@@ -51,7 +51,7 @@ pub use template::Template;
 /// Longer lines are skipped: no server writes them, and their cost would be unbounded.
 pub const LONGEST_LINE: usize = 64 * 1024;
 
-/// How a log is written.
+/// The format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Format {
     /// The Common Log Format.
@@ -60,7 +60,7 @@ pub enum Format {
     Combined,
     /// The extended format of the W3C's draft, with a directive that names the columns.
     Extended,
-    /// A flat JSON object a line, by the names of nginx's variables or other usual ones.
+    /// A flat JSON object per line, with the names of nginx's variables or other usual ones.
     JsonLines,
     /// Caddy's JSON.
     Caddy,
@@ -76,7 +76,7 @@ pub enum Format {
     Envoy,
     /// Pairs of names and values.
     Logfmt,
-    /// One that the user describes.
+    /// A format that the user describes.
     Custom,
 }
 
@@ -99,7 +99,7 @@ impl core::fmt::Display for Format {
     }
 }
 
-/// A request, and what its line says about the client.
+/// A request, and its line's information about the client.
 #[derive(Debug)]
 struct Line<'a> {
     /// The client is still empty.
@@ -107,10 +107,10 @@ struct Line<'a> {
     stated: client::Stated<'a>,
 }
 
-/// A request as the log has it.
+/// A request in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// When, since 1970 in UTC; most formats count in whole seconds.
+    /// The time, since 1970 in UTC; most formats count in whole seconds.
     pub at: Timestamp,
     /// The client: an address without a port, or a host name. Hash it before you keep it:
     /// [`crate::observe::ClientHasher`].
@@ -121,15 +121,15 @@ pub struct Entry<'a> {
     pub target: Cow<'a, str>,
     /// The status of the answer.
     pub status: u16,
-    /// The site that was asked, where the log names it: as the server calls it, or as the client did.
+    /// The requested site, if the log names it: by the server's name or the client's.
     pub site: Option<Cow<'a, str>>,
-    /// Bytes that were sent; none where the log has a dash.
+    /// Sent bytes; none if the log has a dash.
     pub bytes: Bytes,
-    /// The page that led here, if the log says.
+    /// The page that led here, if the log has it.
     pub referer: Option<Cow<'a, str>>,
-    /// The user agent, if the log has a place for it; empty if the client sent none.
+    /// The user agent, if the log has a field for it; empty if the client sent none.
     pub agent: Option<Cow<'a, str>>,
-    /// How long the answer took, if the log says.
+    /// How long the answer took, if the log has it.
     pub took: Option<Duration>,
     /// Whether the client marked it as a prefetch (`Sec-Purpose`, `Purpose` or `X-Moz`).
     pub prefetch: bool,
@@ -142,8 +142,7 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// A page of a thousand bytes that a client got, and nothing more is known of: what made-up
-    /// logs begin with.
+    /// A page of a thousand bytes that a client got, without further details: the basis of artificial logs.
     pub fn page(
         at: Timestamp,
         client: impl Into<Cow<'a, str>>,
@@ -175,7 +174,7 @@ impl Entry<'_> {
         sites.iter().any(|one| name_of_site(one).eq_ignore_ascii_case(name_of_site(site)))
     }
 
-    /// Takes the site out of the target, where that is a whole URL, or a host and a path.
+    /// Moves the site out of the target, if that is a complete URL, or a host and a path.
     fn take_site(&mut self) {
         if self.target.starts_with('/') {
             return;
@@ -262,7 +261,7 @@ pub enum LineError {
     /// It is longer than [`LONGEST_LINE`].
     #[error("the line is longer than 64 KiB")]
     TooLong,
-    /// The line has a byte that no text has.
+    /// The line has a byte that text cannot contain.
     #[error("the line is not text")]
     NotText,
     /// The line ends too early, or its format has no such column.
@@ -280,14 +279,14 @@ pub enum LineError {
     /// Not one JSON object.
     #[error("the line is no JSON object")]
     NotJson,
-    /// Not as the user says that lines are written.
+    /// Not in the form that the user described.
     #[error("the line is not written as --format says")]
     Shape,
-    /// The request came through a proxy, and nothing says which of the addresses in the line is true.
+    /// The request came through a proxy, and it is unknown which of the addresses in the line is true.
     #[error("the request came through a proxy, so its client is not known")]
     Proxied,
-    /// The line is a container's, and its client has an address of a private network: it may be one of several
-    /// load balancers or nodes, through which one visitor comes.
+    /// The line is a container's, and its client has an address of a private network. It may be one of
+    /// several load balancers or nodes, through which one visitor comes.
     #[error("the client's address is an internal one, which several load balancers may have")]
     Internal,
     /// The client's column has a word that never comes back, such as a request ID.

@@ -13,7 +13,7 @@
 
 use super::date;
 
-/// A prefix that is known.
+/// A known prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Prefix {
     /// Of the Kubernetes container runtime interface.
@@ -89,7 +89,7 @@ fn behind_time(line: &str) -> Option<(Prefix, &str)> {
         let Some(rest) = rest.strip_prefix(stream).and_then(|rest| rest.strip_prefix(' ')) else {
             continue;
         };
-        // `P` marks a part of a line that was too long. It is read as the line, and fails where it is cut.
+        // `P` marks a part of a line that was too long. It is read like a line, and fails where it is cut.
         let rest = rest.strip_prefix("F ").or_else(|| rest.strip_prefix("P "));
         return Some((Prefix::Cri, rest.unwrap_or_default()));
     }
@@ -120,7 +120,7 @@ fn syslog(line: &str) -> Option<&str> {
         return rfc5424(rest);
     }
     if line.as_bytes().first().is_some_and(u8::is_ascii_digit) {
-        // rsyslog's and `journalctl -o short-iso`: a time stamp by RFC 3339 in the old head.
+        // rsyslog's and `journalctl -o short-iso`: an RFC 3339 time stamp in the old head.
         let (time, rest) = line.split_once(' ')?;
         return if is_time(time) { tag(rest) } else { None };
     }

@@ -1,4 +1,4 @@
-//! Finds out how a log is written, reads its lines, and counts those that it cannot read.
+//! Detects the format of a log, reads its lines, and counts those that it cannot read.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ pub struct BadLines {
     pub count: u64,
     /// The number of the first, from 1.
     pub first: u64,
-    /// The beginning of the first, with addresses blotted out.
+    /// The beginning of the first, with addresses removed.
     pub sample: String,
 }
 
-/// How lines of a log are written.
+/// The form of a log's lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shape {
     /// The format of the server.
@@ -42,16 +42,16 @@ impl core::fmt::Display for Shape {
 /// The user's settings for a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// How its lines are written; otherwise that is found out.
+    /// The form of its lines; otherwise it is detected.
     pub template: Option<Template>,
     /// Clients and proxies.
     pub trust: Trust,
 }
 
-/// Which formats a line is tried by.
+/// Which formats a line is tried with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Search {
-    /// One that the caller knows.
+    /// One known to the caller.
     Known,
     /// The latest one, then all.
     LatestFirst,
@@ -77,7 +77,7 @@ pub struct Reader {
     shape: Shape,
     search: Search,
     options: Options,
-    /// Names of clients by format; none where all are believed.
+    /// Names of clients by format; none if all are accepted.
     names: Option<BTreeMap<Shape, Pseudonyms>>,
     fields: extended::Fields,
     lines: u64,
@@ -88,14 +88,14 @@ pub struct Reader {
     bad: BTreeMap<LineError, BadLines>,
 }
 
-/// Sites that are counted: clients may make up names.
+/// Sites that are counted: clients may invent names.
 const MOST_SITES: usize = 64;
 /// Lines that are read to detect the format: enough that damaged lines or directives at the head do not
 /// decide.
 const LOOKED_AT: usize = 64;
 /// And if none of these can be parsed, this many: a log may begin with a program's startup messages.
 const LOOKED_AT_MOST: usize = 10_000;
-/// Prefixes that may stand in front of each other.
+/// Prefixes that may precede each other.
 const MOST_PREFIXES: usize = 3;
 
 impl Reader {
@@ -115,7 +115,7 @@ impl Reader {
         }
     }
 
-    /// A reader that finds the format of each line out.
+    /// A reader that detects the format of each line.
     fn unknown(options: &Options) -> Self {
         // The user knows the contents of the named field.
         let are_believed = options.trust.field != ClientField::Automatic;
@@ -143,7 +143,7 @@ impl Reader {
     /// may change its format: each line that the latest format does not fit is tried with the others.
     ///
     /// # Errors
-    /// If no line can be read: a reader that has counted why.
+    /// If no line can be read: a reader that has counted the reasons.
     pub fn detect_with<'a>(
         lines: impl IntoIterator<Item = &'a [u8]>,
         options: &Options,
@@ -155,7 +155,7 @@ impl Reader {
             if at >= LOOKED_AT && !votes.is_empty() {
                 break;
             }
-            // Pseudonyms are believed only once some have come back, so the first ones count as well.
+            // Pseudonyms are accepted only once some have recurred, so the first ones count as well.
             if let Ok(Some(_)) | Err(LineError::OneOff) = probe.try_read(line) {
                 *votes.entry(probe.shape).or_default() += 1;
             }
@@ -163,7 +163,7 @@ impl Reader {
         if votes.is_empty() {
             return Err(Box::new(probe));
         }
-        // Of equally many the first in the order of `Format`, so that the answer is always the same.
+        // Of equal ones the first in the order of `Format`, so that the answer is always the same.
         let most = votes.values().copied().max().unwrap_or(0);
         let shape = votes.into_iter().find(|(_, count)| *count == most);
         let shape = shape.map_or(probe.shape, |(shape, _)| shape);
@@ -174,7 +174,7 @@ impl Reader {
         Ok(Reader { shape, search: Search::LatestFirst, names, ..Reader::unknown(options) })
     }
 
-    /// Takes every name of a client as it is, also one that does not come back. For uses in which nothing becomes
+    /// Accepts every name of a client, also one that does not recur. For uses in which nothing becomes
     /// public, such as simulations.
     #[must_use]
     pub fn believing_names(self) -> Self {
@@ -186,12 +186,12 @@ impl Reader {
         self.shape.format
     }
 
-    /// How the latest line is written.
+    /// The form of the latest line.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Lines so far, with empty ones and directives.
+    /// Lines so far, including empty ones and directives.
     pub fn lines(&self) -> u64 {
         self.lines
     }
@@ -206,7 +206,7 @@ impl Reader {
         self.only_client.is_some()
     }
 
-    /// How many requests so far were of each site, where the log names them. Of the first 64.
+    /// How many requests so far were for each site, if the log names them. Only for the first 64.
     pub fn sites(&self) -> impl Iterator<Item = (&str, u64)> {
         self.sites.iter().map(|(site, count)| (&**site, *count))
     }
@@ -216,7 +216,7 @@ impl Reader {
         &self.bad
     }
 
-    /// Reads the next line, without its end. None if it holds no request, because it is empty or a
+    /// Reads the next line, without its end. None if it contains no request, because it is empty or a
     /// directive, or because it is bad; that is counted.
     pub fn read<'a>(&mut self, line: &'a [u8]) -> Option<Entry<'a>> {
         self.try_read(line).ok().flatten()
@@ -310,7 +310,7 @@ impl Reader {
         }
     }
 
-    /// Reads a line of this shape.
+    /// Reads a line of this form.
     fn parse_as<'a>(&self, text: &'a str, shape: Shape) -> Result<Found<'a>, LineError> {
         match shape.prefix {
             None => self.parse_bare(text, shape.format),
@@ -357,7 +357,7 @@ impl Reader {
         Found::of(line, &self.options.trust)
     }
 
-    /// The field that the user says the client is in.
+    /// The field that the user has named for the client.
     fn named(&self) -> Option<&str> {
         match &self.options.trust.field {
             ClientField::Named(name) => Some(name),
@@ -373,7 +373,7 @@ impl Reader {
         line
     }
 
-    /// The same of pairs.
+    /// The same for pairs.
     fn with_named_pair<'a>(&self, mut line: Line<'a>, text: &'a str) -> Line<'a> {
         if let Some(name) = self.named() {
             line.stated.named = logfmt::value_of(text, name);
@@ -381,7 +381,7 @@ impl Reader {
         line
     }
 
-    /// Finds the format of a line out, and what stands in front of it.
+    /// Detects the format of a line, and its prefixes.
     fn find<'a>(&self, text: &'a str, depth: usize) -> Result<(Found<'a>, Shape), LineError> {
         let bare = |format| Shape { format, prefix: None };
         let error = if self.options.template.is_some() {
@@ -408,7 +408,7 @@ impl Reader {
         }
     }
 
-    /// The same of a line that begins as JSON does.
+    /// The same for a line that begins like JSON.
     fn find_json<'a>(&self, text: &'a str, depth: usize) -> Result<(Found<'a>, Shape), LineError> {
         let inner = match json::parse(text)? {
             json::Object::Request(line, format) => {
@@ -430,7 +430,7 @@ impl Reader {
         Ok((found, shape.behind(Prefix::Wrapped)))
     }
 
-    /// The same of a line that is no JSON and has no prefix.
+    /// The same for a line that is not JSON and has no prefix.
     fn find_text<'a>(&self, text: &'a str) -> Result<(Found<'a>, Shape), LineError> {
         let bare = |format| Shape { format, prefix: None };
         if let Ok((line, format)) = json::behind_columns(text) {
@@ -459,7 +459,7 @@ impl Reader {
         Err(if text.starts_with("Started ") { LineError::Missing(Part::Status) } else { error })
     }
 
-    /// The entry of a line, if its client is believed.
+    /// The entry of a line, if its client is accepted.
     fn accept<'a>(&mut self, found: Found<'a>) -> Result<Entry<'a>, LineError> {
         let client = match found.client {
             Client::Address(address) => {
@@ -483,12 +483,12 @@ impl Reader {
 }
 
 impl Shape {
-    /// The same behind a prefix. Of several the outermost is remembered.
+    /// The same after a prefix. Of several the outermost is remembered.
     fn behind(self, prefix: Prefix) -> Self {
         Shape { prefix: Some(prefix), ..self }
     }
 
-    /// The same for all formats that have their clients in the same place.
+    /// The same for all formats with clients in the same place.
     fn as_common(self) -> Self {
         match self.format {
             Format::Combined => Shape { format: Format::Common, ..self },

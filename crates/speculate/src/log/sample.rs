@@ -1,20 +1,21 @@
-//! Lines that are shown as examples, without the addresses in them.
+//! Lines shown as examples, without their addresses.
 
 use super::{Format, client, common};
 use crate::address;
 
-/// Characters of a line that are shown.
+/// Characters of a line that are shown, at most.
 const LENGTH: usize = 160;
 /// Stands for an address.
 const BLOT: &str = "(address)";
 
-/// The beginning of a line without addresses: words that are one, and the first word where the format has the
-/// client there, which may be a name; the second too, where the first is a site.
+/// The beginning of a line without addresses: words that are addresses are removed. The first word is also
+/// removed if the format has the client there, which may be a name. If the first word is a site, so is the
+/// second.
 pub(super) fn of(line: &[u8], format: Option<Format>) -> String {
     let text = String::from_utf8_lossy(&line[..line.len().min(4 * LENGTH)]);
     let text = text.trim();
     let client_first = matches!(format, None | Some(Format::Common | Format::Combined));
-    // In a log of another kind the first word may be any, and few that are names have no digit and no dot.
+    // In a log of another kind the first word may be any, and few names have no digit and no dot.
     let may_be_name =
         |word: &str| format.is_some() || word.contains(|c: char| c == '.' || c.is_ascii_digit());
     let is_border = |c: char| c.is_whitespace() || "\"'[](){}<>|,;=/@".contains(c);

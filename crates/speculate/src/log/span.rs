@@ -8,7 +8,7 @@ use lull_cc::Timestamp;
 
 /// Lines are counted together if their dates are within this many seconds of the clock.
 const BUCKET: u64 = 3_600;
-/// How many times as far as the middle half of all lines takes a date may be from it.
+/// How far from the middle half of all lines a date may be, in lengths of that half.
 const FAR: u32 = 20;
 /// One line in this many, or in a part of that, may have a wrong date.
 const STRAY: u64 = 1_000;
@@ -17,9 +17,9 @@ const SHORT: u64 = 100;
 
 /// The time that a log covers.
 ///
-/// A damaged line, or a machine that begins in 1970 until it has heard what time it is, may have any
-/// date. So dates are left out that are few, and farther from the middle half of all than twenty times
-/// what that takes: a single line of the wrong century would make a log of a month one of a hundred years.
+/// A damaged line, or a machine that begins in 1970 until it knows the time, may have any date. So dates are
+/// left out that are few, and farther from the middle half of all than twenty times its length. Otherwise a
+/// single line of the wrong century would make a log of a month one of a hundred years.
 ///
 /// ```
 /// use lull_cc::Timestamp;
@@ -48,7 +48,7 @@ struct Bucket {
 }
 
 impl Span {
-    /// Takes a line's date.
+    /// Notes a line's date.
     pub fn note(&mut self, at: Timestamp) {
         self.lines += 1;
         let number = at.as_nanos() / 1_000_000_000 / BUCKET;
@@ -59,7 +59,7 @@ impl Span {
         bucket.last = bucket.last.max(at);
     }
 
-    /// The first and the last of what counts; none if there was no line.
+    /// The first and the last counted date; none if there was no line.
     pub fn ends(&self) -> Option<(Timestamp, Timestamp)> {
         let all = || self.buckets.values();
         let whole = (all().next()?.first, all().next_back()?.last);
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(ends(month().chain([0, 7, 40_000 * DAY])), whole);
         // Five of three thousand are more than one in a thousand.
         assert_ne!(ends(month().chain([0, 1, 2, 3, 4])), whole);
-        // Days without visitors are no wrong dates.
+        // Days without visitors are not wrong dates.
         assert_eq!(ends(month().chain([10_050 * DAY])), Some((10_000 * DAY, 10_050 * DAY)));
     }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::fields::{Found, Scalar};
 use super::{Line, LineError, json};
 
-/// How a log is written, in the words of the server's configuration.
+/// The format of a log, in the syntax of the server's configuration.
 ///
 /// ```
 /// use lull_speculate::log::Template;
@@ -26,9 +26,9 @@ pub struct Template {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Texts and fields by turns.
+    /// Texts and fields in turn.
     Text(Vec<Piece>),
-    /// Our name of a field, and the names in the object that lead to it.
+    /// The field's name here, and the names in the object that lead to it.
     Json(Vec<(&'static str, String)>),
 }
 
@@ -61,7 +61,7 @@ const MAPPED: [(&str, &str); 14] = [
 impl core::str::FromStr for Template {
     type Err = String;
 
-    /// Reads a description. The whole directive of a configuration may be given as well.
+    /// Reads a description. A whole directive of a configuration is accepted as well.
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim().trim_end_matches(';').trim_end();
         let kind = if let Some(map) = text.strip_prefix("json:") {
@@ -80,7 +80,7 @@ impl core::str::FromStr for Template {
 /// The format in a directive of nginx or Apache, or the text itself.
 fn of_directive(text: &str) -> Cow<'_, str> {
     if let Some(rest) = text.strip_prefix("log_format") {
-        // Strings in quotation marks behind the name, which nginx joins.
+        // Strings in quotation marks after the name, which nginx joins.
         return Cow::Owned(rest.split('\'').skip(1).step_by(2).collect());
     }
     if let Some(rest) = text.strip_prefix("LogFormat") {
@@ -134,7 +134,7 @@ fn nginx(text: &str) -> Result<Vec<Piece>, String> {
 /// Texts and directives, such as `%>s` or `%{Referer}i`.
 fn apache(text: &str) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
-    // Path and query beside each other are the target.
+    // Adjacent path and query are the target.
     let text = text.replace("%U%q", "%{target}U");
     let mut rest = text.as_str();
     while let Some(at) = rest.find('%') {
@@ -187,7 +187,7 @@ fn directive(letter: char, name: Option<&str>) -> Result<Vec<Piece>, String> {
     Ok(vec![Piece::Field(field)])
 }
 
-/// The same without empty texts, and with one text where two stand beside each other.
+/// The same without empty texts, and with adjacent texts joined.
 fn joined(pieces: Vec<Piece>) -> Result<Vec<Piece>, String> {
     let mut all: Vec<Piece> = Vec::new();
     for piece in pieces {
@@ -232,7 +232,7 @@ impl Template {
         Ok(())
     }
 
-    /// Reads a line that is written so. `named` is the field that the user says the client is in.
+    /// Reads a line of this form. `named` is the field that the user has named for the client.
     pub(super) fn line<'a>(
         &self,
         text: &'a str,
@@ -279,7 +279,7 @@ fn fields<'a>(
         let value = if name == "http_x_forwarded_for" || value != "-" { value } else { continue };
         found.take_top(name, Scalar::Text(Cow::Borrowed(value)));
     }
-    // A log without a field for agents says nothing of them; one with a dash there says that none was sent.
+    // A log without a field for agents contains none; a dash in one shows that none was sent.
     let has_agent =
         pieces.iter().any(|piece| matches!(piece, Piece::Field(name) if name == "http_user_agent"));
     if has_agent && found.agent.is_none() {

@@ -121,7 +121,7 @@ fn original_request_precedes_the_rewritten_one() {
         FLAT.replace(r#""request":"#, r#""request_method":"GET","uri":"/index.php","request":"#);
     assert_ne!(line, FLAT);
     assert_eq!(read(Format::JsonLines, &line).unwrap(), entry());
-    // A name that others use for something else.
+    // A name that others use for another field.
     let line = r#"{"timestamp":1431857100000,"client_ip":"192.0.2.7","method":"GET","url":"/a?b=c","request":"4f1c","status":200,"bytes":1713,"user_agent":"Mozilla/5.0","duration":0.031}"#;
     assert_eq!(read(Format::JsonLines, line).unwrap(), entry());
 }
@@ -180,7 +180,7 @@ fn client_cannot_inject_a_status() {
     let line = COMBINED.replace("GET /a?b=c HTTP/1.1", forged).replace("\" 200 1713", "\" 400 226");
     let entry = read(Format::Combined, &line).unwrap();
     assert_eq!(entry.status, 400, "{entry:?}");
-    // Of a server that marks nothing.
+    // For a server that marks nothing.
     for request in [r"GET /a\", r"GET /a\\"] {
         let line = COMMON.replace("GET /images/logo.gif HTTP/1.0", request);
         assert_eq!(read(Format::Common, &line).unwrap().status, 200, "{request}");

@@ -6,7 +6,7 @@ use lull_cc::Bytes;
 
 /// The version of the saved form. The previous one is readable as well.
 pub const VERSION: u16 = 3;
-/// The oldest version that is read.
+/// The oldest readable version.
 pub(super) const OLDEST: u16 = 2;
 /// The first version whose counts age by answers as well, and whose contexts have undecayed counts.
 pub(crate) const AGED: u16 = 3;
@@ -15,7 +15,7 @@ pub(crate) const AGED: u16 = 3;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It begins as no model does.
+    /// It does not begin like a model.
     #[error("this is no model")]
     NoModel,
     /// Another version of the program wrote it.
@@ -27,10 +27,10 @@ pub enum ReadError {
     /// It ends too early.
     #[error("the model is cut off: take an older copy, or train it anew")]
     Truncated,
-    /// Its bytes are not those that were written.
+    /// Its bytes have changed since they were written.
     #[error("the model is damaged, its checksum is wrong: take an older copy, or train it anew")]
     Checksum,
-    /// It holds what no model does.
+    /// It has contents that no model has.
     #[error("the model is damaged, its {0} cannot be: take an older copy, or train it anew")]
     Invalid(&'static str),
     /// It may grow beyond the granted memory.

@@ -24,16 +24,16 @@ use format::OLDEST;
 pub use format::{ReadError, VERSION};
 use wire::{Sink, Source};
 
-/// How every model begins. The first byte makes it no text in any encoding.
+/// The first bytes of every model. The first one is not text in any encoding.
 pub const MAGIC: [u8; 8] = *b"\x89LULLPPM";
 
-/// A site's URLs and what follows what, which belong together: the predictor knows URLs by the
-/// numbers that the observer gives them.
+/// A site's URLs and their sequences. They belong together, since the predictor knows URLs by the observer's
+/// numbers.
 #[derive(Clone, Debug)]
 pub struct Model {
     observer: Observer,
     predictor: Ppm,
-    /// Which key the observer has, and which one its clients were counted by.
+    /// The observer's key, and the one with which its clients were counted.
     key: u64,
     counted_by: u64,
 }
@@ -53,7 +53,7 @@ impl Model {
         }
     }
 
-    /// Learns from the next request.
+    /// Learns the next request.
     ///
     /// # Errors
     /// If the entry teaches nothing.
@@ -84,13 +84,13 @@ impl Model {
         self.observer.forget(now);
     }
 
-    /// Continues at `now`, the time of a request that is learned from as it comes. Dates far ahead of it were
+    /// Continues at `now`, the time of a request that is learned when it arrives. Dates far ahead of it were
     /// wrong.
     pub fn resume(&mut self, now: Timestamp) {
         self.observer.resume(now);
     }
 
-    /// The time of the latest request that it learned from.
+    /// The time of the latest learned request.
     pub fn latest(&self) -> Timestamp {
         self.observer.latest()
     }
@@ -100,12 +100,12 @@ impl Model {
         Bytes(self.observer.resident().0 + self.predictor.resident().0)
     }
 
-    /// Memory that a model takes at most. Limits that no machine has are at the end of the range.
+    /// The largest memory of a model. Limits beyond any machine are at the end of the range.
     pub fn most_resident(limits: &Limits, parameters: &PpmParameters) -> Bytes {
         Bytes(limits.most_resident().0.saturating_add(parameters.most_resident().0))
     }
 
-    /// Writes it. Equal models give equal bytes on every machine.
+    /// Writes it. Equal models have equal bytes on every machine.
     ///
     /// # Errors
     /// If `to` does.
@@ -127,7 +127,7 @@ impl Model {
     /// model; under the same key it also learns like that, once the sessions of all its clients had ended.
     ///
     /// # Errors
-    /// [`ReadError`], if it is no model, or damaged.
+    /// [`ReadError`], if it is not a model, or damaged.
     pub fn read(from: impl Read, hasher: ClientHasher, most: Bytes) -> Result<Self, ReadError> {
         let mut from = Source::new(from);
         let magic = from.array().map_err(|error| match error {

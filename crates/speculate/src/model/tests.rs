@@ -119,7 +119,7 @@ fn previous_model_version_is_read_and_can_learn() {
 fn quiet_site_keeps_its_model_for_years() {
     let mut model = small();
     let before = probability(&model);
-    // A visit a day, for three years, of another page behind the same one.
+    // A visit per day, for three years, of another page after the same one.
     for day in 0..1_000 {
         let client = format!("198.51.{}.{}", day / 250, day % 250);
         let _ = model.learn(&Entry::page(at(86_400 * (1 + day)), client, "/d"));
@@ -168,7 +168,7 @@ fn incomplete_counts_restart_under_another_key() {
         model.observer().urls(),
     );
     assert_eq!(context.candidates[0].clients, Some(1), "{context:?}");
-    // Nothing is lost before something is learned, and under the same key nothing at all.
+    // Nothing is lost before something is learned, and nothing at all under the same key.
     let four = |number: u8, model: &Model| {
         let mut model = read(&bytes(model), key(number)).unwrap();
         let before = clients(&model, "/few");
@@ -228,7 +228,7 @@ fn invalid_model_error_names_the_fault() {
         (limit(100, u32::MAX), "its limit of followers"),
         (limit(104, 1_531), "its limit of the followers of a context"),
         (with(&|body| body[108] = 2), "its ageing"),
-        // The clock of the URLs, the hand, and how many there are.
+        // The clock of the URLs, the hand, and the number of URLs.
         (with(&|body| body[141] = 2), "its clock"),
         (limit(170, 1_000), "its table of URLs"),
         (limit(174, u32::MAX), "its table of URLs"),
@@ -283,7 +283,7 @@ fn default_limits_keep_a_model_below_a_gibibyte() {
     }
 }
 
-/// Some clients that visit some pages.
+/// Clients that visit pages.
 fn visits() -> impl Strategy<Value = Vec<(u32, u32)>> {
     prop::collection::vec((0u32..30, 0u32..40), 0..400)
 }
@@ -380,7 +380,7 @@ proptest! {
     }
 }
 
-/// How probable `/b` is behind `/a`.
+/// The probability of `/b` after `/a`.
 fn probability(model: &Model) -> f32 {
     let observer = model.observer();
     let [a, b] = ["/a", "/b"].map(|path| observer.url(path).unwrap());
@@ -403,7 +403,7 @@ fn old_log_outlives_the_first_visits_of_today() {
             let path = ["/d", "/e"][second as usize % 2];
             let _ = model.learn(&Entry::page(at(TODAY + second), "198.51.100.1", path));
         }
-        // One visitor elsewhere on the site says nothing of what follows here.
+        // One visitor elsewhere on the site is no evidence about the next page here.
         let part = probability(&model) / before;
         assert!(part > 0.9, "{part} of {before}");
     }
@@ -427,7 +427,7 @@ fn wrong_dates_corrupt_neither_counts_nor_learning() {
     };
     let expected = probability(&learned(None));
     assert!(expected > 0.5, "{expected}");
-    // The clock of a machine that was just started, and one that is ahead.
+    // The clock of a machine that has just started, and one that is ahead.
     for date in [0, 5, 4_070_908_800] {
         for place in [0, 1, 2, 30, 59] {
             let model = learned(Some((place, date)));

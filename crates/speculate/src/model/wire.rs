@@ -8,7 +8,7 @@ use siphasher::sip::SipHasher24;
 
 use super::format::{ReadError, VERSION};
 
-/// Bytes that are handed on at a time.
+/// Bytes passed on at a time.
 const CHUNK: usize = 64 * 1024;
 
 /// Writes numbers in little-endian order.
@@ -72,7 +72,7 @@ impl<W: Write> Sink<W> {
         Ok(())
     }
 
-    /// Writes the checksum of all that was written, and nothing may come behind it.
+    /// Writes the checksum of all written data; nothing may follow.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.hand_on()?;
         self.to.write_all(&self.checksum.finish().to_le_bytes())?;
@@ -103,7 +103,7 @@ impl<R: Read> Source<R> {
         self.version = version;
     }
 
-    /// Fills `bytes`, without taking them into the checksum.
+    /// Fills `bytes`, without including them in the checksum.
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), ReadError> {
         self.from.read_exact(bytes).map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof => ReadError::Truncated,
@@ -143,7 +143,7 @@ impl<R: Read> Source<R> {
         Ok(f32::from_bits(self.u32()?))
     }
 
-    /// A count that was decayed: a number, and none below 0.
+    /// A decayed count: a number that is not below 0.
     pub(crate) fn weight(&mut self) -> Result<f32, ReadError> {
         let weight = self.f32()?;
         if weight.is_finite() && weight >= 0.0 {
@@ -171,7 +171,7 @@ impl<R: Read> Source<R> {
         Ok(Duration::from_nanos(self.u64()?))
     }
 
-    /// Reads the checksum, and makes sure that it is right and the last.
+    /// Reads the checksum, and verifies that it is correct and last.
     pub(super) fn finish(mut self) -> Result<(), ReadError> {
         let expected = self.checksum.finish();
         let mut checksum = [0; 8];

@@ -13,7 +13,7 @@ use lull_cc::Timestamp;
 use crate::model::format::ReadError;
 use crate::model::wire::{Sink, Source};
 
-/// A time of the clock, and the ageing time that belongs to it.
+/// A time of the clock, and the corresponding ageing time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair {
     clock: Timestamp,
@@ -64,7 +64,7 @@ impl Ageing {
         latest.aged
     }
 
-    /// Continues at `now`, which is sure to be the time. A latest time far ahead of it was a wrong one.
+    /// Continues at `now`, which is known to be the time. A latest time far ahead of it was wrong.
     pub(super) fn resume(&mut self, now: Timestamp) {
         if let Some((first, latest)) = &mut self.ends
             && latest.clock.saturating_since(now) > self.half_life
@@ -90,7 +90,7 @@ impl Ageing {
         Ok(())
     }
 
-    /// Reads the same into one that has seen nothing.
+    /// Reads the same into an empty one.
     pub(super) fn read<R: Read>(self, from: &mut Source<R>) -> Result<Self, ReadError> {
         let is_some = from.u8()?;
         let mut times = [Timestamp::ZERO; 4];
@@ -129,7 +129,7 @@ mod tests {
         Timestamp::from_nanos(second * 1_000_000_000)
     }
 
-    /// Ages by at most 10 s an answer.
+    /// Ages by at most 10 s per answer.
     fn ageing() -> Ageing {
         Ageing::new(Duration::from_secs(1_000), 100)
     }
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn second_log_of_the_same_time_has_the_same_age() {
         let mut ageing = ageing();
-        // A hundred answers, 100 s apart, of which each ages by 10 s.
+        // A hundred answers, 100 s apart, each of which ages by 10 s.
         for number in 0..=100 {
             ageing.advance(at(20_000 + 100 * number));
         }

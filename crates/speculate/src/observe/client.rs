@@ -46,7 +46,7 @@ impl ClientHasher {
     /// Host names of one domain are one origin as well: its owner assigns the names of all addresses there,
     /// and may change them each time.
     ///
-    /// A port behind the address, which some servers log, is of the connection: it counts for nothing.
+    /// A port after the address, which some servers log, belongs to the connection: it is ignored.
     pub fn origin(&self, address: &str) -> Origin {
         let address = alone(address);
         match address.parse() {
@@ -100,7 +100,7 @@ fn domain(name: &str) -> &str {
 /// An address without its port and its zone, in one form: `192.0.2.7` of `192.0.2.7:41342` and of
 /// `::ffff:192.0.2.7`, and `2001:db8::1` of `[2001:DB8::1]:443`. Other text is unchanged.
 fn alone(address: &str) -> Cow<'_, str> {
-    // Most addresses are IPv4 ones without a port, and need no second look.
+    // Most addresses are IPv4 ones without a port, and need no further check.
     match address.contains(':').then(|| address::parse(address)).flatten() {
         Some(address) => Cow::Owned(address.to_string()),
         None => Cow::Borrowed(address),

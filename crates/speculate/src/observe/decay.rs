@@ -1,4 +1,4 @@
-//! Counts that forget: what happened a half-life ago counts half.
+//! Counts that decay: an event counts half after a half-life.
 
 use core::time::Duration;
 use std::io::{Read, Write};
@@ -8,9 +8,9 @@ use lull_cc::Timestamp;
 use crate::model::format::ReadError;
 use crate::model::wire::{Sink, Source};
 
-/// Forward decay (Cormode, Shkapenyuk, Srivastava and Xu, 2009): instead of shrinking all counts as
-/// time goes by, each new event counts for more, by 2^(time / half-life). Shares of counts are then
-/// those of decayed counts, and nothing that does not change is ever touched.
+/// Forward decay (Cormode, Shkapenyuk, Srivastava and Xu, 2009). Instead of shrinking all counts over time,
+/// each new event counts more, by 2^(time / half-life). Shares of counts are then those of decayed counts,
+/// and unchanged counts are never written.
 #[derive(Clone, Debug)]
 pub(crate) struct Decay {
     half_life_seconds: u64,
@@ -143,7 +143,7 @@ impl Decay {
     fn now(&self, seconds: u64) -> f32 {
         let Some(base) = self.base else { return 1.0 };
         let since = seconds.min(self.latest) as f64 - base as f64;
-        // Before the base by a century or by a second is the same: it does not count any more.
+        // A century or a second before the base makes no difference: it no longer counts.
         libm::exp2((since / self.half_life_seconds as f64).max(-60.0)) as f32
     }
 }
@@ -180,7 +180,7 @@ mod tests {
             }
             count += counts;
         }
-        // The sum of 2^(−k/10): what an event a second amounts to in the end.
+        // The sum of 2^(−k/10): the final value for one event per second.
         let events = count / decay.at(at(1_999));
         assert!((events - 14.94).abs() < 0.05, "{events}");
         assert_eq!(scalings, 3);
@@ -196,10 +196,10 @@ mod tests {
             let (counts, _) = decay.event(at(now));
             assert!((2.0..3.0).contains(&counts), "{now}: {counts}");
         }
-        // A pause that is no longer counts as it is.
+        // A pause that is not longer counts as it is.
         decay.resume(at(2 * YEARS + 100));
         assert_eq!(decay.event(at(2 * YEARS + 100)).0, 4.0);
-        // So does a clock that was wrong, as nothing.
+        // So does a wrong clock, as nothing.
         decay.event(at(9 * YEARS));
         decay.event(at(9 * YEARS + 1));
         decay.resume(at(2 * YEARS + 101));

@@ -13,24 +13,24 @@ pub(super) const PLACE_BITS: u32 = 24;
 /// Longer paths are not kept.
 pub(super) const LONGEST_PATH: usize = 1024;
 
-/// What an observer keeps at most.
+/// Limits of an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// URLs: 56 bytes each, up to 22 for the index, and the path; under 2^24.
     pub urls: usize,
-    /// The paths of all URLs together, at least as much as the longest may have, 1 KiB.
+    /// The paths of all URLs together, at least the length of the longest, 1 KiB.
     pub path_bytes: Bytes,
     /// Clients: up to 1.3 kB each; under 2^32.
     pub sessions: usize,
     /// A session ends, and its client is forgotten, this long after its last request; under 500 years.
     pub session_window: Duration,
-    /// After this time a request counts half; a second at least, and under 500 years.
+    /// A request counts half after this time; a second at least, and under 500 years.
     pub half_life: Duration,
     /// Or after this many answers, if they take longer: so a quiet site keeps its knowledge. 1 or more.
     pub visits_per_half_life: u32,
 }
 
-/// Longer times make no sense, and their nanoseconds overflow.
+/// Longer times are useless, and their nanoseconds overflow.
 pub(crate) const LONGEST_TIME: Duration = Duration::from_secs(500 * 366 * 24 * 3600);
 
 /// Chosen by the validation slices of three logs: `docs/predictor.md`.
@@ -38,7 +38,7 @@ const VISITS_PER_HALF_LIFE: u32 = 50_000;
 
 impl Default for Limits {
     /// A million URLs with paths of 256 bytes on average, 65,536 clients, half an hour, and a week. The
-    /// papers have no such limits. Half an hour is what statistics of sites take for the end of a visit,
+    /// papers have no such limits. Half an hour is what statistics of sites regard as the end of a visit,
     /// after the 25.5 minutes of Catledge and Pitkow (1995).
     fn default() -> Self {
         Limits {

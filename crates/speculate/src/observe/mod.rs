@@ -43,12 +43,12 @@ impl Limits {
 /// A request that predictors may learn from. It is the last step of [`Observer::history`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
-    /// When, by the time that counts are decayed by: that of the lines, as far as it is believed ([`Clock`]),
-    /// and slower on a quiet site ([`Limits::visits_per_half_life`]).
+    /// The time by which counts are decayed: that of the lines, as far as it is accepted ([`Clock`]), and
+    /// slower on a quiet site ([`Limits::visits_per_half_life`]).
     pub at: Timestamp,
     /// The requested URL, without a query that is no part of its name.
     pub url: UrlId,
-    /// A page, or something in it.
+    /// A page, or a part of one.
     pub kind: Kind,
     /// Whether it can be suggested at all, once enough clients know it: a URL with a query that is no part of
     /// its name cannot.
@@ -63,13 +63,13 @@ pub struct Visit {
     session: SessionId,
 }
 
-/// Why nothing is learned from a request.
+/// Why a request is not learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ignored {
-    /// It was no `GET`.
+    /// It was not a `GET`.
     Method,
-    /// Its target is no path, or a longer one than servers have.
+    /// Its target is not a path, or is longer than those of servers.
     Target,
     /// The answer was neither the object nor that it has not changed.
     Status,
@@ -79,7 +79,7 @@ pub enum Ignored {
     Prefetch,
     /// The client's current page, once more.
     Reload,
-    /// The URLs that are known leave no room for one with a path as long.
+    /// The known URLs leave no room for one with a path of this length.
     Room,
 }
 
@@ -104,10 +104,10 @@ pub struct Observer {
     limits: Limits,
     urls: Urls,
     sessions: Sessions,
-    /// The dates that are believed. A site may be quiet for longer than a session lasts, so this is another one
-    /// than that of the sessions.
+    /// The accepted dates. A site may be quiet for longer than a session lasts, so this is another clock than
+    /// that of the sessions.
     clock: Clock,
-    /// By which counts are decayed.
+    /// The time by which counts are decayed.
     ageing: Ageing,
 }
 
@@ -143,7 +143,7 @@ impl Observer {
         if !is_aged {
             observer.ageing = observer.ageing.since(observer.urls.latest());
         }
-        // Of a model that has learned nothing it is the beginning of time, and the next date far from it.
+        // For an untrained model it is the earliest possible time, and the next date is far from it.
         if observer.latest() > Timestamp::ZERO {
             observer.clock.set(observer.latest());
         }
@@ -156,7 +156,7 @@ impl Observer {
         self.urls.write(to)
     }
 
-    /// The time of the latest answer that is believed.
+    /// The time of the latest accepted answer.
     pub(crate) fn latest(&self) -> Timestamp {
         self.ageing.latest()
     }
@@ -275,7 +275,7 @@ impl Observer {
         find(whole).or_else(|| find(whole.split_once('?')?.0))
     }
 
-    /// The latest time that sessions are measured by.
+    /// The latest time by which sessions are measured.
     pub(crate) fn now(&self) -> Timestamp {
         self.sessions.now()
     }
@@ -292,7 +292,7 @@ impl Observer {
     }
 }
 
-/// Path and query of a target: it is these as a rule, a whole URL if a proxy was asked.
+/// Path and query of a target: usually the target itself, but a complete URL if a proxy was asked.
 fn local(target: &str) -> Option<&str> {
     let path = if target.starts_with('/') {
         target

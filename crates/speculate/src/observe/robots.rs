@@ -1,9 +1,8 @@
 //! Detects clients that are not users with a browser, by the user agent.
 
-/// Words that user agents of robots, feed readers, monitors and libraries have and those of
-/// browsers don't. In lower case.
+/// Words in user agents of robots, feed readers, monitors and libraries, but not of browsers. In lower case.
 ///
-/// A browser that is taken for a robot only trains nothing; so rather too many than too few.
+/// A browser that counts as a robot is merely not learned, so too many words are better than too few.
 const ROBOTS: &[&str] = &[
     "bot",
     "crawl",

@@ -17,11 +17,11 @@ pub struct Step {
     /// The number of the session's pages including it: pages count from 1, and a subresource has the number
     /// of its page.
     pub page: u32,
-    /// A page, or something in it.
+    /// A page, or a part of one.
     pub kind: Kind,
 }
 
-/// The place of a session, which is good until the next request is observed.
+/// The place of a session, which is valid until the next request is observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionId(u32);
 
@@ -46,11 +46,11 @@ impl Entry for Session {
     }
 }
 
-/// Steps that a session remembers: of pages with few parts the papers' longest window, of ten pages (Nice
-/// §6.1), with all that is in them.
+/// Steps that a session remembers: for pages with few parts the papers' longest window, of ten pages (Nice
+/// §6.1), with all their parts.
 const STEPS: usize = 96;
-/// Pages that it remembers however many parts they have, as those of today have by the hundred: the
-/// longest window that a predictor may have, and the longest context in front of it.
+/// Pages that it remembers however many parts they have; pages of today have hundreds. It is the longest
+/// window of a predictor, and the longest context before it.
 const PAGES: usize = 16 + 4;
 /// A URL that is in a remembered session this often is one that its client comes back to, and counts no more:
 /// otherwise one client could make any URL the most frequent. An extension; the papers trust their logs.
@@ -59,7 +59,7 @@ pub(crate) const OFTEN: usize = 8;
 /// requests have come.
 const SWEPT: usize = 2;
 
-/// The sessions of the last time, up to a limit.
+/// The recent sessions, up to a limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Sessions {
     table: Table<Session>,
@@ -85,7 +85,7 @@ impl Sessions {
             self.forget_next();
         }
         if let Some(place) = self.find(client) {
-            // By the client's own dates: a wrong one of another client ends no session.
+            // By the client's own dates: a wrong date of another client ends no session.
             let session = self.table.get_mut(place);
             if self.clock.are_near(session.seen, at) {
                 session.seen = session.seen.max(at);
@@ -130,8 +130,8 @@ impl Sessions {
         let place = self.swept as u32;
         let seen = self.table.get_mut(place).seen;
         if seen > Timestamp::ZERO && !self.clock.may_be_now(seen) {
-            // The least worth of all, so it is the first to make room; under a number that no
-            // client has but by a chance of 2^−64, so that it is never found.
+            // It has the least worth of all, so it is the first to make room. A client has this number only
+            // with a probability of 2^−64, so it is never found.
             let nobody = Session {
                 client: ClientId(mix(u64::from(place))),
                 origin: Origin(0),
@@ -143,8 +143,8 @@ impl Sessions {
         }
     }
 
-    /// Adds a step, and says whether its URL stands [`OFTEN`] in the session already; none if the page is
-    /// the one before again.
+    /// Adds a step, and returns whether its URL is [`OFTEN`] times in the session already; none if the page
+    /// is the same as the previous one.
     pub(super) fn step(&mut self, id: SessionId, url: UrlId, kind: Kind) -> Option<bool> {
         let steps = &mut self.table.get_mut(id.0).steps;
         let page = steps.last().map_or(0, |step| step.page);
@@ -193,7 +193,7 @@ impl Sessions {
         session.filter(|one| self.clock.may_be_now(one.seen)).map_or(&[], |session| &session.steps)
     }
 
-    /// Memory that they take at most when all are full.
+    /// Their largest memory when all are full.
     pub(super) fn resident(&self) -> Bytes {
         let steps = self.table.len() * STEPS * size_of::<Step>();
         Bytes(self.table.resident() + steps as u64)
@@ -286,7 +286,7 @@ mod tests {
         sessions.forget(at(500));
         assert_eq!(sessions.remembered(), 0);
         assert_eq!(sessions.steps_of(ClientId(1)), []);
-        // And without being asked to, while others come.
+        // Also without a request to do so, while others come.
         for second in 500..510 {
             sessions.enter(ClientId(7), at(second), || who(false));
         }
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(sessions.remembered(), 1);
     }
 
-    /// A page of a client at a time, and how many steps its session has then.
+    /// One page of a client at a time, and the number of steps in its session then.
     fn go(sessions: &mut Sessions, client: u64, second: u64) -> usize {
         let id = sessions.enter(ClientId(client), at(second), || who(false));
         sessions.step(id, url(second as u32 % 7), Kind::Page);

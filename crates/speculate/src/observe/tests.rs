@@ -168,7 +168,7 @@ fn two_rejections_or_one_of_an_earlier_reader_bar_a_url() {
                 assert_eq!(observer.observe(&refused), Err(Ignored::Status));
                 left += usize::from(observer.urls().is_public(url));
             }
-            // Two clients may share a class, so that it takes one more.
+            // Two clients may share a class, so it takes one more.
             assert!((told..=told + usize::from(told == 1)).contains(&left), "{who}: {left}");
         }
     }
@@ -202,7 +202,7 @@ fn named_query_is_a_url_of_its_own() {
     let second = observer.url("/list?page=2").unwrap();
     assert!(observer.urls().is_public(second));
     assert_eq!(observer.urls().path(second), Some("/list?page=2"));
-    // The path is another one.
+    // The path is different.
     known(&mut observer, |entry| entry.target = "/list".into());
     let first = observer.url("/list").unwrap();
     assert_ne!(first, second);
@@ -240,20 +240,20 @@ fn failed_prefetch_restarts_the_count() {
     for (status, target, after_one, after_all) in [
         (404, "/1", false, false),
         (410, "/1", false, false),
-        // A banned client may say of anything that it fetches it ahead.
+        // A barred client may claim that any of its requests is a prefetch.
         (401, "/1", true, false),
         (403, "/1", true, false),
         (302, "/1", true, false),
         (200, "/1", true, true),
         (304, "/1", true, true),
         (503, "/1", true, true),
-        // Of this there are many.
+        // There are many of these.
         (404, "/1?page=9", true, true),
     ] {
         let mut observer = observer();
         assert!(known(&mut observer, |_| {}));
         let url = observer.url("/1").unwrap();
-        // Two clients may share a class, so it takes some more to be sure.
+        // Two clients may share a class, so a few more are needed to be sure.
         for (clients, remains) in [(["x"; 3], after_one), (["y", "z", "w"], after_all)] {
             for client in clients {
                 let one = Entry { status, prefetch: true, ..entry(2, client, target) };

@@ -48,21 +48,21 @@ const PLACE: u32 = (1 << PLACE_BITS) - 1;
 /// The role of a URL in a browser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Something that people go to. The contexts of predictors are made of pages.
+    /// A URL that visitors go to. The contexts of predictors are made of pages.
     Page,
-    /// Something that a page has in it. Nice §6.1 sets images apart; pages of today have style
-    /// sheets, scripts and fonts by the dozen, which say as little of where someone is.
+    /// A part of a page. Nice §6.1 sets images apart; pages of today have style sheets, scripts and fonts by
+    /// the dozen, which are just as little evidence of a visitor's place.
     Embedded,
 }
 
-/// Endings of what pages have in them. Sound, films and archives are followed like pages.
+/// Endings of parts of pages. Sound, films and archives are followed like pages.
 const EMBEDDED: &[&str] = &[
     "gif", "jpg", "jpeg", "png", "webp", "avif", "svg", "ico", "bmp", "xbm", "css", "js", "mjs",
     "woff", "woff2", "ttf", "otf", "eot", "map", "wasm",
 ];
 
 impl Kind {
-    /// The kind of the URL with this path, by its ending. A query says nothing of it.
+    /// The kind of the URL with this path, by its ending. A query does not affect it.
     pub fn of(path: &str) -> Self {
         let path = path.split('?').next().unwrap_or(path);
         let name = path.rsplit('/').next().unwrap_or(path);
@@ -77,7 +77,7 @@ impl Kind {
 struct Url {
     path: Box<str>,
     hash: u64,
-    /// Visits, decayed: how much it is wanted. Of more than 2^24 an `f32` would not notice one more.
+    /// Visits, decayed: the demand for it. Above 2^24 an `f32` could not count a further one.
     visits: f64,
     /// Requests, decayed, including those that are no visits: the value of keeping it. A page visited only
     /// with a query counts by the requests that follow it.
@@ -86,7 +86,7 @@ struct Url {
     micros: u32,
     /// A bit for each of 32 classes of origins that got it publicly.
     origins: u32,
-    /// A bit for each of 16 that were refused since it was barred last.
+    /// A bit for each of 16 classes that were refused since it was last barred.
     refused: u16,
     generation: u8,
     kind: Kind,
@@ -130,7 +130,7 @@ const USUAL_NANOS_PER_BYTE: u64 = 800;
 /// HTTP/1.1). So waiting for one of them delays the page by a sixth of that. An extension, too.
 const AT_A_TIME: f32 = 6.0;
 
-/// All URLs that are known, up to a limit.
+/// All known URLs, up to a limit.
 #[derive(Clone, Debug)]
 pub struct Urls {
     table: Table<Url>,
@@ -139,7 +139,7 @@ pub struct Urls {
     most_path_bytes: u64,
 }
 
-/// An answer, as far as it says something about the URL.
+/// The part of an answer that is evidence about the URL.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub(super) at: Timestamp,
@@ -162,7 +162,7 @@ impl Urls {
         }
     }
 
-    /// Notes an answer, and gives the number and the kind of its URL; none if there is no room.
+    /// Notes an answer, and returns the number and the kind of its URL; none if there is no room.
     pub(super) fn note(&mut self, path: &str, hash: u64, answer: Answer) -> Option<(UrlId, Kind)> {
         let (counts, scale) = self.decay.event(answer.at);
         if scale {
@@ -227,8 +227,8 @@ impl Urls {
         }
     }
 
-    /// Makes an entry for a path. None if paths take all the room they may, and the one that would
-    /// go is not long enough to make room for this one; the next time it is another's turn.
+    /// Makes an entry for a path. None if paths take all their room, and the path to be removed is not long
+    /// enough to make room for this one; the next time it is another one's turn.
     fn enter(&mut self, path: &str, hash: u64) -> Option<u32> {
         let url = Url {
             path: path.into(),
@@ -276,20 +276,20 @@ impl Urls {
         Some(UrlId::new(generation, place))
     }
 
-    /// The path of a URL; none if it had to make room.
+    /// The path of a URL; none if it has made room.
     pub fn path(&self, id: UrlId) -> Option<&str> {
         self.get(id).map(|url| &*url.path)
     }
 
-    /// Its kind; a page if it had to make room.
+    /// Its kind; a page if it has made room.
     pub fn kind(&self, id: UrlId) -> Kind {
         self.get(id).map_or(Kind::Page, |url| url.kind)
     }
 
     /// Whether it may be suggested: [`DISTINCT_CLIENTS`] got it publicly.
     ///
-    /// The clients are counted by a bit for each of 32 classes, which is too little to find one of
-    /// them again, and never more than there were.
+    /// The clients are counted by a bit for each of 32 classes. That is too little to identify one of them,
+    /// and never more than their number.
     pub fn is_public(&self, id: UrlId) -> bool {
         self.clients(id) >= DISTINCT_CLIENTS
     }
@@ -309,7 +309,7 @@ impl Urls {
     /// then.
     pub fn latency(&self, id: UrlId) -> Duration {
         let Some(url) = self.get(id) else { return Duration::ZERO };
-        // Nothing is waited for behind an answer without a body.
+        // No one waits for the rest of an answer without a body.
         let server = if url.bytes == 0 { Duration::ZERO } else { self.server_time(id) };
         let transfer = Duration::from_nanos(u64::from(url.bytes) * USUAL_NANOS_PER_BYTE);
         USUAL_LATENCY + server + transfer
@@ -320,11 +320,11 @@ impl Urls {
         self.get(id).map_or(Duration::ZERO, |url| Duration::from_micros(u64::from(url.micros)))
     }
 
-    /// The priority of fetching it ahead, if it is wanted with this probability: seconds that are
-    /// saved on average for each byte that it costs.
+    /// The priority of prefetching it, if it is wanted with this probability: the average seconds saved per
+    /// byte of its cost.
     ///
-    /// SSR §3.1.1 leaves the metric open and names the probability as the usual one. Ours is the
-    /// benefit for the resource that is short, so that schedulers spend it best (§3.1.2).
+    /// SSR §3.1.1 leaves the metric open and names the probability as the usual one. This one is the benefit
+    /// for the scarce resource, so that schedulers spend it best (§3.1.2).
     pub fn priority(&self, id: UrlId, probability: f32) -> f32 {
         let parallel = match self.kind(id) {
             Kind::Page => 1.0,
@@ -334,13 +334,13 @@ impl Urls {
         probability * self.latency(id).as_secs_f32() / parallel / cost
     }
 
-    /// Bytes that are fetched for each time that it is wanted, if it is wanted with this probability.
+    /// Bytes fetched each time that it is wanted, if it is wanted with this probability.
     pub(crate) fn bytes_per_hit(&self, id: UrlId, probability: f32) -> f32 {
         (self.bytes(id).0 + OVERHEAD) as f32 / probability
     }
 
-    /// Visits of it, decayed, in events of the time `at`: those that a list could have been for, and of
-    /// one client no more than a few ([`super::Visit::is_often`]).
+    /// Visits of it, decayed, in events of the time `at`: those that a list could have predicted, and only a
+    /// few per client ([`super::Visit::is_often`]).
     pub fn popularity(&self, id: UrlId, at: Timestamp) -> f32 {
         self.get(id).map_or(0.0, |url| (url.visits / f64::from(self.decay.at(at))) as f32)
     }
@@ -350,7 +350,7 @@ impl Urls {
         self.decay.latest()
     }
 
-    /// How many may be suggested.
+    /// How many may be hinted.
     pub fn public(&self) -> usize {
         let urls = self.table.entries().iter();
         urls.filter(|url| url.origins.count_ones() >= DISTINCT_CLIENTS).count()
@@ -386,7 +386,7 @@ impl Urls {
         Table::<Url>::most_resident(limits.urls).saturating_add(limits.path_bytes.0)
     }
 
-    /// Writes all but the hashes, which depend on the key.
+    /// Writes everything except the hashes, which depend on the key.
     pub(crate) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
         self.decay.write(to)?;
         to.count(self.table.hand())?;
@@ -497,7 +497,7 @@ mod tests {
             assert!(origin >= 4 || !urls.is_public(id), "after {origin} others");
             first = first.or(urls.is_public(id).then_some(origin + 1));
         }
-        // Two clients may share a class, so that it takes a few more than five.
+        // Two clients may share a class, so it takes a few more than five.
         assert!((5..=12).contains(&first.unwrap()), "{first:?}");
         urls.bar("/known", 2);
         let id = note(&mut urls, "/known", 2, Answer { public: None, ..answer(1, 10, 0) });
@@ -525,7 +525,7 @@ mod tests {
         for number in 0..3 {
             assert!(urls.note(&long(number), number, answer(1, 10, 0)).is_some());
         }
-        // The least of the three makes room; two bytes alone would not.
+        // The least of the three makes room; two bytes alone would not be enough.
         let before = urls.note(&long(0), 0, answer(1, 10, 0)).unwrap().0;
         assert!(urls.note(&long(4), 4, answer(1, 10, 0)).is_some());
         assert_eq!((urls.len(), urls.path_bytes), (3, 3 * 902));
@@ -560,7 +560,7 @@ mod tests {
             urls.visit(id, answer.at);
             urls.popularity(id, answer.at)
         };
-        // By then a visit counts 2^25 times as much as one of the first second.
+        // By then a visit counts 2^25 times as much as one in the first second.
         let many = (0..=25).map(&mut visit).last().unwrap();
         let before = f64::from(visit(0)) - 1.0;
         assert!((f64::from(many) * f64::from(1 << 25) - before).abs() < 8.0, "{many} {before}");

@@ -14,17 +14,17 @@ use crate::table::{Entry, Table, grow_within, mix};
 pub(super) const PER_BLOCK: usize = 6;
 /// No block.
 const NONE: u32 = u32::MAX;
-/// Searches for a context that gives its blocks up, eight contexts each.
+/// Attempts to find a context that gives its blocks away, eight contexts each.
 const STEALING_TRIES: usize = 4;
 
-/// Some of the URLs that followed a context. They stand in about the order of how often they did,
-/// so that most searches end in the first block.
+/// Some of the URLs that followed a context. They are in approximate order of frequency, so that most
+/// searches end in the first block.
 #[derive(Clone, Debug)]
 struct Block {
     urls: [Option<UrlId>; PER_BLOCK],
     /// The decayed counts: sums of [`added`].
     weights: [f32; PER_BLOCK],
-    /// A bit for each of 16 classes of origins that made it follow.
+    /// A bit for each of 16 classes of origins for which it followed.
     origins: [u16; PER_BLOCK],
     next: u32,
 }
@@ -57,11 +57,11 @@ impl Block {
 #[derive(Clone, Debug)]
 struct Context {
     key: u64,
-    /// How often it occurred, decayed. Of more than 2^24 times an `f32` would not notice one more.
+    /// How often it occurred, decayed. Above 2^24 an `f32` could not count a further time.
     weight: f64,
     first: u32,
     blocks: u8,
-    /// How often it occurred, not decayed; no more than a `u16` holds, which is enough to be sure.
+    /// How often it occurred, not decayed; at most the largest `u16`, which is enough evidence.
     times: u16,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Room {
     pub(super) blocks: usize,
     /// Blocks that one context may have.
     pub(super) blocks_per_context: u8,
-    /// Classes of clients from which on a follower is known.
+    /// Number of classes of clients from which on a follower counts as known.
     pub(super) clients: u32,
 }
 
@@ -98,9 +98,9 @@ pub(super) struct Contexts {
     free: Vec<u32>,
     room: Room,
     decay: Decay,
-    /// How often a context gave its blocks up.
+    /// How often a context gave its blocks away.
     given_up: u64,
-    /// Kept for its room only.
+    /// Kept only for its memory.
     searches: Vec<Search>,
     /// Draws so far.
     draws: u64,
@@ -114,7 +114,7 @@ struct Search {
     counts: f32,
     /// The context's.
     number: u32,
-    /// The block that is looked into, and the one before it.
+    /// The searched block, and the one before it.
     block: u32,
     last: u32,
     /// The place of the URL in the block; its end if it is missing.
@@ -126,12 +126,12 @@ struct Search {
 pub(super) struct Follower {
     pub(super) url: UrlId,
     pub(super) weight: f32,
-    /// Classes of clients that made it follow: never more than there were clients.
+    /// Classes of clients for which it followed: never more than there were clients.
     pub(super) clients: u32,
 }
 
-/// The key of a context: the pages, the latest last. Mixed one by one, so that neither their order
-/// nor their number is lost.
+/// The key of a context: the pages, the latest last. They are mixed one by one, so that their order and their
+/// number matter.
 pub(super) fn key(pages: &[UrlId]) -> u64 {
     pages.iter().fold(0x9e37_79b9_7f4a_7c15, |key, page| mix(key ^ u64::from(page.raw())))
 }
@@ -201,7 +201,7 @@ impl Contexts {
         }
     }
 
-    /// A URL follows contexts, those of them that are known; with each stands what that counts.
+    /// A URL follows contexts; the known ones are updated. With each comes the weight of the event.
     ///
     /// Contexts and their blocks are spread all over the memory. A processor waits for ten places about as
     /// long as for one, if it knows all of them before it needs the first. So each step of the search is
@@ -269,7 +269,7 @@ impl Contexts {
         }
     }
 
-    /// A URL follows one context, which has this number.
+    /// A URL follows the context with this number.
     fn follow_one(&mut self, number: u32, key: u64, new: Place) {
         let Context { first, blocks, weight, .. } = *self.table.get_mut(number);
         let (mut block, mut last) = (first, NONE);
@@ -283,7 +283,7 @@ impl Contexts {
             }
             (last, block) = (block, here.next);
         }
-        // Space is at the end of the last block, or in a new one behind it.
+        // There is space at the end of the last block, or in a new one after it.
         if let Some(here) = self.blocks.get_mut(last as usize)
             && let Some(at) = here.urls.iter().position(Option::is_none)
         {
@@ -328,8 +328,8 @@ impl Contexts {
         }
     }
 
-    /// Lets a follower change places with the one before it, in the same block or at the end of the
-    /// one above, if it has more weight.
+    /// Swaps a follower with the one before it, in the same block or at the end of the one above, if it has
+    /// more weight.
     fn move_up(&mut self, block: u32, at: usize, above: u32) {
         let (block_over, over) = match at.checked_sub(1) {
             Some(over) => (block, over),
@@ -389,7 +389,7 @@ impl Contexts {
         self.table.find(key, |context| context.key == key)
     }
 
-    /// How often a context occurred, decayed and not, and what followed it; none if it is not known.
+    /// How often a context occurred, decayed and not, and its followers; none if it is not known.
     pub(super) fn followers(&self, key: u64) -> Option<(f64, u16, impl Iterator<Item = Follower>)> {
         let context = self.table.get(self.find(key)?)?;
         let followers = self.places(context).filter_map(|(url, weight, origins)| {
@@ -440,8 +440,7 @@ impl Contexts {
         Table::<Context>::most_resident(room.contexts) + room.blocks as u64 * block
     }
 
-    /// Writes each context with its followers. Which blocks they stand in decides nothing, so that
-    /// is left out.
+    /// Writes each context with its followers. Their blocks are irrelevant, and left out.
     pub(super) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
         self.decay.write(to)?;
         to.count(self.table.hand())?;
@@ -474,7 +473,7 @@ impl Contexts {
         for _ in 0..from.count()? {
             urls.clear();
             let (key, weight) = (from.u64()?, from.large_weight()?);
-            // Older models have only the decayed count, of which this is the least that it can have been.
+            // Older models have only the decayed count, which is the lower bound of this one.
             let times = if from.version() >= AGED { from.u16()? } else { (weight / now) as u16 };
             let mut context = Context { key, weight, first: NONE, blocks: 0, times };
             for follower in 0..usize::from(from.u16()?) {
@@ -487,7 +486,7 @@ impl Contexts {
                 last.set(follower % PER_BLOCK, place);
                 urls.push(url.raw());
             }
-            // Each stands in it once, or its share would be counted twice.
+            // Each may occur once, otherwise its share would be counted twice.
             urls.sort_unstable();
             if urls.windows(2).any(|two| two[0] == two[1]) {
                 return Err(invalid());
@@ -498,8 +497,7 @@ impl Contexts {
         Ok(all)
     }
 
-    /// Gives a context that is read one more block, behind the last one that was made, which is its
-    /// own if it has any.
+    /// Gives a context that is being read one more block, after the last one, which is its own if it has any.
     fn append(&mut self, context: &mut Context) -> Option<()> {
         let added = u32::try_from(self.blocks.len()).ok()?;
         if self.blocks.len() >= self.room.blocks || context.blocks >= self.room.blocks_per_context {

@@ -19,7 +19,7 @@ use crate::observe::{Kind, Step, UrlId, Urls, Visit};
 pub use ppm::{Backoff, Context, Counted, Explained, Explanation, Ppm, PpmParameters, Withheld};
 pub use top_n::TopN;
 
-/// A URL that may be wanted.
+/// A URL that the client may want.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     /// The URL.
@@ -65,8 +65,8 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// The question of a client with this history, which was learned from to its end. The memory of the
-    /// one before is used again.
+    /// The question of a client with this history, which was learned completely. The memory of the previous
+    /// question is reused.
     pub fn ask(&mut self, at: Timestamp, history: &[Step]) -> Question<'_> {
         self.pages.clear();
         self.pages.extend(history.iter().filter(|s| s.kind == Kind::Page).map(|step| step.url));
@@ -79,8 +79,8 @@ impl Asker {
 
 /// Sorts candidates by probability, as [`Predictor::rank`] promises.
 fn sort(ranked: &mut [Candidate]) {
-    // Probabilities are never below 0, so their bits are in the same order as they are. One comparison of
-    // integers takes a third of the time of two.
+    // Probabilities are never below 0, so their bits have the same order. One comparison of integers takes a
+    // third of the time of two.
     let key =
         |one: &Candidate| u64::from(!one.probability.to_bits()) << 32 | u64::from(one.url.raw());
     ranked.sort_unstable_by_key(key);

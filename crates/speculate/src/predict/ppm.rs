@@ -1,8 +1,8 @@
 //! Prediction by partial matching: PPM-n/w, and variants with one changed rule at a time.
 //!
-//! The model counts, for each context of up to n pages that clients had one after the other, how
-//! often it occurred, and for each URL how often it was asked for in the window behind. The
-//! probability of a URL is the one count over the other.
+//! The model counts, for each context of up to n consecutive pages of clients, how often it occurred. It also
+//! counts, for each URL, how often it was requested in the window after that. The probability of a URL is the
+//! ratio of these counts.
 //!
 //! ```text
 //!     page A   image   page B   image   image   page C   image   page D
@@ -33,7 +33,7 @@ pub struct Ppm {
     parameters: PpmParameters,
     contexts: Contexts,
     top: TopN,
-    /// The latest pages of the client that is learned from, each with its place in the history.
+    /// The latest pages of the client being learned, each with its place in the history.
     pages: Vec<(UrlId, usize)>,
     /// The contexts that a learned URL follows, each with its weight. Kept only to reuse its memory.
     followed: Vec<(u64, f32)>,
@@ -45,7 +45,7 @@ struct Shares {
     /// How often other clients had it, not decayed, like the followers: frequent contexts are well known,
     /// however old.
     occurrences: f32,
-    /// How many URLs followed; one at least.
+    /// Number of following URLs, at least one.
     followers: f32,
     /// Whether one of them may be revealed, to a client without it.
     is_told: bool,
@@ -95,7 +95,7 @@ impl Ppm {
         self.contexts.len().0
     }
 
-    /// How many followers contexts have room for by now.
+    /// Number of followers that contexts have room for by now.
     pub fn followers(&self) -> usize {
         self.contexts.len().1
     }
@@ -109,7 +109,7 @@ impl Ppm {
     fn follow(&mut self, visit: &Visit, history: &[Step], counts: f32) {
         let window = self.parameters.window as usize;
         let last = history.len() - 1;
-        // Pages in front of the step. The page that it is in ends the window of the papers.
+        // Pages before the step. The page that contains it ends the papers' window.
         let pages = match (visit.kind, self.parameters.counted) {
             (Kind::Page, _) => &self.pages[..self.pages.len() - 1],
             (Kind::Embedded, Counted::All) => &self.pages[..],
@@ -117,7 +117,8 @@ impl Ppm {
         };
         // The client's earlier request for it: it follows only the contexts after that.
         let before = history[..last].iter().rposition(|step| step.url == visit.url);
-        // Between two that stand there often its client goes back and forth, which counts no more.
+        // Its client goes back and forth between two pages that are often in the session, which does not
+        // count.
         let is_often =
             |url: UrlId| history[..last].iter().filter(|step| step.url == url).count() >= OFTEN;
         let mut counts = counts;
@@ -138,8 +139,8 @@ impl Ppm {
         self.contexts.follow(&self.followed, visit.url, visit.origin);
     }
 
-    /// The weight of the context of the last `order` pages, as far as it is evidence, and its followers.
-    /// None where nothing is left of the weight.
+    /// The weight of the context of the last `order` pages, as far as it is evidence, and its followers. None
+    /// if no weight is left.
     ///
     /// The requesting client has just been there, and its next page is unknown. With its own occurrence every
     /// context would be known, even at the very first visit, and would have no followers.
@@ -177,7 +178,7 @@ impl Ppm {
             if self.is_told(&follower, urls) {
                 shares.is_told = true;
                 if question.held.binary_search(&follower.url).is_err() {
-                    // A context that gave its blocks up has counted fewer occurrences than it had.
+                    // A context that gave its blocks away has counted fewer occurrences than it had.
                     let probability = (f64::from(follower.weight) / weight).min(1.0) as f32;
                     into.push(Candidate { url: follower.url, probability });
                 }
@@ -233,7 +234,7 @@ impl Ppm {
         for order in 1..=self.parameters.order {
             let Some(of) = self.shares(question, urls, order, &mut shares) else { continue };
             let say = of.occurrences / (of.occurrences + c * of.followers);
-            // A context has fewer followers than there is popular, so those are sorted.
+            // A context has fewer followers than there are popular URLs, so the followers are sorted.
             shares.sort_unstable_by_key(|one| one.url);
             for one in ranked.iter_mut() {
                 one.probability *= 1.0 - say;
@@ -253,7 +254,7 @@ impl Ppm {
     }
 }
 
-/// The key of a context out of pages with their places.
+/// The key of a context from pages with their places.
 fn context(pages: &[(UrlId, usize)]) -> u64 {
     let mut urls = [pages[0].0; 4];
     for (url, page) in urls.iter_mut().zip(pages) {

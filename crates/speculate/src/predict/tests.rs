@@ -181,7 +181,7 @@ fn popular_pages_follow_an_unknown_page() {
     let mut paths: Vec<&str> = ranked.iter().map(|(path, _)| path.as_str()).collect();
     paths.sort_unstable();
     assert_eq!(paths, ["/a", "/b"]);
-    // Each is 20 of 41 pages, and behind half of all comes another one.
+    // Each is 20 of 41 pages, and half of all pages are followed by another one.
     for (path, probability) in &ranked {
         assert!((probability - 0.5 * 20.0 / 41.0).abs() < 1e-3, "{path} {probability}");
     }
@@ -259,7 +259,7 @@ fn older_visits_count_less() {
     let half_life = Duration::from_secs(100);
     for parameters in [longest(1, 1), PpmParameters::shipped()] {
         let mut site = Site::new(Ppm::new(PpmParameters { half_life, ..parameters }));
-        // A visit a second may age the counts by a second.
+        // A visit per second may age the counts by a second.
         let limits = Limits { half_life, visits_per_half_life: 100, ..Limits::default() };
         site.observer = Observer::new(ClientHasher::new([7; 16]), limits);
         site.walk("x", 100, &["/a", "/b"]);
@@ -286,7 +286,7 @@ fn unlikely_and_costly_urls_are_not_suggested() {
         told.candidates.iter().find(|one| one.url == id(path)).unwrap().withheld
     };
     assert_eq!(withheld(&site, "/d"), Some(Withheld::Unlikely));
-    // Pages have 1000 bytes and cost 500 more: /c is wanted once in ten times, /b nearly always.
+    // Pages have 1000 bytes and cost 500 more: /c is wanted one time in ten, /b nearly always.
     let parameters = PpmParameters { bytes_per_hit: Some(Bytes(10_000)), ..longest(1, 1) };
     let mut site = Site::new(Ppm::new(parameters));
     site.walk("x", 90, &["/a", "/b"]);
@@ -335,7 +335,7 @@ fn one_client_does_not_reveal_its_path() {
                 assert!(is_popular_alone(&site, pages), "{parameters:?}: {pages:?}");
             }
         }
-        // And were one client enough, that would be seen.
+        // And if one client were enough, that would be seen.
         let is_seen = |pages| !is_popular_alone(&site, pages);
         assert!(parameters.clients > 1 || paths.into_iter().any(is_seen), "{parameters:?}");
     }
@@ -453,7 +453,7 @@ fn explanation_gives_the_reason_for_each_candidate() {
     }
 }
 
-/// Some clients that visit some pages.
+/// Clients that visit pages.
 fn visits() -> impl Strategy<Value = Vec<(u32, u32)>> {
     prop::collection::vec((0u32..30, 0u32..40), 0..600)
 }
@@ -505,7 +505,7 @@ proptest! {
             site.visit(&client.to_string(), &target(*page));
             clients.entry(*client).or_default().push(*page);
         }
-        // A reload is no visit.
+        // A reload is not a visit.
         let is_page = |number: &u32| number % 4 != 3;
         for requests in clients.values_mut() {
             let mut kept: Vec<u32> = Vec::new();
@@ -517,7 +517,7 @@ proptest! {
             }
             *requests = kept;
         }
-        // Of one page before, for all pages: occurrences, and how often each URL came behind.
+        // For each single previous page: occurrences, and how often each URL followed.
         for asked in (0..40).filter(is_page) {
             let mut occurrences = 0.0f32;
             let mut followers: std::collections::BTreeMap<u32, f32> = Default::default();

@@ -10,16 +10,16 @@ use crate::model::format::ReadError;
 use crate::model::wire::{Sink, Source};
 use crate::observe::{Decay, Kind, SCALE, Step, UrlId, Urls, Visit};
 
-/// Pages that are remembered: as many as a hint list is ever long, and some that the client has.
+/// Number of pages that are remembered: the longest hint list, and some that the client has.
 const PAGES: usize = 128;
 /// The same for subresources. They are separate, because a site may have more subresources common to all its
 /// pages than there are places, and no page would be left.
 const PARTS: usize = 64;
 
-/// The most popular URLs, by their share of the pages that were visited.
+/// The most popular URLs, by their share of the visited pages.
 #[derive(Clone, Debug)]
 pub struct TopN {
-    /// The most popular in about that order; exact when ranked.
+    /// The most popular in approximate order; exact when ranked.
     top_pages: Vec<(UrlId, f32)>,
     top_parts: Vec<(UrlId, f32)>,
     /// Visits of pages, decayed, as far as they count for popularity.
@@ -30,7 +30,7 @@ pub struct TopN {
 }
 
 impl TopN {
-    /// A predictor that has learned nothing; after `half_life` a visit counts half.
+    /// An untrained predictor; a visit counts half after `half_life`.
     ///
     /// # Panics
     /// If the half-life is under a second.
@@ -54,8 +54,8 @@ impl TopN {
             .map(move |(url, _)| (*url, (urls.popularity(*url, at) / pages).min(1.0)))
     }
 
-    /// The share of pages behind which another one was visited. One page more counts, so that it is never
-    /// none.
+    /// The share of pages after which another one was visited. One page more counts, so that it is never
+    /// zero.
     pub(super) fn goes_on(&self, at: Timestamp) -> f32 {
         let one = f64::from(self.decay.at(at));
         ((self.behind + one) / (self.pages + one)).min(1.0) as f32

@@ -1,4 +1,5 @@
-//! The response time of demand by the number of requests in service: where it begins to rise the server is full.
+//! The response time of demand by the number of requests in service: the server is full where it begins to
+//! rise.
 
 use super::moments::Moments;
 
@@ -6,10 +7,10 @@ use super::moments::Moments;
 const MOST: usize = 16;
 /// The server is full where a request takes this much longer than alone.
 const RISE: f64 = 1.15;
-/// Samples from which on a number of requests is judged.
+/// Number of samples from which on a number of requests is judged.
 const ENOUGH: f64 = 12.0;
 
-/// Response times, in usual ones, by the requests in service when a request came, itself included.
+/// Response times, relative to usual ones, by the requests in service when a request came, including itself.
 #[derive(Clone, Debug)]
 pub(super) struct Curve([Moments; MOST]);
 
@@ -30,8 +31,8 @@ impl Curve {
         self.0.iter_mut().skip(requests).for_each(|moments| moments.fade(to));
     }
 
-    /// Requests that the server serves at a time without making them wait, as far as that is known: one more than was
-    /// tried, if the last number that was tried was none too many.
+    /// Concurrent requests that the server handles without making them wait, as far as known: one more than
+    /// was tried, if the last number tried was not too high.
     pub(super) fn capacity(&self) -> usize {
         let [alone, more @ ..] = &self.0;
         if alone.samples() < ENOUGH {

@@ -19,11 +19,12 @@ const CLASSES: usize = 256;
 const LEVELS: usize = 8;
 /// The usual time of a class follows the server within this time: a server that stays slow is usual by then.
 const USUAL: Duration = Duration::from_secs(600);
-/// Samples of a class that make its usual time, before it follows slowly.
+/// Number of samples that set the usual time of a class, before it follows slowly.
 const FIRST: f64 = 32.0;
 /// A time of more than this many usual ones counts as this many: a single one only shows that it was late.
 const MOST: f64 = 10.0;
-/// The last samples without prefetches and without company, by which a busy neighbour is noticed: one part each.
+/// The weight of one recent sample without prefetches and without company, by which a busy neighbour is
+/// noticed.
 const RECENT: f64 = 1.0 / 16.0;
 
 /// One request of demand that has ended.
@@ -32,7 +33,7 @@ pub(super) struct Sample {
     pub(super) class: u8,
     /// Other requests of demand that were in service when it came.
     pub(super) others: usize,
-    /// The same with prefetches; none if that is not known, as one of them was almost done.
+    /// The same with prefetches; none if unknown, since one of them was almost done.
     pub(super) all_others: Option<usize>,
     /// Whether prefetches were allowed, and some were there.
     pub(super) with_prefetches: bool,
@@ -46,10 +47,10 @@ struct Usual {
     at: Timestamp,
 }
 
-/// By how much demand is slower beside prefetches.
+/// How much slower demand is beside prefetches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The part of its response time that demand waits for prefetches; below zero by chance.
+    /// The part of its response time that demand waits for prefetches; may be below zero by chance.
     pub excess: f64,
     /// The standard error of that.
     pub error: f64,
@@ -62,7 +63,7 @@ pub(super) struct Harm {
     with: [Moments; LEVELS],
     without: [Moments; LEVELS],
     curve: Curve,
-    /// Recent times of requests without company, in usual ones.
+    /// Recent times of requests without company, relative to usual ones.
     recent: f64,
 }
 
@@ -130,7 +131,7 @@ impl Harm {
         self.without.iter_mut().for_each(|moments| moments.fade(libm::sqrt(libm::sqrt(to))));
     }
 
-    /// Requests that the server serves at a time without making them wait.
+    /// Concurrent requests that the server handles without making them wait.
     pub(super) fn capacity(&self) -> usize {
         self.curve.capacity()
     }
@@ -140,7 +141,7 @@ impl Harm {
         self.curve.fade_above(requests, to);
     }
 
-    /// By how much requests take longer now than usual, without any prefetch beside them.
+    /// How much longer requests take now than usual, without any prefetch beside them.
     pub(super) fn slowdown(&self) -> f64 {
         self.recent
     }

@@ -1,4 +1,4 @@
-//! Requests that are at the upstream, as far as they use it.
+//! Requests at the upstream, as far as they use it.
 //!
 //! A request uses the upstream until the head of its response has come, and for a short time after that: a
 //! body that takes longer waits for its client, or for news, such as an event stream. A head that takes very
@@ -12,8 +12,8 @@ use lull_cc::Timestamp;
 
 /// A response without its head after this time waits for something else than the upstream's resource.
 const HEAD: Duration = Duration::from_secs(10);
-/// A body that takes longer than this from its head on waits for its client. It does not count as in service any more, and is
-/// not aborted.
+/// A body that takes longer than this after its head waits for its client. It no longer counts as in service,
+/// and is not aborted.
 pub const BODY: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub(super) struct InService<T> {
     by_end: BTreeMap<(Timestamp, u64), ()>,
 }
 
-/// A request that has ended, or does not count any more.
+/// A request that has ended, or no longer counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended<T> {
     pub(super) what: T,
@@ -52,7 +52,7 @@ impl<T: Copy> InService<T> {
         self.by_end.insert((until, id), ());
     }
 
-    /// The head of its response has come.
+    /// The head of its response has arrived.
     pub(super) fn head(&mut self, now: Timestamp, id: u64) {
         if let Some(one) = self.all.get_mut(&id) {
             self.by_end.remove(&(one.until, id));
@@ -68,12 +68,12 @@ impl<T: Copy> InService<T> {
         Some(Ended { what: one.what, began: one.began })
     }
 
-    /// When the next one stops to count, if nothing happens before.
+    /// When the next one stops counting, if nothing happens earlier.
     pub(super) fn next_expiry(&self) -> Option<Timestamp> {
         self.by_end.first_key_value().map(|((at, _), ())| *at)
     }
 
-    /// One that does not count any more.
+    /// One that no longer counts.
     pub(super) fn expired(&mut self, now: Timestamp) -> Option<(u64, Ended<T>)> {
         let ((at, id), ()) = self.by_end.first_key_value()?;
         let (at, id) = (*at, *id);

@@ -1,9 +1,10 @@
-//! How many requests the upstream serves at a time without making demand wait, learned from demand's own response times.
+//! How many concurrent requests the upstream handles without making demand wait, learned from demand's own
+//! response times.
 //!
-//! The limit is a real number. Its whole part is the number of requests, demand and prefetches together, up to which a
-//! prefetch may start. Its fraction says how far a prefetch must have come to be left to its end when demand arrives and
-//! there is one request too many. Below one it is the part of the time in which a prefetch may be there at all, as TCP
-//! Nice's window is below one (Nice §3.2).
+//! The limit is a real number. Its whole part is the number of requests, demand and prefetches together, up
+//! to which a prefetch may start. Its fraction determines the progress at which a prefetch is left to its end
+//! when demand arrives and there is one request too many. Below one it is the part of the time in which a
+//! prefetch may be in service at all. TCP Nice's window is below one in the same way (Nice §3.2).
 //!
 //! It grows slowly while it binds and demand is not slower beside prefetches than without, and shrinks by a
 //! factor when demand is. So it is a sawtooth of bounded size.
@@ -21,7 +22,7 @@ const QUEUED: f64 = 1.0 / 256.0;
 const CERTAIN: f64 = 1.5;
 /// The limit is checked after this many samples beside prefetches.
 const LOOK: u32 = 32;
-/// By how much it grows at a look: a part of itself below one, and an amount from there on.
+/// Its growth at a look: a relative part below one, and an absolute amount above.
 const GROWTH_BELOW_ONE: f64 = 1.15;
 const GROWTH: f64 = 0.1;
 /// The factor after a check that showed harm.
@@ -31,17 +32,17 @@ const FADE: f64 = 0.25;
 /// The weight of samples beyond the capacity after each check at which the limit binds. So a higher limit is
 /// tried again after some hundred checks.
 const FORGET: f64 = 0.99;
-/// The least: a prefetch every sixty-fourth of the time, by which it is seen when there is room again.
+/// The minimum: a prefetch every sixty-fourth of the time, which shows when there is room again.
 const LEAST: f64 = 1.0 / 64.0;
 /// The initial value: one prefetch on an idle upstream, half of the time.
 const FIRST: f64 = 0.5;
 /// Lone requests that take this many times as long as usual show that another program uses the upstream.
 const NEIGHBOUR: f64 = 1.6;
-/// Then prefetches have this part of the time that they had.
+/// Then prefetches have this part of their earlier time.
 const BESIDE_NEIGHBOUR: f64 = 1.0 / 16.0;
-/// Demand requests of a block in which prefetches may start, at least, and as many more by a draw.
+/// Demand requests of a block in which prefetches may start, at least, and as many more by a random draw.
 const BLOCK_WITH: u32 = 40;
-/// The same of a block in which none may.
+/// The same for a block in which none may.
 const BLOCK_WITHOUT: u32 = 4;
 /// Below this limit few pages are fetched anyway, and it is more important to learn soon that there is room.
 /// So blocks without prefetches have this length then.
@@ -50,14 +51,14 @@ const BLOCK_WITHOUT_LOW: u32 = 20;
 /// Such a block ends after this time: so few visitors provide little data.
 const LONGEST_BLOCK: Duration = Duration::from_secs(10);
 
-/// The limit as it is shown to the owner.
+/// The limit in the form for the owner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LimitFigures {
-    /// Requests at a time; below one a part of the time.
+    /// Concurrent requests; below one a part of the time.
     pub limit: f64,
     /// The cost of prefetches for demand, if known.
     pub harm: Option<Estimate>,
-    /// By how much demand is slower than usual without prefetches.
+    /// How much slower demand is than usual without prefetches.
     pub slowdown: f64,
 }
 
@@ -108,7 +109,7 @@ impl Limit {
         self.value = value;
     }
 
-    /// Requests at a time up to which a prefetch may start.
+    /// Concurrent requests up to which a prefetch may start.
     pub(super) fn whole(&self) -> usize {
         (self.value as usize).max(1)
     }
@@ -120,13 +121,13 @@ impl Limit {
         if self.value < 1.0 { f64::INFINITY } else { (1.0 - part) / part }
     }
 
-    /// The part of the time in which a prefetch may be there.
+    /// The part of the time in which a prefetch may be in service.
     pub(super) fn share(&self) -> f64 {
         let share = self.value.min(1.0);
         if self.has_neighbour() { share * BESIDE_NEIGHBOUR } else { share }
     }
 
-    /// When prefetches may start at the latest: in a block without them no sooner.
+    /// When prefetches may start at the latest: not earlier in a block without them.
     pub(super) fn opens(&self) -> Timestamp {
         if self.block.with_prefetches { Timestamp::ZERO } else { self.block.began + LONGEST_BLOCK }
     }
@@ -156,15 +157,15 @@ impl Limit {
         if self.block.with_prefetches && self.block.is_used {
             Some(true)
         } else {
-            // One that was still there when the block began is neither.
+            // One that was still in service when the block began is neither.
             (prefetches == 0).then_some(false)
         }
     }
 
     fn next_block(&mut self, now: Timestamp) {
-        // Blocks without prefetches are needed only where there were some.
+        // Blocks without prefetches are only needed after some with prefetches.
         let with = !(self.block.with_prefetches && self.block.is_used);
-        // Knuth's linear congruential generator: blocks must not beat with the visits of a robot.
+        // Knuth's linear congruential generator: blocks must not be in phase with the visits of a robot.
         self.draw = self
             .draw
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -215,7 +216,7 @@ impl Limit {
             self.value + GROWTH
         };
         let known = self.harm.capacity();
-        // The server may have become larger since more was tried.
+        // The server may have grown since more was tried.
         self.harm.forget_above(known, FORGET);
         let capacity = known as f64;
         // Above the capacity a prefetch is left to its end while demand waits.

@@ -44,14 +44,14 @@ pub use prefetch::{Id, Prefetch};
 pub struct Parameters {
     /// Prefetches that wait.
     pub waiting: usize,
-    /// Prefetches of one client that wait: a client that marks all its requests fills no queue.
+    /// Waiting prefetches of one client, at most: a client that marks all its requests cannot fill the queue.
     pub per_client: usize,
     /// A prefetch that has waited this long is refused.
     pub patience: Duration,
     /// After this time a waiting priority counts half (SSR §3.1.3: an old valuable prefetch does not block a
     /// present one).
     pub half_life: Duration,
-    /// Prefetches in service at a time, however high the limit.
+    /// Prefetches in service at a time, with any limit.
     pub most_in_service: usize,
     /// A prefetch in service for this long, and for many times longer than others, hangs.
     pub hung: Duration,
@@ -79,9 +79,10 @@ impl Default for Parameters {
 pub enum Action {
     /// Send this prefetch to the upstream. Its end is reported by [`Scheduler::handle_prefetch_end`].
     Start(Id),
-    /// End this prefetch, which is in service: close its connection, or reset its stream. It is over.
+    /// End this prefetch, which is in service: close its connection, or reset its stream. Then it is
+    /// finished.
     Abort(Id, Aborted),
-    /// Answer this prefetch, which waited, with "not now". It is over.
+    /// Answer this waiting prefetch with "not now". Then it is finished.
     Refuse(Id, Refused),
 }
 
@@ -108,9 +109,9 @@ pub enum Refused {
 pub enum End {
     /// The upstream has answered.
     Served,
-    /// The client has left, so its time says nothing.
+    /// The client has left, so its time is no evidence.
     Cancelled,
-    /// The upstream has failed, or has said that it is overloaded (429, 503).
+    /// The upstream has failed, or has reported overload (429, 503).
     Failed,
 }
 
@@ -123,7 +124,7 @@ pub enum Room {
     Later(Duration),
 }
 
-/// The scheduler as it is shown to the owner.
+/// The scheduler in the form for the owner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// The limit, and its evidence.
@@ -134,7 +135,7 @@ pub struct Figures {
     pub prefetches: usize,
     /// Prefetches that wait.
     pub waiting: usize,
-    /// Prefetches that are served, in one second of the last ones.
+    /// Served prefetches per second, recently.
     pub drain_rate: f64,
     /// Whether prefetches back off because they failed.
     pub is_backing_off: bool,
@@ -157,7 +158,7 @@ const BACKOFF: Duration = Duration::from_millis(500);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 /// A prefetch that takes this many times as long as usual hangs.
 const HUNG_TIMES: u32 = 16;
-/// The last prefetches by which the usual service time is known: one part each.
+/// The weight of one prefetch in the usual service time.
 const RECENT: f64 = 1.0 / 16.0;
 /// The rate at which the queue drains is measured over this time.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -173,20 +174,20 @@ pub struct Scheduler {
     actions: VecDeque<Action>,
     /// The usual service time of a prefetch.
     usual: Option<Duration>,
-    /// No prefetch starts before: the limit is below one.
+    /// No prefetch starts earlier: the limit is below one.
     paced_until: Timestamp,
-    /// No prefetch starts before: some have failed.
+    /// No prefetch starts earlier: some have failed.
     rests_until: Timestamp,
     failures: u32,
-    /// Prefetches served, of which the past fades, and when that was counted.
+    /// Served prefetches, with decay, and when that was counted.
     served: f64,
     served_at: Timestamp,
-    /// Hints that were given, for which no prefetch has come.
+    /// Granted hints for which no prefetch has come.
     promised: f64,
 }
 
 impl Scheduler {
-    /// A scheduler of an upstream of which nothing is known.
+    /// A scheduler of an unknown upstream.
     ///
     /// # Panics
     /// If the half-life is zero.
@@ -208,7 +209,8 @@ impl Scheduler {
         }
     }
 
-    /// A request of demand goes to the upstream. Requests of one `class`, such as a hash of the URL, take about as long.
+    /// A request of demand goes to the upstream. Requests of one `class`, such as a hash of the URL, have
+    /// similar times.
     pub fn handle_demand(&mut self, now: Timestamp, id: Id, class: u8) {
         self.expire(now);
         let with_prefetches = self.limit.demand(now, self.prefetches.len());
@@ -218,7 +220,7 @@ impl Scheduler {
         self.demand.begin(now, id, Demand { class, others, all_others, with_prefetches });
     }
 
-    /// The head of the response to a request has come, of demand or of a prefetch.
+    /// The head of the response to a request has arrived, of demand or of a prefetch.
     pub fn handle_head(&mut self, now: Timestamp, id: Id) {
         self.demand.head(now, id);
         self.prefetches.head(now, id);
@@ -235,11 +237,12 @@ impl Scheduler {
         }
     }
 
-    /// A prefetch has come, and waits. Exactly one of these follows: [`Action::Refuse`], or [`Action::Start`] and then an
-    /// [`Action::Abort`] or the caller's [`handle_prefetch_end`](Self::handle_prefetch_end), or the caller's
+    /// A prefetch has arrived, and waits. Exactly one of these follows: [`Action::Refuse`], or
+    /// [`Action::Start`] and then an [`Action::Abort`] or the caller's
+    /// [`handle_prefetch_end`](Self::handle_prefetch_end), or the caller's
     /// [`handle_cancel`](Self::handle_cancel) at any time.
     ///
-    /// `waited` is how long it has waited before, if it was aborted and comes again.
+    /// `waited` is its earlier wait, if it was aborted and comes again.
     pub fn handle_prefetch(&mut self, now: Timestamp, prefetch: Prefetch, waited: Duration) {
         self.expire(now);
         self.promised = (self.promised - 1.0).max(0.0);
@@ -276,7 +279,8 @@ impl Scheduler {
         }
     }
 
-    /// The next thing to do. Call it until it gives none, after each other call and at [`next_poll`](Self::next_poll).
+    /// The next action. Call it until it returns none, after each other call and at
+    /// [`next_poll`](Self::next_poll).
     pub fn poll(&mut self, now: Timestamp) -> Option<Action> {
         self.expire(now);
         if let Some(action) = self.actions.pop_front() {
@@ -298,7 +302,7 @@ impl Scheduler {
         Some(Action::Start(prefetch.id))
     }
 
-    /// When to poll, if nothing happens before.
+    /// When to poll, if nothing happens earlier.
     pub fn next_poll(&self, now: Timestamp) -> Option<Timestamp> {
         let waits = self.queue.len() > 0;
         let start = self.paced_until.max(self.rests_until).max(self.limit.opens());
@@ -380,8 +384,8 @@ impl Scheduler {
         !is_paced && !is_full
     }
 
-    /// Demand has come: aborts prefetches until there are no more requests than the limit, the youngest first. One more is
-    /// kept if it is likely to be done soon.
+    /// Demand has arrived: aborts prefetches until there are no more requests than the limit, the youngest
+    /// first. One more is kept if it is likely to end soon.
     fn make_room(&mut self, now: Timestamp) -> bool {
         let kept = self.usual.unwrap_or_default().as_secs_f64() * self.limit.kept_from();
         let mut over =
@@ -407,7 +411,7 @@ impl Scheduler {
         spared
     }
 
-    /// A prefetch leaves the upstream; how long it was there, if it still counted.
+    /// A prefetch leaves the upstream; returns how long it was there, if it still counted.
     fn leave(&mut self, now: Timestamp, id: Id) -> Option<Duration> {
         let ended = self.prefetches.end(id)?;
         let time = now.saturating_since(ended.began);

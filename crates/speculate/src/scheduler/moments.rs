@@ -1,13 +1,13 @@
-//! A mean and its error, of which the past fades.
+//! A mean and its error, with decay.
 
 /// The weight of samples halves within about as many new ones.
 const MEMORY: f64 = 512.0;
 
-/// A mean and its variance, of which the past fades.
+/// A mean and its variance, with decay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moments {
     weight: f64,
-    /// The sum of squared weights: how many samples it is worth is `weight² / squares`.
+    /// The sum of squared weights: the equivalent number of samples is `weight² / squares`.
     squares: f64,
     mean: f64,
     spread: f64,
@@ -32,7 +32,7 @@ impl Moments {
         self.weight
     }
 
-    /// How many samples it is worth.
+    /// The equivalent number of samples.
     pub(super) fn samples(&self) -> f64 {
         if self.squares > 0.0 { self.weight * self.weight / self.squares } else { 0.0 }
     }

@@ -1,6 +1,6 @@
 //! A prefetch that waits for room at the upstream.
 
-/// A number that the caller gives to a request. Demand and prefetches share one row of numbers; none is used again.
+/// The caller's number of a request. Demand and prefetches share one sequence of numbers; none is reused.
 pub type Id = u64;
 
 /// A prefetch that waits.
@@ -10,6 +10,6 @@ pub struct Prefetch {
     pub id: Id,
     /// Its client.
     pub client: u64,
-    /// Its worth in any unit, above zero: benefit for cost (SSR §3.1.1).
+    /// Its worth in any unit, above zero: benefit per cost (SSR §3.1.1).
     pub priority: f64,
 }

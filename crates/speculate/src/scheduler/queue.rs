@@ -1,4 +1,5 @@
-//! The queue of prefetches that wait for room at the upstream: by priority, which decays while they wait (SSR §3.1.3).
+//! The queue of prefetches that wait for room at the upstream: by priority, which decays while they wait (SSR
+//! §3.1.3).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,8 @@ use lull_cc::Timestamp;
 
 use super::prefetch::{Id, Prefetch};
 
-/// The position of a prefetch: its priority as if it had arrived at time zero, the earlier one first of equals.
+/// The position of a prefetch: its priority as if it had arrived at time zero; of equal ones, the earlier one
+/// first.
 ///
 /// All priorities decay alike, p · 2^(−t / half-life). So the order of two prefetches never changes while they wait, and
 /// it is enough to compare log₂ p + (time of arrival) / half-life.
@@ -77,8 +79,8 @@ impl Queue {
         self.waiting.contains_key(&id)
     }
 
-    /// Adds a prefetch. Gives the one that is dropped, if the queue or the client's share of it is full: the least of all,
-    /// which may be the new one, or the new one of a client that has its share.
+    /// Adds a prefetch. Returns the one that is dropped, if the queue or the client's share of it is full.
+    /// That is the least of all, which may be the new one, or the new one of a client that has its share.
     pub(super) fn push(
         &mut self,
         now: Timestamp,
@@ -106,7 +108,7 @@ impl Queue {
         Some(least)
     }
 
-    /// Takes a prefetch out, if it waits.
+    /// Removes a prefetch, if it waits.
     pub(super) fn remove(&mut self, id: Id) -> Option<Prefetch> {
         let Waiting { prefetch, place, expires } = self.waiting.remove(&id)?;
         self.by_place.remove(&place);
@@ -120,7 +122,7 @@ impl Queue {
         Some(prefetch)
     }
 
-    /// Takes the prefetch of the highest priority, and the time at which it would have expired.
+    /// Removes the prefetch of the highest priority; also returns the time at which it would have expired.
     pub(super) fn pop(&mut self) -> Option<(Prefetch, Timestamp)> {
         let id = self.by_place.last_key_value().map(|(_, id)| *id)?;
         let expires = self.waiting.get(&id)?.expires;
@@ -132,7 +134,7 @@ impl Queue {
         self.by_expiry.first_key_value().map(|((at, _), ())| *at)
     }
 
-    /// Takes one that has expired.
+    /// Removes one that has expired.
     pub(super) fn expired(&mut self, now: Timestamp) -> Option<Id> {
         let ((at, id), ()) = self.by_expiry.first_key_value()?;
         let (at, id) = (*at, *id);

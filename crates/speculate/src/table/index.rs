@@ -38,7 +38,7 @@ impl Index {
         }
     }
 
-    /// The number that the search for a hash comes to first; [`EMPTY`] if it stands for another hash.
+    /// The first number in the search for a hash; [`EMPTY`] if it belongs to another hash.
     pub(super) fn glance(&self, hash: u64) -> u32 {
         let tag = tag(hash);
         let first = (!self.slots.is_empty()).then(|| self.slots[self.home(tag)]);
@@ -79,7 +79,7 @@ impl Index {
         self.slots[hole] = VACANT;
     }
 
-    /// Bytes that it takes.
+    /// Its size in bytes.
     pub(super) fn resident(&self) -> u64 {
         (self.slots.capacity() * size_of::<Slot>()) as u64
     }

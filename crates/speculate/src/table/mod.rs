@@ -1,8 +1,8 @@
-//! A table that finds by hash and never grows beyond a limit.
+//! A table with lookup by hash that never grows beyond a limit.
 //!
-//! The standard library's map has a random order, and a tree of a million entries costs twenty
-//! cache misses to search. Here entries lie in one vector by number, and an index of hashes says
-//! which; no result depends on where in the index something stands.
+//! The standard library's map has a random order, and a tree of a million entries costs twenty cache misses
+//! per search. Here entries are in one vector by number, and an index of hashes finds the number. No result
+//! depends on places in the index.
 
 mod index;
 
@@ -13,7 +13,7 @@ pub(crate) trait Entry {
     /// The order of eviction in a full table: the lowest goes.
     type Worth: PartialOrd;
 
-    /// The hash that it is found by.
+    /// The hash by which it is found.
     fn hash(&self) -> u64;
 
     /// The value of keeping it.
@@ -83,8 +83,8 @@ impl<T: Entry> Table<T> {
         (number, Some(evicted))
     }
 
-    /// Puts the entry of the next number back into a table that was saved. None if that cannot have
-    /// been: there is no room, or one that is the same, or the hash was chosen to be like others.
+    /// Restores the entry of the next number in a saved table. None if it cannot have been there: there is no
+    /// room, or an equal entry, or the hash was chosen to collide.
     pub(crate) fn restore(&mut self, entry: T, is_same: impl Fn(&T, &T) -> bool) -> Option<()> {
         let hash = entry.hash();
         let number = self.entries.len();
@@ -101,7 +101,7 @@ impl<T: Entry> Table<T> {
         self.hand
     }
 
-    /// Sets the same in a table that was saved; none if it cannot have been there.
+    /// Sets the same in a saved table; none if it cannot have been there.
     pub(crate) fn set_hand(&mut self, hand: usize) -> Option<()> {
         self.hand = hand;
         (hand == 0 || hand < self.entries.len()).then_some(())
@@ -116,7 +116,7 @@ impl<T: Entry> Table<T> {
         before
     }
 
-    /// The least worthy of the next few entries.
+    /// The entry of least worth among the next few.
     pub(crate) fn least(&mut self) -> u32 {
         self.least_by(T::worth)
     }
@@ -148,7 +148,7 @@ impl<T: Entry> Table<T> {
         self.entries.iter_mut()
     }
 
-    /// Bytes that the table itself takes, without what entries point to.
+    /// The size of the table in bytes, without what its entries point to.
     pub(crate) fn resident(&self) -> u64 {
         self.index.resident() + (self.entries.capacity() * size_of::<T>()) as u64
     }
@@ -193,7 +193,7 @@ mod tests {
         type Worth = u32;
 
         fn hash(&self) -> u64 {
-            // Few different ones, so that many entries share a place.
+            // Few different hashes, so that many entries share a place.
             mix(self.key % 7)
         }
 

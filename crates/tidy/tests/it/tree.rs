@@ -1,4 +1,4 @@
-//! Holds the whole tree against the house rules.
+//! Checks the whole tree against the house rules.
 use std::path::Path;
 
 use lull_tidy::{Tree, check};

@@ -1,4 +1,4 @@
-//! The controller on made-up connections.
+//! The controller on simulated connections.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::{LONGEST_INTERVAL, LONGEST_PAUSE_SECONDS, SHORTEST_INTERVAL, UserSpaceNice, pace};
 use crate::info::{Phase, TcpInfo};
 
-/// A connection of 50 ms whose kernel reports what a test says.
+/// A connection of 50 ms whose kernel's reports are set by the test.
 struct Connection {
     nice: UserSpaceNice,
     now: Timestamp,
@@ -32,14 +32,14 @@ impl Connection {
         Connection { nice, now: Timestamp::ZERO, info }
     }
 
-    /// Waits until the next look is due, and shows `change`.
+    /// Waits until the next sample is due, and passes it `change`.
     fn look(&mut self, change: impl FnOnce(&mut TcpInfo)) {
         self.now = self.nice.poll_timeout();
         change(&mut self.info);
         self.nice.handle_sample(self.now, &self.info);
     }
 
-    /// A round-trip time in which `packets` come back after `rtt_micros` each.
+    /// A round-trip time in which `packets` are acknowledged after `rtt_micros` each.
     fn round(&mut self, packets: u32, rtt_micros: u32) {
         let end = self.now + Duration::from_micros(rtt_micros.into());
         while self.now < end {
@@ -54,7 +54,7 @@ impl Connection {
         }
     }
 
-    /// One whose window has gone down to the least in a queue of 50 ms.
+    /// One whose window has fallen to the minimum in a queue of 50 ms.
     fn at_the_floor() -> Self {
         let mut connection = Connection::new();
         (0..10).for_each(|_| connection.round(16, 50_000));
@@ -125,8 +125,8 @@ fn kernel_and_receiver_windows_are_upper_bounds() {
     }
 }
 
-/// Nice §2.2: more than f of a round's packets beyond (1 − t)·min_rtt + t·max_rtt, and the window
-/// is halved; below one packet too.
+/// Nice §2.2: if more than f of a round's packets exceed (1 − t)·min_rtt + t·max_rtt, the window is halved;
+/// below one packet too.
 #[test]
 fn queue_halves_the_window_down_to_the_floor() {
     let mut connection = Connection::new();
@@ -142,8 +142,8 @@ fn queue_halves_the_window_down_to_the_floor() {
     assert!((rate - expected).abs() <= 2.0, "{rate} {expected}");
 }
 
-/// Nice §2.3: pairs that are 2/W smoothed round trips apart; the smoothed one of eight pairs would
-/// be that of a queue which has gone long ago.
+/// Nice §2.3: pairs that are 2/W smoothed round trips apart; the smoothed one of eight pairs would be that of
+/// a queue which has drained long ago.
 #[test]
 fn pace_below_two_packets_follows_the_last_rtt() {
     let mut connection = Connection::at_the_floor();
@@ -156,7 +156,7 @@ fn pace_below_two_packets_follows_the_last_rtt() {
     let rate = connection.nice.rate().bytes_per_second() as f64;
     let expected = connection.window() * 1448.0 / 50_000e-6;
     assert!((rate / expected - 1.0).abs() < 0.01, "{rate} {expected}");
-    // With two packets and more the window has to fill the round trip that there is.
+    // With two packets or more the window has to fill the actual round trip.
     (0..20).for_each(|_| connection.round(8, 50_000));
     assert!(connection.window() >= 2.0, "{}", connection.window());
     let srtt = f64::from(connection.info.srtt_micros) * 1e-6;
@@ -165,8 +165,8 @@ fn pace_below_two_packets_follows_the_last_rtt() {
     assert!((rate / expected - 1.0).abs() < 0.01, "{rate} {expected}");
 }
 
-/// What the kernel makes of the limit: it follows a lower one at once, and a higher one with the
-/// next acknowledgement.
+/// The kernel's handling of the limit: it applies a lower one at once, and a higher one with the next
+/// acknowledgement.
 struct KernelPace(Rate);
 
 impl KernelPace {
@@ -176,8 +176,8 @@ impl KernelPace {
     }
 }
 
-/// Each pair that finds the queue empty takes the window four times, and the pause after the next
-/// pair is already as short as that says. Pairs here leave when the kernel lets them.
+/// Each pair that finds the queue empty multiplies the window by four, and the pause after the next pair is
+/// already correspondingly shorter. Pairs here leave when the kernel allows them.
 #[test]
 fn pair_from_the_least_window_uses_its_earned_pace() {
     let mut connection = Connection::at_the_floor();
@@ -188,13 +188,13 @@ fn pair_from_the_least_window_uses_its_earned_pace() {
     while connection.window() < 1.0 {
         assert!(pauses.len() < 12, "{pauses:?}");
         let pace = connection.nice.rate();
-        // A pair leaves, with a pause behind it at the pace that the kernel has.
+        // A pair is sent, with a pause after it at the kernel's pacing rate.
         pauses.push(kernel.0.bytes_per_second() as f64 / pace.bytes_per_second() as f64);
         for _ in 0..3 {
             connection.look(|info| info.unacked = 2);
             limit = kernel.limit(connection.nice.poll_rate()).unwrap_or(limit);
         }
-        // Its acknowledgement comes; only then the kernel looks at what was set.
+        // Its acknowledgement arrives; only then the kernel applies the new limit.
         kernel.0 = limit;
         connection.look(|info| {
             info.unacked = 0;
@@ -209,7 +209,7 @@ fn pair_from_the_least_window_uses_its_earned_pace() {
     assert!(pauses.iter().all(|earned| (earned - 1.0).abs() < 0.01), "{pauses:?}");
 }
 
-/// Nice §2.2: a lost packet means Reno's rule.
+/// Nice §2.2: a lost packet triggers Reno's rule.
 #[test]
 fn loss_halves_and_timeout_leaves_one_packet() {
     let mut connection = Connection::new();
@@ -226,14 +226,14 @@ fn loss_halves_and_timeout_leaves_one_packet() {
         info.retransmitted += 1;
     });
     assert!(connection.window() <= 1.0, "{}", connection.window());
-    // The same timeout, still being recovered from.
+    // The same timeout, still in recovery.
     let before = connection.nice.window();
     connection.look(|info| info.retransmitted += 1);
     assert_eq!(connection.nice.window(), before);
 }
 
-/// At 8 Mbit/s a full packet takes a millisecond and a half: alone it is back after 21.7 ms of 20 ms
-/// without any packet, the first of a pair, with which the second is acknowledged, after 23.2.
+/// At 8 Mbit/s a full packet takes 1.5 ms. On a path of 20 ms without any packet, a single one is
+/// acknowledged after 21.7 ms. The first of a pair, with which the second is acknowledged, takes 23.2 ms.
 #[test]
 fn single_packet_does_not_look_like_a_queued_pair() {
     let mut connection = Connection::new();
@@ -260,7 +260,7 @@ fn single_packet_does_not_look_like_a_queued_pair() {
     (0..8).for_each(|_| alone(&mut connection, 21_700));
     pairs(&mut connection, 20);
     assert!(connection.nice.nice().min_rtt_micros() > 23_000);
-    // What was sent again comes back one by one; and the loss has shown a queue that was hardly there.
+    // Retransmissions are acknowledged one by one; and the loss has shown a queue that was nearly empty.
     connection.look(|info| info.retransmitted += 3);
     (0..3).for_each(|_| alone(&mut connection, 21_700));
     let after = connection.window();
@@ -270,7 +270,7 @@ fn single_packet_does_not_look_like_a_queued_pair() {
     assert_eq!(connection.nice.nice().rounds_congested(), 0);
 }
 
-/// RFC 3168 §6.1.2: as to a loss.
+/// RFC 3168 §6.1.2: like a loss.
 #[test]
 fn ecn_mark_halves_the_window() {
     let mut connection = Connection::new();
@@ -280,7 +280,7 @@ fn ecn_mark_halves_the_window() {
     assert!(connection.window() <= before / 2.0, "{before} {}", connection.window());
 }
 
-/// RFC 3168 §6.1.3: the receiver repeats it until it sees the answer, a round trip later.
+/// RFC 3168 §6.1.3: the receiver repeats it until it sees the reaction, a round trip later.
 #[test]
 fn marks_within_one_rtt_halve_once() {
     let mut connection = Connection::new();
@@ -297,13 +297,13 @@ fn marks_within_one_rtt_halve_once() {
     let halved = mark(&mut connection);
     assert!((halved - before / 2.0).abs() < 1e-4, "{before} {halved}");
     assert_eq!([(); 3].map(|()| mark(&mut connection)), [halved; 3]);
-    // A round trip later it is another one.
+    // A round trip later it is a new one.
     (0..4).for_each(|_| connection.round(16, 50_000));
     let before = connection.window();
     assert!((mark(&mut connection) - before / 2.0).abs() < 1e-4, "{before}");
 }
 
-/// Linux sends again for as long as a recovery takes, and may look at nothing new meanwhile.
+/// Linux retransmits for the whole recovery, and may send no new data meanwhile.
 #[test]
 fn losses_without_an_ack_halve_once_a_window() {
     let mut connection = Connection::new();
@@ -340,7 +340,8 @@ fn closed_connection_is_not_polled_again() {
     assert_eq!(connection.nice.poll_timeout(), Timestamp::FAR_FUTURE);
 }
 
-/// Nice §2.3 pauses for 96 round trips at the least window, fq drops what is due later than in 10 s.
+/// Nice §2.3 pauses for 96 round trips at the smallest window; fq drops packets that are due later than in 10
+/// s.
 #[test]
 fn pauses_stay_below_the_horizon_of_fq() {
     let pause = |packet_bytes: u32, rtt_micros: u32| {
@@ -356,7 +357,7 @@ fn pauses_stay_below_the_horizon_of_fq() {
     }
 }
 
-/// What may happen to a connection between two looks.
+/// The changes of a connection between two samples.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     delivered: u32,
@@ -390,8 +391,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// On every history: the pace is never above that of Reno's window, never 0, which would mean
-    /// no limit, and the next look is neither past nor far.
+    /// For every history, the pacing rate is never above that of Reno's window. It is never 0, which would
+    /// mean no limit. The next sample is neither in the past nor far away.
     #[test]
     fn rate_is_finite_and_never_above_reno(steps in prop::collection::vec(step(), 1..200)) {
         let mut nice = UserSpaceNice::new(NiceParameters::refined());
@@ -410,7 +411,7 @@ proptest! {
             info.timed_out = step.timed_out;
             (info.unacked, info.unsent_bytes) = (step.unacked, step.unsent_bytes);
 
-            // The same events to Reno, but for pauses, which only lower a window.
+            // The same events for Reno, except for pauses, which only lower a window.
             let ack = nice.acknowledgement(now, &last, &info);
             if let Some(congestion) = nice.congestion(&last, &info, ack.as_ref()) {
                 congestion.feed(&mut reno, now, info.delivered);

@@ -1,7 +1,7 @@
-//! The examples of docs/sockets.md, run as they stand there against a variant of `nice`.
+//! The examples of docs/sockets.md, run unchanged against a variant of `nice`.
 //!
-//! Replaced are the address, the port and the name; whether the connection is in the background
-//! is read with `ss`, from outside.
+//! Only the address, the port and the name are replaced. `ss` shows from outside whether the connection is in
+//! the background.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -38,7 +38,7 @@ impl Drop for Running {
     }
 }
 
-/// One example: a folder, a port, and a congestion control of its own.
+/// One example: a folder, a port, and its own congestion control.
 struct Example {
     folder: tempfile::TempDir,
     name: String,
@@ -52,7 +52,7 @@ impl Example {
         Example { folder: tempfile::tempdir().unwrap(), name, _held: held }
     }
 
-    /// Writes a file of the example, with what is ours in place of what the reader fills in.
+    /// Writes a file of the example, with our values in place of the reader's.
     fn write(&self, file: &str, text: &str, port: u16) -> PathBuf {
         let text = text
             .replace("\"nice\"", &format!("\"{}\"", self.name))
@@ -70,7 +70,7 @@ impl Example {
         Running(child.spawn().unwrap())
     }
 
-    /// The script that opens a listener on `port` as descriptor 9, in front of a program.
+    /// The script that opens a listener on `port` as descriptor 9 for a program.
     fn with_listener(&self, port: u16) -> Command {
         let script = self.write("background.py", &block("A listener from outside", 0), port);
         let mut command = Command::new("python3");
@@ -78,8 +78,7 @@ impl Example {
         command
     }
 
-    /// Asserts that a connection that `filter` of ss(8) finds runs our congestion control, and has
-    /// this mark.
+    /// Asserts that a connection that `filter` of ss(8) finds runs our congestion control, and has this mark.
     fn assert_background(&self, filter: &str, mark: &str) {
         let output =
             Command::new("ss").args(["-Htin", "--tos", "state", "established", filter]).output();

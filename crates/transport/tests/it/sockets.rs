@@ -30,7 +30,7 @@ const MISSING: &str = "lull-missing";
 /// Lower effort as the byte of the IP header (RFC 8622).
 const LE: i32 = 4;
 
-/// A variant of `nice` under a name of its own, for as long as the test runs.
+/// A variant of `nice` under its own name, until the end of the test.
 fn registered(suffix: &str) -> (String, Held) {
     let name = format!("lt{suffix}{}", std::process::id() % 1_000_000);
     let held = hold(&name, &NiceParameters::refined()).unwrap();
@@ -94,7 +94,7 @@ fn wait_until(what: &str, mut is_done: impl FnMut() -> bool) {
     }
 }
 
-/// Writes for `time` and returns how much the stream took.
+/// Writes for `time` and returns how much the stream accepted.
 fn write_for(stream: &mut TcpStream, time: Duration) -> usize {
     stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
     let end = Instant::now() + time;
@@ -157,7 +157,7 @@ fn user_space_carries_where_nice_is_missing() {
     let written = write_for(&mut stream, Duration::from_secs(1));
     let nice = stream.user_space_nice().unwrap();
     assert!(nice.nice().rounds() > 10, "{} rounds", nice.nice().rounds());
-    // What is buffered still drains, and each round in it changes the pace.
+    // Buffered data still drains, and each round in it changes the pacing rate.
     wait_until("the socket never has the pace of its state", || {
         let rate = stream.user_space_nice().unwrap().rate();
         max_pacing_rate(&stream) == rate.bytes_per_second()
@@ -198,7 +198,7 @@ fn overruled_congestion_control_is_detected() {
         assert_ne!(max_pacing_rate(&stream), u64::MAX);
         return;
     }
-    // What runs a program takes its signals, too.
+    // A program's runner receives its signals, too.
     if !in_process_of_its_own(TEST, None) {
         return;
     }
@@ -254,14 +254,14 @@ fn user_space_leaves_mptcp_unchanged() {
         let error = user_space().prepare(&stream).unwrap_err();
         assert!(matches!(error, Error::NoPacing(_)), "{error}");
         assert_eq!(tos(&stream), before.1);
-        // A plain user may not go back to a congestion control that is restricted.
+        // An unprivileged user may not restore a congestion control that is restricted.
         if root().is_ok() {
             assert_eq!(congestion_control(&stream), before.0);
         }
     }
 }
 
-/// A listener has no connection to control: class, congestion control and pace are put back.
+/// A listener has no connection to control: class, congestion control and pacing rate are restored.
 #[test]
 fn failed_guard_leaves_the_socket_unchanged() {
     needs!(root());
@@ -290,7 +290,7 @@ fn packets_are_marked_over_ipv4_and_ipv6() {
     };
     let stream = user_space().connect(listener.local_addr().unwrap()).unwrap();
     assert_eq!(traffic_class(&stream), LE);
-    // A socket of IPv6 that speaks IPv4.
+    // An IPv6 socket with IPv4 traffic.
     let (listener, address) = loopback();
     let SocketAddr::V4(v4) = address else { unreachable!() };
     let stream = user_space().connect((v4.ip().to_ipv6_mapped(), v4.port()).into()).unwrap();
@@ -306,7 +306,7 @@ fn accepted_connection_inherits_the_kernel_carrier() {
     let listener = Options::new().congestion_control(&name).listener(listener).unwrap();
     assert_eq!(listener.carrier(), Carrier::Kernel);
     let _client = TcpStream::connect(address).unwrap();
-    // By any means of accepting.
+    // By any way of accepting.
     let (plain, _) = TcpListener::accept(&listener).unwrap();
     assert_eq!((congestion_control(&plain), tos(&plain)), (name.clone(), LE));
     let _client = TcpStream::connect(address).unwrap();
@@ -324,7 +324,7 @@ fn accepted_connection_is_controlled_by_user_space() {
     assert_eq!((stream.carrier(), tos(&stream)), (Carrier::UserSpace, LE));
     assert!(peer.ip().is_loopback());
     assert!(stream.user_space_nice().is_some());
-    // What was accepted past it is slow, not unlimited.
+    // A connection accepted past it is slow, not unlimited.
     let _client = TcpStream::connect(address).unwrap();
     let (plain, _) = TcpListener::accept(&listener).unwrap();
     assert_eq!(max_pacing_rate(&plain), 28_960);
@@ -337,7 +337,7 @@ fn dropped_guard_ends_the_control() {
     let received = drain(peer);
     write_for(&mut stream, Duration::from_millis(300));
     drop(guard);
-    // One look may be under way.
+    // One sample may be in progress.
     thread::sleep(Duration::from_millis(50));
     let rate = max_pacing_rate(&stream);
     write_for(&mut stream, Duration::from_millis(500));
@@ -347,7 +347,7 @@ fn dropped_guard_ends_the_control() {
     received.join().unwrap();
 }
 
-/// A socket of the application's own making, connected by itself.
+/// A socket that the application itself made and connected.
 #[test]
 fn prepared_stream_is_restored_in_the_foreground() {
     let (_listener, address) = loopback();
@@ -364,7 +364,7 @@ fn prepared_stream_is_restored_in_the_foreground() {
                 (congestion_control(&socket), tos(&socket), max_pacing_rate(&socket)),
                 before
             ),
-            // The machine's own congestion control may be for root alone.
+            // The machine's own congestion control may be restricted to root.
             Err(error) => assert!(error.to_string().contains("restore"), "{error}"),
         }
     }
@@ -383,13 +383,13 @@ fn stream_in_the_foreground_is_unchanged() {
             assert_eq!(max_pacing_rate(&stream), u64::MAX);
             assert_eq!((congestion_control(&stream), tos(&stream)), (before, 0));
         }
-        // A plain user may not go back to a congestion control that is restricted.
+        // An unprivileged user may not restore a congestion control that is restricted.
         Err(error) => assert!(root().is_err(), "{error}"),
     }
     drop(peer);
 }
 
-/// With the kernel's carrier, too: it then goes as fast as it may.
+/// With the kernel's carrier, too: it is then unlimited.
 #[test]
 fn kernel_carrier_releases_a_stream() {
     needs!(bpf());
@@ -408,7 +408,7 @@ fn kernel_carrier_releases_a_stream() {
     assert_eq!(received.join().unwrap(), 1_100_000);
 }
 
-/// Also when it was connected by us, and was never anything but a background one.
+/// Also if this crate connected it, and it was always a background one.
 #[test]
 fn connection_remembers_its_foreground_control() {
     needs!(root());
@@ -418,8 +418,8 @@ fn connection_remembers_its_foreground_control() {
     assert_eq!((congestion_control(&stream), tos(&stream)), (default, 0));
 }
 
-/// All that the process has under control goes away, and with it the thread. Runs in a process of
-/// its own, since the other tests have sockets under control, too.
+/// All sockets that the process has under control are closed, and the thread ends. Runs in a separate
+/// process, since the other tests have sockets under control, too.
 #[test]
 fn closed_sockets_leave_no_work() {
     if !in_process_of_its_own("closed_sockets_leave_no_work", None) {
@@ -432,11 +432,11 @@ fn closed_sockets_leave_no_work() {
     let stream = user_space().stream(stream).unwrap();
     let reset = user_space().stream(reset).unwrap();
     assert_eq!((controlled_sockets(), threads()), (2, before + 1));
-    // Closed by us.
+    // Closed by this process.
     drop(stream);
     wait_until("one is closed", || controlled_sockets() == 1);
     drop(peer);
-    // Closed by the other end and by us, while the descriptor is still open.
+    // Closed by the other end and by this process, while the descriptor is still open.
     drop(reset_peer);
     reset.shutdown(Shutdown::Both).unwrap();
     wait_until("both are closed", || controlled_sockets() == 0);
@@ -449,8 +449,8 @@ fn closed_sockets_leave_no_work() {
     wait_until("all are closed", || controlled_sockets() == 0);
 }
 
-/// The application is done, the kernel is not: the pace is still looked after, and the connection
-/// ends when all has arrived.
+/// The application is done, the kernel is not: the pacing rate is still controlled, and the connection ends
+/// when all data has arrived.
 #[test]
 fn data_left_by_a_closed_stream_is_sent_in_background() {
     let (stream, peer) = pair();
@@ -496,7 +496,7 @@ fn connection_refused_is_an_error() {
     assert_eq!(error.to_string(), "cannot connect: Connection refused (os error 111)");
 }
 
-/// `nobody` may not load anything, and has the user-space carrier all the same.
+/// `nobody` may not load anything, but can use the user-space carrier.
 #[test]
 fn unprivileged_process_can_use_the_background() {
     if !in_process_of_its_own("unprivileged_process_can_use_the_background", Some(65_534)) {
@@ -514,14 +514,14 @@ fn unprivileged_process_can_use_the_background() {
     received.join().unwrap();
 }
 
-/// `true` in a process that runs this test alone, as user `uid` if that is given and this one is
-/// root; `false` in this process, after that one has passed.
+/// `true` in a process that runs only this test, as user `uid` if that is given and this one is root; `false`
+/// in this process, after that one has passed.
 fn in_process_of_its_own(test: &str, uid: Option<u32>) -> bool {
     const MARK: &str = "LULL_TEST_ALONE";
     if env::var_os(MARK).is_some() {
         return true;
     }
-    // A copy, where every user may read it.
+    // A copy in a place that every user may read.
     let copy = PublicCopy::of(&env::current_exe().unwrap());
     let mut command = Command::new(copy.program());
     command

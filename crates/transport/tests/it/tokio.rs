@@ -73,7 +73,7 @@ async fn kernel_carries_tokio_streams_where_nice_is_registered() {
     assert!(question == [1; 50_000] && answer == [2; 50_000]);
 }
 
-/// The pace is looked after while the runtime does something else.
+/// The pacing rate is controlled while the runtime is busy.
 #[tokio::test]
 async fn busy_runtime_does_not_stop_the_control() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Content codings: pages come and go compressed, and are rewritten in between.
+//! Content codings: pages arrive and leave compressed, and are rewritten in between.
 
 use std::io;
 
@@ -16,17 +16,17 @@ use http::header::CONTENT_ENCODING;
 
 use crate::policy::fields;
 
-/// A proxy compresses while somebody waits: 100 kB of a page are to be read and packed anew in a millisecond. These are
-/// the levels from which on more time buys little on a page of HTML; but for gzip's third one, which makes it 7 %
-/// smaller in twice the time. At this one it is smaller than by the first one of zlib, which servers ship.
+/// A proxy compresses while a user waits: 100 kB of a page are decoded and encoded in a millisecond. Beyond
+/// these levels more time gains little on HTML; only gzip's third level makes it 7 % smaller in twice the
+/// time. This level gives smaller output than zlib's first one, which servers use by default.
 const GZIP_LEVEL: i32 = 2;
 const BROTLI_LEVEL: i32 = 3;
 const ZSTD_LEVEL: i32 = 3;
-/// 256 KiB: a page is seldom longer, and each one under way keeps its window.
+/// 256 KiB: a page is rarely longer, and each page in progress keeps its window.
 const WINDOW_LOG: u8 = 18;
 /// RFC 9659: no window over 8 MiB in `Content-Encoding: zstd`.
 const MOST_ZSTD_WINDOW_LOG: u32 = 23;
-/// What is decoded and encoded at a time.
+/// The bytes decoded and encoded at a time.
 const STEP: usize = 16 * 1024;
 
 /// How a page is compressed.
@@ -43,8 +43,8 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// The coding of a reply; `None` for several, and for one that is not ours to touch. `deflate`
-    /// is such a one: servers disagree on what it is.
+    /// The coding of a reply; `None` for several, and for an unsupported one. `deflate` is unsupported:
+    /// servers disagree on its format.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut coding = Coding::Identity;
         for name in fields::list(headers, CONTENT_ENCODING)? {
@@ -74,8 +74,8 @@ impl Coding {
         }
     }
 
-    /// In which coding a page goes out that came in this one: what is packed, as zstd for who takes that. At levels
-    /// that give as few bytes of HTML, gzip takes a sixth longer, and Brotli three fifths.
+    /// The output coding of a page with this input coding: compressed pages are sent as zstd to clients that
+    /// accept it. At levels with the same size of HTML, gzip takes a sixth longer, and Brotli three fifths.
     pub(super) fn rewritten(self, request: &HeaderMap) -> Self {
         if self != Coding::Identity && fields::takes(request, "zstd") { Coding::Zstd } else { self }
     }
@@ -90,22 +90,22 @@ impl Coding {
     }
 }
 
-/// What decodes a page in steps of bounded size.
+/// Decodes a page in steps of bounded size.
 pub(super) struct Decoder {
     coding: Coding,
     codec: Box<dyn DecodeV2 + Send>,
-    /// At the end of a member, with nothing behind it yet.
+    /// At the end of a member, with nothing after it so far.
     ended: bool,
-    /// A member has been read to its end: what follows may be rubbish, which browsers pass over.
+    /// A member was read to its end. The bytes after it may be garbage, which browsers skip.
     first_is_whole: bool,
     rubbish: bool,
-    /// There may be more to come without further input.
+    /// The decoder may have further output without input.
     full: bool,
     buffer: Vec<u8>,
 }
 
 impl Decoder {
-    /// `None` for what is not compressed.
+    /// `None` for uncompressed bodies.
     pub(super) fn new(coding: Coding) -> Option<Self> {
         let codec: Box<dyn DecodeV2 + Send> = match coding {
             Coding::Identity => return None,
@@ -132,7 +132,7 @@ impl Decoder {
         self.ended || self.first_is_whole
     }
 
-    /// Decodes one step. `None` when all that can be had without further input has been.
+    /// Decodes one step. `None` once there is no further output without more input.
     pub(super) fn step(&mut self, input: &mut &[u8]) -> io::Result<Option<&[u8]>> {
         let decoded = self.decode(input);
         match decoded {
@@ -165,7 +165,7 @@ impl Decoder {
         let mut output = WriteBuffer::new_initialized(&mut self.buffer);
         let mut taken = PartialBuffer::new(*input);
         if input.is_empty() && self.coding == Coding::Gzip {
-            // Its end is in its footer, which never comes without input.
+            // Its end is in its footer, which cannot be output without input.
             self.codec.flush(&mut output)?;
         } else {
             self.ended = self.codec.decode(&mut taken, &mut output)?;
@@ -173,13 +173,13 @@ impl Decoder {
         }
         *input = &input[taken.written_len()..];
         let length = output.written_len();
-        // What was taken last may have more to give, however little it gave so far.
+        // The last input may have more output, however little it gave so far.
         self.full = !self.ended && (length == STEP || taken.written_len() > 0);
         Ok(Some(length))
     }
 }
 
-/// What encodes it again.
+/// Encodes it again.
 pub(super) struct Encoder {
     codec: Box<dyn EncodeV2 + Send>,
     buffer: Vec<u8>,
@@ -187,7 +187,7 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// `None` for what is not compressed.
+    /// `None` for uncompressed bodies.
     pub(super) fn new(coding: Coding) -> Option<Self> {
         let codec: Box<dyn EncodeV2 + Send> = match coding {
             Coding::Identity => return None,
@@ -218,7 +218,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Lets out all that was written: whoever reads it need not wait for more.
+    /// Flushes all written bytes: their reader need not wait for more.
     pub(super) fn flush(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         while core::mem::take(&mut self.dirty) {
             self.dirty = !self.with_buffer(out, |codec, buffer| codec.flush(buffer))?;

@@ -1,10 +1,9 @@
-//! What a page's content security policies say about our script, and what the script needs so that
-//! they let it run.
+//! Whether a page's content security policies allow the script, and what the script needs for that.
 //!
-//! Whether a policy lets a request pass is for the `content-security-policy` crate to say, Servo's
-//! own. In this order, for each policy: it lets the script pass as it is; the tag takes a nonce
-//! that the policy has; the policy takes the script's hash. The last is the only thing that ever
-//! changes a policy, and it lets nothing pass but our script, byte for byte.
+//! The `content-security-policy` crate, Servo's own, decides whether a policy allows a request. For each
+//! policy the options are, in this order: it allows the unmodified script; the tag takes a nonce of the
+//! policy; the policy takes the script's hash. Only the last one changes a policy, and it allows nothing but
+//! our script, byte for byte.
 
 use content_security_policy::{
     Destination, Initiator, ParserMetadata, Policy, PolicyDisposition, PolicySource, Request, Url,
@@ -18,53 +17,52 @@ use http::header::{
 use crate::protocol::WORKER_PATH;
 use crate::script::Script;
 
-/// Why a page's policy leaves no place for the script.
+/// Why a page's policy permits no script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Forbids {
     /// Not in ASCII, so browsers may differ.
     #[error("the content security policy cannot be read")]
     Unreadable,
-    /// No scripts at all, or only from where ours is not.
+    /// No scripts at all, or only from other places than Lull's.
     #[error("the content security policy allows no script of ours")]
     Script,
-    /// A hash or a nonce would switch `'unsafe-inline'` off, and the page's own scripts with it.
+    /// A hash or a nonce would disable `'unsafe-inline'`, and the page's own scripts with it.
     #[error("the content security policy has 'unsafe-inline', which a hash would switch off")]
     UnsafeInline,
     /// The script could not ask for hints.
     #[error("the content security policy lets nothing be fetched from the site itself")]
     Connect,
-    /// No service worker, or only one by a name that cannot be given.
+    /// No service worker, or only one with another name than Lull's.
     #[error("the content security policy allows no service worker of ours")]
     Worker,
-    /// No scripts, or of an origin that is nobody's.
+    /// No scripts, or an opaque origin.
     #[error("the page is in a sandbox")]
     Sandbox,
-    /// Not in a header, so it can't be given a hash.
+    /// It is not in a header, so a hash cannot be added.
     #[error("a policy in a <meta> allows no script of ours")]
     Meta,
 }
 
-/// What the policies of a reply's headers ask for.
+/// The requirements of the policies in a reply's headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
-    /// What the tag carries.
+    /// The attributes of the tag.
     nonce: Option<String>,
-    /// Header lines that take the script's hash.
+    /// Header lines that get the script's hash.
     lines: Vec<(HeaderName, Vec<HeaderValue>)>,
     origin: Url,
-    /// All that were asked.
+    /// All policies that were checked.
     policies: Vec<String>,
-    /// Whether the tag says of a page that lets them pass that the script may put speculation
-    /// rules into it.
+    /// Whether the tag says, on a page that allows them, that the script may insert speculation rules.
     pub(super) offers_rules: bool,
-    /// So many seconds the tag says that the script is to wait before it asks for hints.
+    /// Seconds that the tag makes the script wait before it asks for hints.
     pub(super) wait: Option<u32>,
-    /// Whether the visitor gets no hints, to be compared with the others, where there are such visitors.
+    /// Whether the visitor is in the control group, if there is one.
     pub(super) held: Option<bool>,
 }
 
 impl Grant {
-    /// Asks all policies in the headers of a reply from `origin`.
+    /// Checks all policies in the headers of a reply from `origin`.
     pub(super) fn of(headers: &HeaderMap, origin: &Url, script: &Script) -> Result<Self, Forbids> {
         let mut grant = Grant {
             nonce: None,
@@ -75,7 +73,7 @@ impl Grant {
             wait: None,
             held: None,
         };
-        // What is only reported would be reported for every visitor.
+        // A report-only violation would be reported for every visitor.
         for name in [CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY] {
             let mut lines = Vec::new();
             let mut changed = false;
@@ -100,7 +98,7 @@ impl Grant {
         Ok(grant)
     }
 
-    /// Gives the policies in the headers the script's hash, where they need it.
+    /// Adds the script's hash to the policies in the headers that require it.
     pub(super) fn apply(&self, headers: &mut HeaderMap) {
         for (name, lines) in &self.lines {
             headers.remove(name);
@@ -110,7 +108,7 @@ impl Grant {
         }
     }
 
-    /// The tag, if the policies in the document (`<meta>`) let it pass too.
+    /// The tag, if the policies in the document (`<meta>`) permit it too.
     pub(super) fn tag(&self, metas: &[String], script: &Script) -> Result<String, Forbids> {
         let mut grant = self.clone();
         for meta in metas {
@@ -130,15 +128,14 @@ impl Grant {
         let held = self.held.map(|held| if held { " data-held=1" } else { " data-held=0" });
         let held = held.unwrap_or_default();
         let Script { path, integrity, .. } = script;
-        // With `crossorigin`, also where it is none: a page's `Integrity-Policy` blocks all else.
+        // With `crossorigin`, also for the same origin: a page's `Integrity-Policy` blocks any other script.
         Ok(format!(
             "<script async crossorigin src=\"{path}\" integrity=\"{integrity}\"{nonce}{rules}{wait}{held}></script>"
         ))
     }
 
-    /// The nonce, if it takes one, with which all policies let speculation rules pass that the
-    /// script puts into the page; `None` if they do not. One that the tag needs not is no obstacle
-    /// to it.
+    /// The nonce, if there is one, with which all policies permit speculation rules that the script inserts
+    /// into the page; `None` if they do not. A nonce that the tag does not need is no obstacle.
     fn nonce_of_rules(&self) -> Option<Option<String>> {
         let parse =
             |text: &String| Policy::parse(text, PolicySource::Header, PolicyDisposition::Enforce);
@@ -151,7 +148,7 @@ impl Grant {
         lets_in.then(|| nonce.map(str::to_owned))
     }
 
-    /// Asks one policy. May choose the nonce; gives the policy as it must become, if it must.
+    /// Checks one policy. May choose the nonce; returns the policy with its changes, if it needs any.
     fn ask(
         &mut self,
         text: &str,
@@ -185,8 +182,7 @@ impl Grant {
         if sources.is_empty() || has("'none'") {
             return Err(Forbids::Script);
         }
-        // By CSP3 §6.7.3.2 a nonce or a hash makes 'unsafe-inline' void. Where there is one it
-        // already is.
+        // By CSP3 §6.7.3.2 a nonce or a hash disables 'unsafe-inline'. With an existing one it already is.
         let strict = sources.iter().any(|source| is_nonce_or_hash(source));
         if has("'unsafe-inline'") && !strict {
             return Err(Forbids::UnsafeInline);
@@ -200,9 +196,9 @@ impl Grant {
         }
     }
 
-    /// Whether a policy lets the script register the service worker.
+    /// Whether a policy allows the script to register the service worker.
     fn lets_a_worker_in(&self, policy: &Policy) -> bool {
-        // To register one is to write a script's URL.
+        // A registration assigns a script's URL.
         let is_trusted =
             !policy.directive_set.iter().any(|one| one.name == "require-trusted-types-for");
         let request = self.request(WORKER_PATH, Destination::ServiceWorker, "", "");
@@ -237,11 +233,10 @@ impl Grant {
     }
 }
 
-/// Whether a policy lets speculation rules with this nonce pass that stand in the page. They are
-/// inline scripts to it, with a word of their own, `'inline-speculation-rules'`, which the library
-/// does not know.
+/// Whether a policy allows speculation rules with this nonce in the page. To the policy they are inline
+/// scripts, with their own keyword, `'inline-speculation-rules'`, which the library does not know.
 fn lets_rules_in(policy: &Policy, nonce: Option<&str>) -> bool {
-    // The text of a script is what trusted types are about, of whatever kind it is.
+    // Trusted types restrict the text of scripts of any type.
     if policy.directive_set.iter().any(|one| one.name == "require-trusted-types-for") {
         return false;
     }
@@ -262,14 +257,14 @@ fn sandbox(text: &str) -> Result<(), Forbids> {
     let Some(sandbox) = policy.directive_set.iter().find(|one| one.name == "sandbox") else {
         return Ok(());
     };
-    // In an origin of its own nothing is same-origin, and the cache is another one.
+    // In an opaque origin nothing is same-origin, and the cache is another one.
     let allowed = ["allow-scripts", "allow-same-origin"]
         .iter()
         .all(|flag| sandbox.value.iter().any(|value| value.eq_ignore_ascii_case(flag)));
     if allowed { Ok(()) } else { Err(Forbids::Sandbox) }
 }
 
-/// The directive that is asked about script elements (CSP3 §6.8.3), and its sources.
+/// The directive that governs script elements (CSP3 §6.8.3), and its sources.
 fn effective(policy: &Policy) -> Option<(&str, &[String])> {
     ["script-src-elem", "script-src", "default-src"].iter().find_map(|name| {
         let found = policy.directive_set.iter().find(|directive| directive.name == *name)?;
@@ -290,7 +285,7 @@ fn is_nonce_or_hash(source: &str) -> bool {
     ["'nonce-", "'sha256-", "'sha384-", "'sha512-"].iter().any(|kind| source.starts_with(kind))
 }
 
-/// A policy with one more source in the directive `name`, and otherwise as it is.
+/// A policy with one more source in the directive `name`, and otherwise unchanged.
 fn with_source(text: &str, name: &str, source: &str) -> String {
     let mut done = false;
     let directives: Vec<String> = text
@@ -345,7 +340,7 @@ mod tests {
     enum Expected {
         AsItIs,
         Nonce(&'static str),
-        /// What the policy becomes, with `HASH` in place of the script's.
+        /// The new policy, with `HASH` in place of the script's.
         Hash(&'static str),
         No(Forbids),
     }
@@ -377,7 +372,7 @@ mod tests {
             ("script-src 'nonce-a' 'strict-dynamic' https: 'unsafe-inline'", Nonce("a")),
             ("default-src 'self' 'nonce-a' 'strict-dynamic'", Nonce("a")),
             ("script-src-elem 'nonce-e'; script-src 'nonce-s'", Nonce("e")),
-            // A hash of ours.
+            // A hash of our script.
             ("script-src https://cdn.example", Hash("script-src https://cdn.example HASH")),
             (
                 "img-src *; script-src  cdn.example ; connect-src 'self'",
@@ -535,7 +530,7 @@ mod tests {
         ] {
             let found = grant(&[(CSP, policy)]);
             assert_eq!(found.is_ok(), expected, "{policy}");
-            // A sandbox is never only reported.
+            // A sandbox is never report-only.
             assert!(grant(&[(REPORT, policy)]).is_ok());
         }
     }

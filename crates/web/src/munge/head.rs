@@ -1,4 +1,4 @@
-//! Which replies are rewritten, and what becomes of their headers.
+//! Which replies are rewritten, and how their headers change.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{Inspector, Munger, place};
 use crate::policy::{asks_for_a_page, fields};
 use crate::script::{self, Script};
 
-/// Why a reply is left as it is.
+/// Why a reply is left unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeftAlone {
     /// Neither `GET` nor `HEAD`.
@@ -34,10 +34,10 @@ pub enum LeftAlone {
     /// In an encoding that does not contain ASCII, or an unknown one.
     #[error("its encoding does not contain ASCII, or is not known")]
     Encoding,
-    /// In a content coding that is not ours to touch.
+    /// In an unsupported content coding.
     #[error("its content coding is not known, or there are several")]
     Coding,
-    /// `Cache-Control: no-transform` of the site or of who asks, or one that nobody can read.
+    /// `Cache-Control: no-transform` of the site or the client, or an unreadable value.
     #[error("changes are forbidden (no-transform), or the Cache-Control cannot be read")]
     NoTransform,
     /// A part of a page.
@@ -60,11 +60,11 @@ pub enum LeftAlone {
     Host,
 }
 
-/// A reply that is to be rewritten.
+/// A reply to be rewritten.
 #[derive(Clone, Debug)]
 pub struct Munging {
     pub(super) coding: Coding,
-    /// That of the page with the script.
+    /// The coding of the page with the script.
     pub(super) rewritten: Coding,
     grant: Grant,
     origin: Url,
@@ -73,12 +73,12 @@ pub struct Munging {
     script: &'static Script,
 }
 
-/// Whether the reply to `request` gets the script. The request is meant as the upstream server sees
-/// it, so that a page that is fetched ahead is one, too. `scheme` is that of the visitor's
-/// connection. Who the visitor is, [`crate::policy::Policy::page_visitor`] says.
+/// Whether the reply to `request` gets the script. The request is the one that the upstream server sees, so
+/// that a prefetched page is included. `scheme` is that of the visitor's connection.
+/// [`crate::policy::Policy::page_visitor`] classifies the visitor.
 ///
 /// # Errors
-/// If it does not.
+/// If it must stay unchanged.
 pub fn decide(
     request: &request::Parts,
     scheme: &str,
@@ -87,10 +87,10 @@ pub fn decide(
     decide_for(script::script(), request, scheme, response)
 }
 
-/// The same with another script than the usual one.
+/// The same with another than the usual script.
 ///
 /// # Errors
-/// If it does not get it.
+/// If it does not get the script.
 pub fn decide_for(
     script: &'static Script,
     request: &request::Parts,
@@ -130,15 +130,14 @@ pub fn decide_for(
     Ok(Munging { coding, rewritten, grant, origin, encoding, encoding_is_stated, script })
 }
 
-/// What reads a page that is left as it is, by the headers of its reply; `None` for what is no page
-/// of HTML.
+/// The inspector of an unmodified page, by the headers of its reply; `None` for other types than HTML.
 ///
 /// # Errors
-/// If it cannot be read, so that nobody knows what the page says of itself.
+/// If it is unreadable, so that an opt-out is unknown.
 pub fn inspect(headers: &HeaderMap) -> Result<Option<Inspector>, LeftAlone> {
     let (encoding, encoding_is_stated) = match html_encoding(headers) {
         Err(LeftAlone::NotHtml) => match fields::single(headers, CONTENT_TYPE) {
-            // Browsers look at the bytes of what says nothing.
+            // Without a declared encoding, browsers inspect the bytes.
             None if !headers.contains_key(CONTENT_TYPE) => (encoding_rs::UTF_8, false),
             Some(kind) if !is_xhtml(kind) => return Ok(None),
             _ => return Err(LeftAlone::NotHtml),
@@ -150,8 +149,8 @@ pub fn inspect(headers: &HeaderMap) -> Result<Option<Inspector>, LeftAlone> {
 }
 
 impl Munging {
-    /// Makes the headers those of the page with the script. For `HEAD` too: its headers are those
-    /// of `GET`.
+    /// Changes the headers to those of the page with the script. For `HEAD` too: its headers are those of
+    /// `GET`.
     pub fn rewrite_head(&self, headers: &mut HeaderMap) {
         self.grant.apply(headers);
         for name in [CONTENT_LENGTH, ACCEPT_RANGES] {
@@ -167,29 +166,29 @@ impl Munging {
         }
     }
 
-    /// The same, and if `offers` the tag has `data-rules` where the page's policies let speculation
-    /// rules pass that the script puts into it.
+    /// The same; if `offers`, the tag has `data-rules` where the page's policies permit speculation rules
+    /// from the script.
     #[must_use]
     pub fn offering_rules(mut self, offers: bool) -> Self {
         self.grant.offers_rules = offers;
         self
     }
 
-    /// The same, and the tag says that the script is to wait so long, in whole seconds, before it asks for hints.
+    /// The same, and the tag makes the script wait this long, in whole seconds, before it asks for hints.
     #[must_use]
     pub fn waiting(mut self, wait: Option<Duration>) -> Self {
         self.grant.wait = wait.map(|wait| u32::try_from(wait.as_secs()).unwrap_or(u32::MAX));
         self
     }
 
-    /// The same, and the tag says whether the visitor is held back, where some are.
+    /// The same, and the tag states whether the visitor is held back, where some are.
     #[must_use]
     pub fn holding_back(mut self, held: Option<bool>) -> Self {
         self.grant.held = held;
         self
     }
 
-    /// What rewrites the body.
+    /// The rewriter of the body.
     pub fn munger(self) -> Munger {
         let Munging { coding, rewritten, grant, origin, encoding, encoding_is_stated, script } =
             self;
@@ -201,7 +200,7 @@ impl Munging {
     }
 }
 
-/// What the coding was chosen by: a cache is not to show it to who does not take it.
+/// The coding depends on this: a cache must not send it to clients that do not accept it.
 fn vary_on_accept_encoding(headers: &mut HeaderMap) {
     let is_said = |name: &&str| *name == "*" || name.eq_ignore_ascii_case("accept-encoding");
     if !fields::list(headers, VARY).is_some_and(|names| names.iter().any(is_said)) {
@@ -209,7 +208,7 @@ fn vary_on_accept_encoding(headers: &mut HeaderMap) {
     }
 }
 
-/// The same bytes are not promised any more, the same page is (RFC 9110 §8.8.1).
+/// Equal bytes are no longer guaranteed, an equal page is (RFC 9110 §8.8.1).
 fn weaken_etag(headers: &mut HeaderMap) {
     let Some(tag) = headers.get(ETAG) else {
         return;
@@ -222,8 +221,8 @@ fn weaken_etag(headers: &mut HeaderMap) {
     }
 }
 
-/// Adds the strong form of each weak tag to a page's `If-None-Match`. The comparison is weak
-/// anyway (RFC 9110 §13.1.2); servers that compare letter by letter find what they gave.
+/// Adds the strong form of each weak tag to a page's `If-None-Match`. The comparison is weak anyway (RFC 9110
+/// §13.1.2); servers that compare byte by byte find their own tag.
 pub fn widen_if_none_match(headers: &mut HeaderMap) {
     let Some(tags) = fields::list(headers, IF_NONE_MATCH) else {
         return;
@@ -241,8 +240,8 @@ pub fn widen_if_none_match(headers: &mut HeaderMap) {
     }
 }
 
-/// Makes the headers of a 304 fit the page that the browser has: the tag in the form in which it
-/// was sent, and policies with the hash of `script`. Browsers take both over.
+/// Makes the headers of a 304 fit the browser's page: the tag in the form in which it was sent, and policies
+/// with the hash of `script`. Browsers update both.
 pub fn revalidated(
     script: &Script,
     request: &request::Parts,
@@ -265,7 +264,7 @@ pub fn revalidated(
     }
 }
 
-/// Whether somebody goes to a page, and not a frame, a script or a picture.
+/// Whether a request is a navigation, and not for a frame, a script or an image.
 pub fn is_document(headers: &HeaderMap) -> bool {
     if headers.contains_key("sec-fetch-dest") {
         return fields::single(headers, "sec-fetch-dest") == Some("document");
@@ -286,7 +285,7 @@ fn html_encoding(headers: &HeaderMap) -> Result<(&'static Encoding, bool), LeftA
         name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"'))
     });
     let Some(charset) = charset else {
-        // Which one it is only matters where it does not contain ASCII.
+        // The exact encoding only matters where it does not contain ASCII.
         return Ok((encoding_rs::UTF_8, false));
     };
     let encoding = Encoding::for_label_no_replacement(charset.as_bytes());
@@ -296,7 +295,7 @@ fn html_encoding(headers: &HeaderMap) -> Result<(&'static Encoding, bool), LeftA
     }
 }
 
-/// By the rules of HTML a tag may seem to be open in it that is not, and hide what follows.
+/// With HTML's rules a tag could seem open that is not, and hide the following text.
 fn is_xhtml(kind: &str) -> bool {
     kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case("application/xhtml+xml")
 }
@@ -312,8 +311,8 @@ fn is_download(headers: &HeaderMap) -> bool {
     })
 }
 
-/// `X-Robots-Tag: nofollow` or `none`, to everybody or to us. A robot's name stands before the first
-/// of its rules, and holds for the rest of the line.
+/// `X-Robots-Tag: nofollow` or `none`, for all robots or for Lull. A robot's name precedes the first of its
+/// rules, and holds for the rest of the line.
 fn forbids_following(headers: &HeaderMap) -> bool {
     const NAME: HeaderName = HeaderName::from_static("x-robots-tag");
     headers.get_all(NAME).iter().any(|value| {
@@ -332,14 +331,14 @@ fn forbids_following(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether what stands before a colon in `X-Robots-Tag` is a robot's name: neither a rule with a value,
-/// nor a part of a date.
+/// Whether the text before a colon in `X-Robots-Tag` is a robot's name: neither a rule with a value, nor a
+/// part of a date.
 fn is_robot(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     !name.starts_with("max-") && name != "unavailable_after" && !name.contains(char::is_whitespace)
 }
 
-/// The origin that the visitor asked.
+/// The origin of the visitor's request.
 fn origin(request: &request::Parts, scheme: &str) -> Option<Url> {
     let host = match request.uri.authority() {
         Some(authority) => authority.as_str(),

@@ -1,4 +1,4 @@
-//! Reading a page that passes as it is.
+//! Reading a page that passes unchanged.
 
 use encoding_rs::Encoding;
 
@@ -6,15 +6,15 @@ use super::coding::Decoder;
 use super::place::{Head, NoPlace};
 use super::{Coding, MOST_AT_ONCE};
 
-/// Reads the head of a page that is left as it is, for what the page says of itself.
+/// Reads the head of an unmodified page for an opt-out.
 ///
-/// It keeps what the parser has not passed, 256 KiB at most, and the window of the codec.
+/// It keeps the bytes that the parser has not passed, at most 256 KiB, and the window of the codec.
 pub struct Inspector {
     head: Box<Head>,
     decoder: Option<Decoder>,
     /// Bytes of the page so far, without content coding.
     read: usize,
-    /// What the parser is past, which is of no use.
+    /// The bytes that the parser is past, which are of no use.
     passed: Vec<u8>,
 }
 
@@ -25,7 +25,7 @@ impl core::fmt::Debug for Inspector {
 }
 
 impl Inspector {
-    /// `None` where the encoding does not contain ASCII.
+    /// `None` if the encoding does not contain ASCII.
     pub(super) fn new(
         coding: Coding,
         encoding: &'static Encoding,
@@ -35,9 +35,8 @@ impl Inspector {
         Some(Inspector { head, decoder: Decoder::new(coding), read: 0, passed: Vec::new() })
     }
 
-    /// Takes a piece of the body. Once the head has ended, gives what the page says that would keep
-    /// the script out, if anything; a head of more than a MiB counts as one that cannot be read. No
-    /// further call is of use then.
+    /// Takes a chunk of the body. Once the head has ended, returns the page's reason to keep the script out,
+    /// if any; a head of more than a MiB counts as unreadable. Further calls have no use.
     pub fn push(&mut self, mut input: &[u8]) -> Option<Result<(), NoPlace>> {
         let Inspector { head, decoder, read, passed } = self;
         let mut take = |plain: &[u8]| {

@@ -1,9 +1,9 @@
 //! The munger of SSR §5.1: puts one script into the pages of a site that knows nothing of it.
 //!
-//! It does no I/O. [`decide`] looks at the heads of a request and its reply; [`Munging`] changes
-//! the reply's head, and its [`Munger`] takes the body in pieces and gives it back in pieces, the
-//! tag in one of them. Nothing else of the page changes: without the tag it is the page as it came,
-//! byte for byte. Where anything is in the way the page passes as it is.
+//! It does no I/O. [`decide`] checks the heads of a request and its reply. [`Munging`] changes the reply's
+//! head, and its [`Munger`] takes the body in chunks and returns it in chunks, one of them with the tag.
+//! Nothing else of the page changes: without the tag it is the original page, byte for byte. If anything
+//! prevents the tag, the page passes unchanged.
 //!
 //! ```
 //! use lull_web::munge;
@@ -52,22 +52,21 @@ pub use head::{
 pub use inspector::Inspector;
 pub use place::{NoPlace, Outcome};
 
-/// So much is decoded in one call: a small piece may hold a very long page, and others wait.
+/// Bytes decoded in one call, at most: a small piece may decode to a very long page, and others wait.
 const MOST_AT_ONCE: usize = 1 << 20;
 
-/// So much is kept in case a body is not compressed after all; what gives nothing for longer is
+/// Bytes kept in case a body is not compressed after all. A body that decodes to nothing for longer is
 /// broken.
 const MOST_UNSURE: usize = 64 * 1024;
 
-/// The body cannot be read any further. What the visitor has of it is as broken as what came: end
-/// the connection.
+/// The body cannot be read any further. The visitor's part is as truncated as the input: end the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("the upstream server's compressed body is broken: {0}")]
 pub struct Broken(#[source] io::Error);
 
 /// Rewrites the body of one page.
 ///
-/// It keeps what the parser has not passed, 256 KiB at most, and the windows of the codecs.
+/// It keeps the bytes that the parser has not passed, at most 256 KiB, and the windows of the codecs.
 pub struct Munger {
     injector: Injector,
     codecs: Option<Codecs>,
@@ -75,15 +74,15 @@ pub struct Munger {
 }
 
 struct Codecs {
-    /// `None` if it turned out not to be compressed as its header says.
+    /// `None` if it turned out not to be compressed as stated in its header.
     decoder: Option<Decoder>,
     encoder: Encoder,
-    /// In which coding it goes out, if that is another one than it came in.
+    /// Its outgoing coding, if that differs from the incoming one.
     other: Option<Coding>,
-    /// What came, for as long as nothing has gone out: if it turns out not to be compressed as its
-    /// header says, it passes as it is.
+    /// The input, until the first output: if it turns out not to be compressed as its header says, it passes
+    /// unchanged.
     unsure: Option<Vec<u8>>,
-    /// Whether anything came.
+    /// Whether there was any input.
     anything: bool,
     munged: Vec<u8>,
 }
@@ -108,7 +107,7 @@ impl Munger {
         Munger { injector, codecs, taken: 0 }
     }
 
-    /// What became of the page so far.
+    /// The result for the page so far.
     pub fn outcome(&self) -> Outcome {
         self.injector.outcome()
     }
@@ -118,12 +117,12 @@ impl Munger {
         self.taken
     }
 
-    /// Takes of `input` what it can, and appends what may go out to `out`: all that the browser can
-    /// make something of without further input. If it returns `true` there is more to be had:
-    /// send what there is, and call again with what is left of `input`, be it nothing.
+    /// Takes as much of `input` as it can, and appends the output to `out`: everything that the browser can
+    /// use without further input. If it returns `true`, there is more output: send the present one, and call
+    /// again with the rest of `input`, even if that is empty.
     ///
     /// # Errors
-    /// If the body is not compressed as its header says. No further call is of use then.
+    /// If the body is not compressed as its header says. Further calls are useless then.
     pub fn push(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<bool, Broken> {
         let Some(codecs) = &mut self.codecs else {
             self.taken += input.len() as u64;
@@ -158,7 +157,7 @@ impl Munger {
                     self.codecs = None;
                     return Ok(false);
                 };
-                // Its header says the other coding by now.
+                // Its header states the other coding by now.
                 codecs.decoder = None;
                 codecs.encoder = encoder;
                 codecs.pass(&raw, out).and_then(|()| codecs.pass(whole, out)).map_err(Broken)?;
@@ -167,7 +166,7 @@ impl Munger {
         }
     }
 
-    /// Takes the end of the body. A body that was cut off stays cut off.
+    /// Takes the end of the body. A truncated body stays truncated.
     ///
     /// # Errors
     /// If the codec fails.
@@ -211,7 +210,7 @@ impl Codecs {
         Ok(false)
     }
 
-    /// What is not compressed as its header says goes out as it came, but for the coding.
+    /// A body that is not compressed as its header says passes unchanged, except for the coding.
     fn pass(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         self.encoder.write(bytes, out)?;
         self.encoder.flush(out)

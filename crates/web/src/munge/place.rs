@@ -1,18 +1,18 @@
-//! Where the tag goes, and putting it there.
+//! Finds the place of the tag, and inserts it.
 //!
-//! lol_html only says where: it is fed the page and never changes it. The cut is made here, so that
-//! the page without the tag is the page as it came by construction, whatever lol_html makes of it.
-//! Once the place is found nothing is looked at any more. Where there can be none the head is read to
-//! its end all the same: the page may still say that it is not to be fetched ahead.
+//! lol_html only finds the place: it reads the page and never changes it. The cut is made here, so that the
+//! page without the tag is the original page by construction, for any behaviour of lol_html. Once the place
+//! is found, the rest is not parsed. If there can be none, the head is read to its end all the same: the page
+//! may still opt out of prefetching.
 //!
 //! | document | place |
 //! |---|---|
 //! | has `</head>` | before it |
 //! | has none | before the first element that cannot be in a head, which ends it |
-//! | has only what can be in a head | at its end, unless something is left open there |
+//! | has only elements allowed in a head | at its end, unless something is left open there |
 //! | does not begin with `<` | none: it may be anything |
 //!
-//! What is in a `<template>` is not in the page, and ends no head.
+//! The contents of a `<template>` are not part of the page, and end no head.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ use lol_html::{AsciiCompatibleEncoding, MemorySettings, OutputSink, Selector};
 use super::csp::{Forbids, Grant};
 use crate::script::Script;
 
-/// A tag that is longer than this is given up: its page passes without a script.
+/// A longer tag ends the search: its page passes without a script.
 const LONGEST_TAG: usize = 256 * 1024;
 
 /// Elements that can be in a head (HTML, "in head" insertion mode), and the two around it.
@@ -36,16 +36,16 @@ const IN_HEAD: &[&str] = &[
     "html", "head", "base", "basefont", "bgsound", "link", "meta", "noframes", "noscript",
     "script", "style", "template", "title",
 ];
-/// Of these, those whose contents are text: a tag within would be read as that.
+/// Of these, the elements that contain text: a tag within would be read as text.
 const TEXT: &[&str] = &["noframes", "noscript", "script", "style", "title"];
 
-/// Why a page has no script although its head allowed one.
+/// Why a page has no script although its head permitted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlace {
     /// Anything may follow.
     #[error("the document does not begin with a tag")]
     NoTag,
-    /// Something is left open at its end.
+    /// A construct is still open at its end.
     #[error("the document ends before there is a place for the script")]
     End,
     /// `<meta name="lull" content="off">`.
@@ -66,10 +66,10 @@ pub enum NoPlace {
     /// UTF-16, ISO-2022-JP and the like.
     #[error("the page's encoding is none that contains ASCII")]
     Encoding,
-    /// A tag over the limit, or what the parser cannot read.
+    /// A tag over the limit, or an unparsable page.
     #[error("the page has a tag of more than {LONGEST_TAG} bytes before the place for the script")]
     Parser,
-    /// Something else than gzip is called gzip.
+    /// The body is not gzip as declared.
     #[error("the page is not compressed as its header says")]
     Coding,
     /// A policy in the document.
@@ -78,12 +78,13 @@ pub enum NoPlace {
 }
 
 impl NoPlace {
-    /// Whether the head was not read to its end, so that nobody knows what the page says of itself.
+    /// Whether the head was not read to its end, so that an opt-out is unknown.
     pub fn is_unread(&self) -> bool {
         matches!(self, NoPlace::Encoding | NoPlace::Parser | NoPlace::Coding)
     }
 
-    /// Of several the one of most weight is told: what bars the page, what may hide that, the rest.
+    /// Of several reasons the one of most weight is reported: those that bar the page, those that may hide
+    /// one, the rest.
     fn weight(self) -> u8 {
         match self {
             NoPlace::OptOut => 3,
@@ -94,18 +95,18 @@ impl NoPlace {
     }
 }
 
-/// What became of a page.
+/// The result for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Not known yet.
+    /// Unknown so far.
     Looking,
-    /// The script is in.
+    /// The script was inserted.
     Placed,
-    /// The page is as it came.
+    /// The page is unchanged.
     Left(NoPlace),
 }
 
-/// Puts the tag into a page that comes in pieces.
+/// Inserts the tag into a page that arrives in pieces.
 pub(super) struct Injector {
     looking: Option<Box<Looking>>,
     outcome: Outcome,
@@ -117,19 +118,19 @@ struct Looking {
     script: &'static Script,
 }
 
-/// Reads a page as far as its head goes.
+/// Reads a page to the end of its head.
 pub(super) struct Head {
     rewriter: HtmlRewriter<'static, Counter>,
     seen: Arc<Mutex<Seen>>,
-    /// What came and has not gone out: the parser is not past it.
+    /// Received bytes that were not sent: the parser is not past them.
     held: Vec<u8>,
-    /// How much has gone out.
+    /// Number of bytes that were output.
     released: usize,
     beginning: Beginning,
     encoding_is_stated: bool,
 }
 
-/// What the parser saw, and how far it is.
+/// The observations of the parser, and its position.
 #[derive(Debug, Default)]
 struct Seen {
     passed: usize,
@@ -148,7 +149,7 @@ impl Seen {
     }
 }
 
-/// Counts what the parser is past.
+/// Counts the bytes that the parser is past.
 struct Counter(Arc<Mutex<Seen>>);
 
 impl OutputSink for Counter {
@@ -161,7 +162,7 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends the parser's work.
+/// Ends the parser.
 #[derive(Debug, thiserror::Error)]
 #[error("enough is known")]
 struct Enough;
@@ -182,7 +183,7 @@ impl Injector {
         Injector { looking: Some(Box::new(looking)), outcome: Outcome::Looking }
     }
 
-    /// For what is not compressed as it says.
+    /// For a malformed compressed body.
     pub(super) fn none() -> Self {
         Injector { looking: None, outcome: Outcome::Left(NoPlace::Coding) }
     }
@@ -191,7 +192,7 @@ impl Injector {
         self.outcome
     }
 
-    /// Takes a piece of the page, and appends what may go out to `out`.
+    /// Takes a chunk of the page, and appends the bytes that may be sent to `out`.
     pub(super) fn push(&mut self, input: &[u8], out: &mut Vec<u8>) {
         match &mut self.looking {
             None => out.extend_from_slice(input),
@@ -210,7 +211,7 @@ impl Injector {
         }
     }
 
-    /// Lets out what is held, with the tag at its place if there is one.
+    /// Sends the held bytes, with the tag at its place if there is one.
     fn settle(&mut self, decided: Option<Result<usize, NoPlace>>, out: &mut Vec<u8>) {
         let Some(decided) = decided else {
             return;
@@ -220,7 +221,7 @@ impl Injector {
         };
         let Looking { head, grant, script } = *looking;
         let tag = decided.and_then(|place| {
-            // The parser tells of a place before it is past it.
+            // The parser reports a place before it is past it.
             let at = place.checked_sub(head.released).ok_or(NoPlace::Parser)?;
             let policies = core::mem::take(&mut lock(&head.seen).policies);
             Ok((at, grant.tag(&policies, script)?))
@@ -241,8 +242,8 @@ impl Injector {
 }
 
 impl Head {
-    /// Of a page in `encoding`, which its header states or not. Where its `<base>` leads is only looked
-    /// at if its `origin` is given. `None` where the encoding does not contain ASCII.
+    /// For a page in `encoding`, whether its header states it or not. The target of its `<base>` is only
+    /// checked if its `origin` is given. `None` if the encoding does not contain ASCII.
     pub(super) fn new(
         origin: Option<Url>,
         encoding: &'static Encoding,
@@ -260,8 +261,8 @@ impl Head {
         })
     }
 
-    /// Gives the place, or why there is none, once the head has ended or opts out. Appends what the
-    /// parser is past to `out`.
+    /// Returns the place, or why there is none, once the head has ended or opts out. Appends the bytes that
+    /// the parser is past to `out`.
     pub(super) fn push(
         &mut self,
         input: &[u8],
@@ -269,7 +270,7 @@ impl Head {
     ) -> Option<Result<usize, NoPlace>> {
         self.held.extend_from_slice(input);
         match self.beginning.take(input) {
-            // Nothing of UTF-16 can be read.
+            // UTF-16 cannot be read.
             Err(NoPlace::Encoding) => return Some(Err(NoPlace::Encoding)),
             Err(why) => lock(&self.seen).leave(why),
             Ok(()) => {}
@@ -281,7 +282,7 @@ impl Head {
         }
         let end = seen.place.map_or(usize::MAX, |place| place.saturating_sub(self.released));
         let news = self.held.iter().take(end).skip(self.held.len() - input.len());
-        // Escape sequences change what bytes mean in ISO-2022-JP, which browsers also guess.
+        // Escape sequences change the meaning of bytes in ISO-2022-JP, which browsers also guess.
         if !self.encoding_is_stated && news.copied().any(|byte| byte == 0x1b) {
             seen.leave(NoPlace::Encoding);
         }
@@ -325,8 +326,8 @@ fn rewriter(
             visit(element, &for_elements, origin.as_ref())
         },
     );
-    // Who listens to comments makes the parser wait for their ends, so that a document that ends
-    // within one is known.
+    // With a comment handler the parser waits for the ends of comments, so that a document that ends within
+    // one is recognized.
     let comments = DocumentContentHandlers::default()
         .comments(|_: &mut Comment<'_>| -> lol_html::HandlerResult { Ok(()) });
     let settings = Settings::new_send()
@@ -342,7 +343,7 @@ fn rewriter(
     Some(HtmlRewriter::new(settings, Counter(Arc::clone(seen))))
 }
 
-/// Looks at a start tag.
+/// Examines a start tag.
 fn visit(
     element: &mut Element<'_, '_>,
     shared: &Arc<Mutex<Seen>>,
@@ -388,10 +389,10 @@ fn visit(
     }))
 }
 
-/// How the `<html>` of an AMP page is marked (AMP HTML specification, "Required markup"), and of its kinds.
+/// How the `<html>` of an AMP page is marked (AMP HTML specification, "Required markup"), with its variants.
 const OF_AMP: [&str; 6] = ["amp", "⚡", "amp4ads", "⚡4ads", "amp4email", "⚡4email"];
 
-/// What `<html>`, `<meta>` and `<base>` say that concerns us.
+/// Evaluates `<html>`, `<meta>` and `<base>`.
 fn says(
     name: &str,
     element: &Element<'_, '_>,
@@ -402,7 +403,7 @@ fn says(
         let Some((origin, href)) = origin.zip(element.get_attribute("href")) else {
             return Ok(());
         };
-        // The tag's path is read from there.
+        // The tag's path is resolved against it.
         return match origin.join(href.trim()) {
             Ok(url) if url.origin() == origin.origin() => Ok(()),
             _ => Err(NoPlace::Base),
@@ -436,7 +437,7 @@ fn says(
         return Err(NoPlace::NoFollow);
     }
     if is("http-equiv", "content-security-policy") {
-        // More than a page ever has; each is asked about.
+        // More than any real page has; each has to be checked.
         if policies.len() == 32 {
             return Err(NoPlace::Policy(Forbids::Meta));
         }
@@ -451,8 +452,8 @@ fn says(
     Ok(())
 }
 
-/// Whether a refresh is of another page: behind the seconds there is a URL, which `url=` may stand before.
-/// By the seconds alone a page is loaded anew.
+/// Whether a refresh leads to another page: a URL follows the seconds, perhaps after `url=`. With the seconds
+/// alone a page is reloaded.
 fn leads_elsewhere(content: &str) -> bool {
     let url =
         content.trim_start().trim_start_matches(|one: char| one.is_ascii_digit() || one == '.');
@@ -475,8 +476,8 @@ fn contains_ascii(label: &str) -> Result<(), NoPlace> {
     }
 }
 
-/// The character references that policies are written with. With any other the policy's directive
-/// matches nothing that we would be let through by.
+/// The character references in which policies are written. With any other reference, the directive matches no
+/// source that would permit the script.
 fn html_unescape(text: &str) -> String {
     text.replace("&#39;", "'")
         .replace("&#039;", "'")
@@ -487,8 +488,8 @@ fn html_unescape(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-/// How a document begins: with a byte order mark perhaps, with white space perhaps, and then with a
-/// tag, a comment or a declaration; or with something else.
+/// The beginning of a document: optionally a byte order mark, optionally white space, and then a tag, a
+/// comment or a declaration; or other text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Beginning {
     #[default]

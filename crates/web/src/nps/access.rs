@@ -1,8 +1,8 @@
-//! Who may look at the figures: `/.lull/`, `/.lull/status` and `/.lull/metrics`.
+//! Access to the dashboard: `/.lull/`, `/.lull/status` and `/.lull/metrics`.
 //!
-//! Always who knows a token. Where a request comes from says nothing: behind another proxy on the same
-//! machine, which need not say what it forwards, everybody comes from there. On a public address it is a token
-//! of the owner's, or nobody.
+//! Access always needs a token. The peer address is no evidence: behind another local proxy, which need not
+//! forward the client's address, all requests come from this machine. On a public address the owner must
+//! configure the token; otherwise there is no access.
 
 use std::net::IpAddr;
 
@@ -15,17 +15,16 @@ use percent_encoding::percent_decode_str;
 use crate::policy::fields;
 use crate::proxy::{Address, Event};
 
-/// Who may look.
+/// Who has access.
 #[derive(Clone, Default)]
 pub enum Access {
-    /// Nobody.
+    /// No client.
     #[default]
     Nobody,
-    /// Who says this token: as the password of any user, as a bearer token, or as `token` in the query.
+    /// Clients with this token: as the password of any user, as a bearer token, or as `token` in the query.
     Token(String),
-    /// The same for a token that nobody knows yet: where to look with it is told at the start, by
-    /// [`Event::Figures`]. Nobody where the proxy listens on a public address, which
-    /// [`Event::FiguresOff`] says.
+    /// The same for a generated token: the dashboard's URL is reported at the start, by [`Event::Figures`].
+    /// No access if the proxy listens on a public address, which [`Event::FiguresOff`] reports.
     Told(String),
 }
 
@@ -40,17 +39,17 @@ impl std::fmt::Debug for Access {
     }
 }
 
-/// What becomes of somebody who wants to look.
+/// The decision about a request for the dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Look,
-    /// Says who it is first.
+    /// Ask for authentication.
     Ask,
-    /// Is not told that there is something to see.
+    /// Hide that there is a dashboard.
     Nothing,
 }
 
-/// Whether the sender of a request may look.
+/// Whether the sender of a request has access.
 pub(super) fn verdict(access: &Access, is_public: bool, head: &request::Parts) -> Verdict {
     let token = match access {
         Access::Nobody => return Verdict::Nothing,
@@ -66,8 +65,8 @@ pub(super) fn verdict(access: &Access, is_public: bool, head: &request::Parts) -
     }
 }
 
-/// Whether others than this machine and those in its network may come in at an address. At all addresses of the
-/// machine anybody may, as nothing says that none of them is public.
+/// Whether machines outside of this one's network may reach an address. For all addresses of the machine, any
+/// machine may: some of them may be public.
 pub(super) fn is_public(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => !(ip.is_loopback() || ip.is_private() || ip.is_link_local()),
@@ -75,7 +74,7 @@ pub(super) fn is_public(ip: IpAddr) -> bool {
     }
 }
 
-/// What is told of a token that was made for this run: where to look with it, or that nobody may.
+/// The event for a generated token: the dashboard's URL, or that there is no access.
 pub(super) fn told(access: &Access, name: Option<&str>, doors: &[Address]) -> Option<Event> {
     let Access::Told(token) = access else { return None };
     match doors.iter().find(|door| is_public(door.address.ip())) {
@@ -84,19 +83,20 @@ pub(super) fn told(access: &Access, name: Option<&str>, doors: &[Address]) -> Op
     }
 }
 
-/// Where to look: by the site's name, if that is known and nobody reads the token on the way, else by an address.
+/// The dashboard's URL: with the site's name, if that is known and the connection hides the token, otherwise
+/// with an address.
 fn url(token: &str, name: Option<&str>, doors: &[Address]) -> Option<String> {
     let door = |secure| doors.iter().find(|door| door.secure == secure);
     if let Some(name) = name.filter(|_| door(true).is_some()) {
         return Some(format!("https://{name}/.lull/?token={token}"));
     }
-    // A certificate is rarely for an address.
+    // A certificate rarely contains an address.
     let door = door(false).or_else(|| door(true))?;
     let scheme = if door.secure { "https" } else { "http" };
     Some(format!("{scheme}://{}/.lull/?token={token}", door.address))
 }
 
-/// Whether a query says this token.
+/// Whether a query has this token.
 fn is_asked_with(query: &str, token: &str) -> bool {
     query.split('&').filter_map(|pair| pair.strip_prefix("token=")).any(|said| {
         let said: Vec<u8> = percent_decode_str(said).collect();
@@ -104,7 +104,7 @@ fn is_asked_with(query: &str, token: &str) -> bool {
     })
 }
 
-/// Whether the request is for this machine by name.
+/// Whether the request names this machine as its host.
 pub(super) fn is_named_local(head: &request::Parts) -> bool {
     let host = match head.uri.authority() {
         Some(authority) => authority.as_str(),
@@ -118,7 +118,7 @@ pub(super) fn is_named_local(head: &request::Parts) -> bool {
         || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether an `Authorization` says this token.
+/// Whether an `Authorization` has this token.
 fn says(said: &str, token: &str) -> bool {
     let Some((scheme, rest)) = said.split_once(' ') else { return false };
     if scheme.eq_ignore_ascii_case("bearer") {
@@ -130,7 +130,7 @@ fn says(said: &str, token: &str) -> bool {
     colon.is_some_and(|colon| is_equal(&plain[colon + 1..], token.as_bytes()))
 }
 
-/// In a time that does not say how much of it is right.
+/// In a time that does not depend on the number of equal bytes.
 fn is_equal(one: &[u8], other: &[u8]) -> bool {
     let differ = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
     one.len() == other.len() && differ == 0

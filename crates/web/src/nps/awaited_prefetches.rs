@@ -1,10 +1,9 @@
-//! Prefetches that somebody waits for by now.
+//! Prefetches that are awaited by now.
 //!
-//! Who clicks on a page that is still being fetched ahead may be given the rest of that prefetch by
-//! the browser, whether or not the script could still end it. So the proxy is told, and the
-//! connection competes like any other from then on. Who points at a link mostly presses it within
-//! a few round trips, so what is fetched for that is told of at once, over another connection: it
-//! may come before the prefetch does.
+//! A click on a page that is still being prefetched may use the rest of that prefetch, even after the script
+//! could end it. So the proxy is informed, and the connection competes like any other from then on. A hover
+//! mostly becomes a press within a few round trips. So a prefetch on hover is announced at once, over another
+//! connection: the message may come before the prefetch does.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, Weak};
@@ -16,19 +15,19 @@ use super::lock::lock;
 use crate::policy::Client;
 use crate::proxy::Connection;
 
-/// Prefetches that are remembered. Of two that share a place the later one counts, so memory is
-/// bounded; the other one stays in the background.
+/// Number of prefetches that are remembered. If two share a slot the later one counts, so memory is bounded;
+/// the other one stays in the background.
 const PLACES: usize = 1 << 12;
 
-/// Who waits for a prefetch that is still to come does so for no longer.
+/// How long a prefetch that is still to come is awaited.
 const SOON: Duration = Duration::from_secs(2);
 
-/// What is known of a prefetch.
+/// The state of a prefetch.
 #[derive(Clone, Debug)]
 enum Prefetch {
-    /// It came over this connection.
+    /// It arrived over this connection.
     Began(Weak<Connection>),
-    /// Somebody waits for it since then, and it has not come.
+    /// A navigation waits for it since then, and it has not arrived.
     Wanted(Timestamp),
 }
 
@@ -49,7 +48,7 @@ impl Default for AwaitedPrefetches {
 }
 
 impl AwaitedPrefetches {
-    /// Remembers a prefetch of `target`, whose request is under way on its connection.
+    /// Remembers a prefetch of `target`, whose request is in flight on its connection.
     pub(super) fn began(
         &self,
         client: Client,
@@ -68,8 +67,8 @@ impl AwaitedPrefetches {
         }
     }
 
-    /// Takes the connection of that prefetch out of the background, if it is still there; or as soon as
-    /// the prefetch comes.
+    /// Takes the connection of that prefetch out of the background, if it is still in use; otherwise as soon
+    /// as the prefetch arrives.
     pub(super) fn is_wanted(&self, client: Client, target: &str, now: Timestamp) {
         let (key, place) = self.place(client, target);
         let known = lock(&self.places)[place].replace((key, Prefetch::Wanted(now)));
@@ -97,7 +96,7 @@ mod tests {
         Timestamp::ZERO + Duration::from_millis(millis)
     }
 
-    /// Whether a prefetch that came then, and is wanted then, waits for nobody.
+    /// Whether a prefetch that came then, and is wanted then, leaves the background.
     fn hurries(began: u64, wanted: u64) -> bool {
         let awaited = AwaitedPrefetches::default();
         let connection = Connection::of_tests();

@@ -11,9 +11,9 @@ use lull_cc::Timestamp;
 use super::lock::lock;
 use crate::policy::Client;
 
-/// For so long.
+/// How long it rests.
 const BACKOFF: Duration = Duration::from_secs(60);
-/// Clients that are told apart; of two that share a place the later one backoff.
+/// Number of clients that are distinguished. If two share a slot, the later one counts.
 const PLACES: usize = 1 << 12;
 
 /// Clients, and until when each waits.

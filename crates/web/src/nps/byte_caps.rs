@@ -1,4 +1,4 @@
-//! How many bytes are fetched ahead in a day: for one visitor, and for all.
+//! Limits of the bytes fetched ahead in a day: for one visitor, and for all.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
@@ -9,26 +9,26 @@ use lull_cc::{Bytes, Timestamp};
 use super::lock::lock;
 use crate::policy::{Client, LONGEST_TTL};
 
-/// After so long everybody begins anew.
+/// After this time all counts start over.
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Copies in visitors' caches that are remembered: so many sets of [`WAYS`], of which the oldest makes room. That one was
-/// used is heard of when its page is left, a minute or two later.
+/// Copies in visitors' caches that are remembered: this many sets of [`WAYS`], whose oldest entry is
+/// replaced. The use of a copy is reported when its page is left, a minute or two later.
 const COPIES: usize = 1 << 15;
-/// Visitors whose bytes are counted: so many sets of so many places.
+/// Visitors whose bytes are counted: this many sets of several entries.
 const SETS: usize = 1 << 14;
 const WAYS: usize = 8;
 
-/// What is fetched ahead at most.
+/// The limits of prefetching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteCaps {
-    /// By one client, in a day.
+    /// For one client, in a day.
     pub visitor: Bytes,
-    /// By all together, in a day. `None`: as much as they like.
+    /// For all clients together, in a day. `None`: unlimited.
     pub daily: Option<Bytes>,
 }
 
 impl Default for ByteCaps {
-    /// 50 MB for each visitor.
+    /// 50 MB per visitor.
     fn default() -> Self {
         ByteCaps { visitor: Bytes(50_000_000), daily: None }
     }
@@ -50,27 +50,27 @@ impl Spent {
     }
 }
 
-/// A copy in a visitor's cache. Times are in seconds from the start, and one more.
+/// A copy in a visitor's cache. Times are in seconds from the start, plus one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Copied {
     key: u64,
-    /// Those that were fetched ahead and are not used.
+    /// Bytes fetched ahead and not used.
     bytes: u64,
     made: u32,
-    /// When its browser asked for the page all the same.
+    /// When its browser asked for the page nevertheless.
     asked: u32,
 }
 
-/// A browser that has asked for a page says within so long that it was shown.
+/// After asking for a page, a browser reports within this many seconds that it was shown.
 const ASKED: u32 = 60;
 
 fn seconds(now: Timestamp) -> u32 {
     now.saturating_since(Timestamp::ZERO).as_secs().saturating_add(1).try_into().unwrap_or(u32::MAX)
 }
 
-/// What visitors have fetched ahead. Memory is bounded, and so is what each of them has: who finds all
-/// places of the own set taken gets that of the least, and goes on from there. So a count may be too
-/// high, where very many fetch ahead within a day, and is never too low.
+/// The bytes prefetched by visitors. Memory is bounded, and so are the bytes of each visitor: if all entries
+/// of a set are taken, a new visitor gets the smallest one, and continues from its count. So a count may be
+/// too high if very many prefetch within a day, and is never too low.
 #[derive(Debug)]
 struct Visitors(Box<[[(Client, Spent); WAYS]]>);
 
@@ -80,7 +80,7 @@ impl Visitors {
         Visitors(vec![[nobody; WAYS]; SETS].into())
     }
 
-    /// What `client` has had by now, with these bytes. Who only asks takes nobody's place.
+    /// The bytes of `client` by now, with these. A query alone takes no entry.
     fn add(&mut self, client: Client, now: Timestamp, bytes: u64) -> u64 {
         let set = &mut self.0[client.0 as usize % SETS];
         for (_, spent) in set.iter_mut() {
@@ -109,7 +109,7 @@ struct State {
     copies: Box<[[Copied; WAYS]]>,
 }
 
-/// What was fetched ahead, by whom.
+/// The prefetches, by client.
 #[derive(Debug)]
 pub(super) struct Caps {
     caps: ByteCaps,
@@ -123,14 +123,14 @@ impl Caps {
         let state = State {
             all: none,
             visitors: Visitors::new(),
-            // Of zeros, which take no memory before they are used.
+            // Zeros, which take no memory before they are used.
             copies: vec![[Copied::default(); WAYS]; COPIES].into(),
         };
         Caps { caps, key: RandomState::new(), state: Mutex::new(state) }
     }
 
-    /// Takes note of bytes that were sent ahead; whether there may be more. With no bytes it only
-    /// says that.
+    /// Counts bytes that were sent ahead; returns whether more are permitted. Without bytes it only returns
+    /// that.
     pub(super) fn spend(&self, client: Client, now: Timestamp, bytes: u64) -> bool {
         let mut state = lock(&self.state);
         let all = state.all.add(now, bytes);
@@ -138,7 +138,7 @@ impl Caps {
         own < self.caps.visitor.0 && self.caps.daily.is_none_or(|daily| all < daily.0)
     }
 
-    /// A copy of a page, or of a part of one, as it was sent, lies in the client's cache.
+    /// A copy of a page, or of a part of one, is in the client's cache, as it was sent.
     pub(super) fn copied(&self, client: Client, path: &str, bytes: u64, now: Timestamp) {
         let key = self.key.hash_one((client, path));
         let set = &mut lock(&self.state).copies[key as usize % COPIES];
@@ -147,12 +147,13 @@ impl Caps {
         set[0] = Copied { key, bytes, made: seconds(now), asked: 0 };
     }
 
-    /// A browser asks for a page of which it has a copy, and gets the answer that it may show the copy.
+    /// A browser asks for a page of which it has a copy, and is permitted to show the copy.
     pub(super) fn asked(&self, client: Client, path: &str, now: Timestamp) {
         self.with(client, path, |copy| copy.asked = seconds(now));
     }
 
-    /// A page came out of the cache: whether that was a copy, for which the proxy was not asked.
+    /// Notes that a page came out of the cache. Returns whether it was a copy, for which the proxy got no
+    /// request.
     pub(super) fn shows(&self, client: Client, path: &str, now: Timestamp) -> bool {
         let now = seconds(now);
         let is_shown = self.with(client, path, |copy| {
@@ -174,9 +175,9 @@ impl Caps {
         set.iter_mut().find(|one| one.key == key && one.made > 0).map(what)
     }
 
-    /// A navigation, or the page that it led to, took a copy: how many bytes that were fetched ahead it has used.
+    /// A navigation, or the page that it led to, used a copy. Returns how many bytes fetched ahead that used.
     pub(super) fn used(&self, client: Client, path: &str) -> u64 {
-        // The second time it comes out of the cache because it was visited before.
+        // The second time it is in the cache because it was visited before.
         self.with(client, path, |copy| std::mem::take(&mut copy.bytes)).unwrap_or_default()
     }
 }
@@ -214,10 +215,10 @@ mod tests {
             caps.spend(client(number), at(3), 0);
             assert!(!caps.spend(client(0), at(3), 0), "{number}");
         }
-        // Who comes later goes on from somebody else's bytes, and has no more than the day's.
+        // A later client continues from another count, and gets no more than the day's bytes.
         let sent = (0..1_000).filter(|_| caps.spend(client(1_000), at(4), 10)).count();
         assert!((1..100).contains(&sent), "{sent}");
-        // Others don't hear of it, and tomorrow it is over.
+        // Other clients are not affected, and tomorrow it is over.
         assert!(caps.spend(Client(6), at(5), 0));
         for number in 0..2_000 {
             assert!(caps.spend(client(number), at(90_000), 0), "{number}");
@@ -263,7 +264,7 @@ mod tests {
         assert!(!caps.shows(Client(1), "/a", at(311)));
         caps.copied(Client(1), "/a", 700, at(400));
         caps.asked(Client(1), "/a", at(401));
-        // The request stands for this one.
+        // The request counts for this one.
         assert!(!caps.shows(Client(1), "/a", at(402)) && caps.shows(Client(1), "/a", at(403)));
         caps.asked(Client(1), "/a", at(404));
         assert!(caps.shows(Client(1), "/a", at(500)));

@@ -1,11 +1,11 @@
-//! Pages that came out of visitors' caches. The proxy has not seen them go by; their scripts say so, twice:
-//! when they ask for hints, and when the page is left. Whichever comes first is learned from. Who clicks
-//! fast is gone before the script asks, and many reports come while a page is still there, because its tab
+//! Pages that came out of visitors' caches. The proxy has not seen their requests; their scripts report them
+//! twice: in the request for hints, and when the page is left. The first message is learned. A fast click
+//! leaves the page before the script asks, and many reports come while a page is still open, because its tab
 //! is hidden.
 //!
-//! A report is late: a page that is fetched from the proxy next was seen before it. Learned then, the two
-//! would stand in the wrong order. Browsers say on which page a link was (`Referer`), so what is left that
-//! way is not learned from its report.
+//! A report is late: the visit precedes that of a page requested from the proxy afterwards. Learning it then
+//! would reverse their order. Browsers name the page of a link (`Referer`), so a page that was left that way
+//! is not learned from its report.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
@@ -20,26 +20,26 @@ use crate::munge;
 use crate::policy::{Client, OwnersRules, fields};
 use crate::protocol::{Navigation, NavigationKind};
 
-/// Pages of clients that are remembered. Of two that share a place the later one counts, so memory is
+/// Number of pages of clients that are remembered. If two share a slot the later one counts, so memory is
 /// bounded.
 const PLACES: usize = 1 << 14;
-/// A tab may be hidden before its script has asked, so that the report comes first. A question that comes so
-/// long after it is of another navigation.
+/// A tab may be hidden before its script has asked, so that the report comes first. A question that comes
+/// this long after it belongs to another navigation.
 const SAME: Duration = Duration::from_secs(300);
 
-/// What was said of one page by one client.
+/// The messages about one page by one client.
 #[derive(Clone, Copy, Debug, Default)]
 struct Said {
     key: u64,
-    /// Questions that were learned from, whose reports are still to come.
+    /// Learned requests whose reports are still to come.
     asked: u8,
-    /// When a report was learned from, until the question comes.
+    /// When a report was learned, until the question arrives.
     reported: Option<Timestamp>,
-    /// Whether another page was asked for from there, and no word of it since.
+    /// Whether another page was requested from there, without a report since.
     is_left: bool,
 }
 
-/// What was said of such pages.
+/// The messages about such pages.
 #[derive(Debug)]
 pub(super) struct CachedPages {
     key: RandomState,
@@ -53,7 +53,7 @@ impl Default for CachedPages {
     }
 }
 
-/// Who says something: an address, and a browser there.
+/// A sender: an address, and a browser there.
 type Sender<'a> = (Client, Option<&'a [u8]>);
 
 fn sender(client: Client, headers: &HeaderMap) -> Sender<'_> {
@@ -61,8 +61,8 @@ fn sender(client: Client, headers: &HeaderMap) -> Sender<'_> {
 }
 
 impl CachedPages {
-    /// The script of `page`, which came out of the cache, asks for hints for the first time. Whether that is
-    /// to be learned from.
+    /// The script of `page`, which came out of the cache, asks for hints for the first time. Returns whether
+    /// that is to be learned.
     pub(super) fn asked(
         &self,
         client: Client,
@@ -81,7 +81,7 @@ impl CachedPages {
         })
     }
 
-    /// It reports how the page came. Whether that is to be learned from.
+    /// It reports how the page came. Returns whether that is to be learned.
     pub(super) fn reported(
         &self,
         client: Client,
@@ -101,7 +101,7 @@ impl CachedPages {
                 said.asked -= 1;
                 return false;
             }
-            // Others are of pages that were there before.
+            // Others belong to earlier pages.
             let counts =
                 nav.kind == NavigationKind::Navigate && !was_left && !never_says_from_where;
             if counts {
@@ -111,8 +111,8 @@ impl CachedPages {
         })
     }
 
-    /// It reports how the page came that had these names, the first one when it came: its script may have asked by
-    /// either.
+    /// It reports the delivery of the page with these names, of which the first is that of its arrival: its
+    /// script may have asked by either.
     pub(super) fn renamed(&self, client: Client, headers: &HeaderMap, names: [&str; 2]) {
         let has_asked = |said: &mut Said| {
             let asked = said.asked;
@@ -123,14 +123,14 @@ impl CachedPages {
         let _ = names.iter().any(|name| self.with(sender, name, has_asked));
     }
 
-    /// A visitor goes to a page that the proxy sees. Takes note of where from.
+    /// A visitor goes to a page, with a request to the proxy. Notes the page before.
     pub(super) fn goes_on(&self, client: Client, head: &request::Parts, rules: &OwnersRules) {
         if !munge::is_document(&head.headers) {
             return;
         }
         let page = match from(head) {
             Some(page) => rules.name_of(page),
-            // From some page, of a site whose browsers are told not to say which.
+            // From a page of a site that disables `Referer`.
             None if fields::single(&head.headers, "sec-fetch-site") == Some("same-origin") => "",
             None => return,
         };
@@ -153,7 +153,7 @@ pub(super) fn from(head: &request::Parts) -> Option<&str> {
     own_path(head, fields::single(&head.headers, REFERER)?)
 }
 
-/// The path and query of a whole URL, if it is of the host that a request is for.
+/// The path and query of a complete URL, if it has the host of a request.
 pub(super) fn own_path<'a>(head: &request::Parts, url: &'a str) -> Option<&'a str> {
     let host = match head.uri.authority() {
         Some(authority) => authority.as_str(),
@@ -215,7 +215,7 @@ mod tests {
             shown.renamed(Client(1), &headers, ["/a", "/b"]);
             let (kind, cached) = (NavigationKind::Navigate, true);
             let nav = Navigation { kind, name: None, cached, ttfb: 1.0, lcp: None, load: 2.0 };
-            // The next visit is one of its own.
+            // The next visit is a separate one.
             assert!(shown.reported(Client(1), &headers, asked_as, &nav, now));
         }
     }
@@ -224,7 +224,7 @@ mod tests {
     fn one_navigation_counts_once_whichever_message_comes_first() {
         let mut page = Page::new();
         for _ in 0..5 {
-            // The script has asked, or had no time to.
+            // The script has asked, or had no time to do so.
             assert!(page.asks() && !page.reports());
             assert!(page.reports());
             page.now += SAME;
@@ -241,7 +241,7 @@ mod tests {
         assert!(!page.reports_as(false, NavigationKind::Navigate));
         for kind in [NavigationKind::Reload, NavigationKind::BackForward] {
             assert!(!page.reports_as(true, kind));
-            // But it is the report of one that has asked.
+            // But it is the report of a page that has asked.
             assert!(page.asks() && !page.reports_as(true, kind));
         }
         assert!(page.reports());
@@ -252,11 +252,11 @@ mod tests {
         let page = Page::new();
         page.is_left(&[PAGE, LINK]);
         assert!(!page.reports() && page.reports());
-        // The other page was shown beside it.
+        // The other page was shown in parallel.
         page.is_left(&[PAGE, LINK]);
         assert!(!page.asks(), "it has just counted");
         assert!(page.reports());
-        // What came from the server is left as well, and that is all that is known of it.
+        // A page from the server is left as well, which is all that is known of it.
         page.is_left(&[PAGE, LINK]);
         assert!(!page.reports_as(false, NavigationKind::Navigate) && page.reports());
     }
@@ -275,7 +275,7 @@ mod tests {
             page.is_left(fields);
             assert!(page.reports(), "{fields:?}");
         }
-        // Where nobody says from where, no report counts.
+        // Without a referrer, no report counts.
         let page = Page::new();
         page.is_left(&[("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "document")]);
         assert!(!page.reports() && !page.reports() && page.asks());

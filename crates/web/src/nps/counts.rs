@@ -1,4 +1,4 @@
-//! What is counted, for `/metrics` and the dashboard.
+//! The counters for `/metrics` and the dashboard.
 
 use super::counter::Counter;
 use super::navigations::Navigations;
@@ -8,9 +8,9 @@ use super::times::Times;
 /// All of it.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Pages that were given to the munger.
+    /// Pages given to the munger.
     pub(super) pages: Counter,
-    /// Why others were left as they are, lists are empty, and URLs not on them.
+    /// Why other pages stay unchanged, why lists are empty, and why URLs are not on them.
     pub(super) pages_left: Reasons,
     pub(super) blocking_cookies: CookieNames,
     pub(super) empty: Reasons,
@@ -18,7 +18,7 @@ pub(super) struct Counts {
     pub(super) asked: Counter,
     pub(super) lists: Counter,
     pub(super) hints: Counter,
-    /// Prefetches that went upstream, were refused before, and whose reply was not kept.
+    /// Prefetches that went upstream, that were rejected before, and whose reply was not kept.
     pub(super) prefetches: Counter,
     pub(super) refused: Counter,
     pub(super) unkept: Counter,
@@ -28,24 +28,24 @@ pub(super) struct Counts {
     /// the cache.
     pub(super) prefetched_bytes: Counter,
     pub(super) used_bytes: Counter,
-    /// Requests that were answered by 304: the browser may use the copy that it has.
+    /// Requests answered by 304: the browser may use its copy.
     pub(super) renewed: Counter,
-    /// Navigations that were told to show a copy of the service worker's.
+    /// Navigations whose answer showed a copy of the service worker.
     pub(super) shown: Counter,
-    /// Visits that were not learned from because the desk was behind.
+    /// Visits that were not learned because the learner was behind.
     pub(super) unlearned: Counter,
     pub(super) beacons: Counter,
-    /// Messages of scripts that were refused.
+    /// Rejected messages of scripts.
     pub(super) rejected: Counter,
-    /// With prefetching, and of the share that is held back.
+    /// Navigations with prefetching, and of visitors who are held back.
     pub(super) with: Navigations,
     pub(super) without: Navigations,
     /// Times to the first byte: of answers to visitors, by the upstream, and of probes.
     pub(super) demand: Times,
     pub(super) probes: Times,
-    /// PageComparison that visitors' requests gave for nothing.
+    /// Page comparisons made with visitors' own requests.
     pub(super) passive: Counter,
-    /// Of the shadow mode: pages, hints on their lists, and pages that were on the list before.
+    /// Of shadow mode: pages, hints on their lists, and pages that were on the list before.
     pub(super) shadow_pages: Counter,
     pub(super) shadow_hints: Counter,
     pub(super) shadow_hits: Counter,

@@ -1,4 +1,4 @@
-//! A request of a visitor: its page gets the script, and what it does is learned from.
+//! A request of a visitor: its page gets the script, and the visit is learned.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::proxy::{Body, Decision, Exchange, Outcome};
 
 struct Demand {
     shared: Arc<Shared>,
-    /// As it goes upstream, but for the proxy's own rules for headers.
+    /// As it goes upstream, except for the proxy's own header rules.
     request: request::Parts,
     requester: Requester,
     /// Why no page gets the script, if none does.
@@ -29,19 +29,19 @@ struct Demand {
     way: Way,
     /// Whether our service worker wakes up for it.
     wakes_worker: bool,
-    /// Whether something is learned from it: nobody knows who the visitor is.
+    /// Whether it teaches anything: the visitor is anonymous.
     teaches: bool,
-    /// Whether nothing but its cookies can say who the visitor is.
+    /// Whether only its cookies can identify the visitor.
     may_compare: bool,
     /// Whether its browser is marked as one whose user has given a password.
     has_auth_cookie: bool,
-    /// Whether its reply was for this visitor alone.
+    /// Whether its reply was private.
     is_private: bool,
-    /// Whether its reply came without content coding, and passes as it is.
+    /// Whether its reply came without content coding, and passes unchanged.
     is_plain: bool,
 }
 
-/// Lets a request pass, and looks at its reply.
+/// Lets a request pass, and observes its reply.
 pub(super) fn watch(
     shared: &Arc<Shared>,
     head: &mut request::Parts,
@@ -108,7 +108,7 @@ impl Demand {
         if let Some(event) = shared.workers.look_for_own(request, head, now) {
             shared.notices.tell(&event);
         }
-        // A copy from before a write would be out of date.
+        // A copy made before a write would be stale.
         let is_done = head.status.is_success() || head.status.is_redirection();
         let writes = !request.method.is_safe() && is_done;
         if shared.workers.is_wanted() && (writes || head.headers.contains_key("clear-site-data")) {
@@ -120,7 +120,7 @@ impl Demand {
         }
     }
 
-    /// How the page gets the script, if it may; counts why not.
+    /// How the page gets the script, if it may; counts the reason otherwise.
     fn munging(&self, head: &mut response::Parts) -> Option<Munging> {
         let Demand { shared, request, requester, .. } = self;
         let munging = match self.no_script {
@@ -169,7 +169,7 @@ impl Exchange for Demand {
         let Demand { shared, request, requester, .. } = &*self;
         let Some(target) = request.uri.path_and_query() else { return };
         let is_answered = request.method == Method::GET && outcome.status == 200;
-        // Scripts, and frames, ask for what nobody goes to, often by URLs that look like pages.
+        // Scripts and frames request URLs without navigations, often such that look like pages.
         let is_nobodys =
             UrlKind::of(target.path()) == UrlKind::Page && !munge::is_document(&request.headers);
         if let Some(time) = outcome.time_to_first_byte.filter(|_| is_answered) {
@@ -181,7 +181,7 @@ impl Exchange for Demand {
         if let Some(time) = outcome.upstream_time.filter(|_| is_answered) {
             shared.upstream.monitor.answered(target.as_str(), shared.rules.now(), time);
         }
-        // A length is told to whoever asks for hints, so it is one that everybody sees.
+        // A length is included in hints, so it must be that of the public page.
         let is_named = shared.rules.name_of(target.as_str()) == target.as_str();
         let is_everybodys = !self.is_private && is_named;
         if is_answered && is_everybodys && self.is_plain && outcome.failure.is_none() {
@@ -207,7 +207,7 @@ impl Exchange for Demand {
     }
 }
 
-/// Whether a browser says that nobody asked for this yet, such as by speculation rules.
+/// Whether a browser marks a request as a prefetch, such as by speculation rules.
 fn is_prefetch(headers: &HeaderMap) -> bool {
     ["sec-purpose", "purpose", "x-moz"].iter().any(|name| headers.contains_key(*name))
 }

@@ -1,4 +1,4 @@
-//! What is answered here: everything below `/.lull/`.
+//! The proxy's own answers: everything below `/.lull/`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::protocol::{BEACON_PATH, HINTS_PATH, LEAD_PATH, WORKER_PATH};
 use crate::proxy::{Body, Decision};
 use crate::script::{self, script, script_by_worker};
 
-/// Whether a path is one of ours.
+/// Whether a path belongs to Lull.
 pub(super) fn is_own(path: &str) -> bool {
     path.strip_prefix("/.lull").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -47,7 +47,7 @@ pub(super) fn answer(
     if FIGURES.contains(&path) {
         return Decision::Answer(figures(shared, head));
     }
-    // As somebody types it who looks for the figures.
+    // As a user types it to find the dashboard.
     if path == "/.lull" {
         let mut response = empty(StatusCode::TEMPORARY_REDIRECT);
         let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
@@ -72,19 +72,19 @@ pub(super) fn answer(
     })
 }
 
-/// The dashboard, what it is drawn from, and the same for Prometheus.
+/// The dashboard, its data, and the same for Prometheus.
 pub(super) const FIGURES: [&str; 4] =
     ["/.lull/", "/.lull/status", "/.lull/history", "/.lull/metrics"];
 
-/// The figures, under another name than the site's, such as one of this machine. Whoever may not look
-/// has asked for something of another host.
+/// The figures, under another name than the site's, such as one of this machine. For a client without access
+/// this is a request for another host.
 pub(super) fn by_another_name(shared: &Shared, head: &request::Parts) -> Option<Response<Body>> {
     let is_asked = FIGURES.contains(&head.uri.path());
     let may = is_asked && shared.verdict(head) == Verdict::Look;
     may.then(|| figures(shared, head))
 }
 
-/// The figures, for who may look.
+/// The dashboard, for clients with access.
 fn figures(shared: &Shared, head: &request::Parts) -> Response<Body> {
     match shared.verdict(head) {
         Verdict::Look => {}
@@ -112,12 +112,12 @@ fn figures(shared: &Shared, head: &request::Parts) -> Response<Body> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(DASHBOARD_POLICY));
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
-    // The token may stand in the page's own URL.
+    // The token may be in the page's own URL.
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
 }
 
-/// The dashboard is one file, and asks only the proxy.
+/// The dashboard is one file, and only sends requests to the proxy.
 const DASHBOARD_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; \
     style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'";
 

@@ -1,4 +1,4 @@
-//! Facts that heads of requests and responses state, for several modules.
+//! Facts stated by heads of requests and responses, for several modules.
 
 use http::header::{CONTENT_TYPE, SET_COOKIE};
 use http::uri::PathAndQuery;
@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, request, res
 use crate::munge;
 use crate::policy::fields;
 
-/// The host that a request is for.
+/// The host of a request.
 pub(super) fn asked_host(head: &request::Parts) -> Option<&[u8]> {
     match head.uri.authority() {
         Some(authority) => Some(authority.as_str().as_bytes()),
@@ -20,7 +20,7 @@ pub(super) fn whole(url: &Uri) -> &str {
     url.path_and_query().map_or("/", PathAndQuery::as_str)
 }
 
-/// Whether a reply is a page, as far as its head says.
+/// Whether a reply is a page, by its head.
 pub(super) fn is_page(request: &request::Parts, head: &response::Parts) -> bool {
     let kind = fields::single(&head.headers, CONTENT_TYPE).unwrap_or_default();
     request.method == Method::GET
@@ -29,7 +29,7 @@ pub(super) fn is_page(request: &request::Parts, head: &response::Parts) -> bool 
         && kind.get(..9).is_some_and(|kind| kind.eq_ignore_ascii_case("text/html"))
 }
 
-/// Whether a reply is one person's.
+/// Whether a reply is private.
 pub(super) fn is_private(headers: &HeaderMap) -> bool {
     headers.contains_key(SET_COOKIE) || fields::may_direct(headers, &["private", "no-store"])
 }

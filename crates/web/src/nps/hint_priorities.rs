@@ -1,4 +1,4 @@
-//! What prefetches are worth among those that wait: by their place on the list that named them.
+//! The worth of waiting prefetches: by their place on the list that named them.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
@@ -7,11 +7,11 @@ use super::lock::lock;
 use crate::policy::Client;
 use crate::protocol::Hint;
 
-/// Hints that are remembered. Of two that share a place the later one counts, so memory is bounded.
+/// Number of hints that are remembered. If two share a slot the later one counts, so memory is bounded.
 const PLACES: usize = 1 << 13;
-/// What is not known to be on a list, such as the pages of an older list.
+/// A URL that is not known to be on a list, such as on an older list.
 const UNKNOWN: f64 = 0.1;
-/// What the visitor points at, which is mostly clicked within a second.
+/// A link under the pointer, which is mostly clicked within a second.
 const POINTED: f64 = 4.0;
 
 /// The hints of the last lists.
@@ -41,7 +41,7 @@ impl HintPriorities {
         }
     }
 
-    /// The worth of a page that a client fetches ahead.
+    /// The worth of a page that a client prefetches.
     pub(super) fn of(&self, client: Client, url: &str) -> f64 {
         let key = self.key.hash_one((client, url));
         let (of, worth) = lock(&self.places)[key as usize % PLACES];

@@ -1,4 +1,4 @@
-//! Hints and reports: what the script asks and says (`docs/web-protocol.md`).
+//! Hints and reports: the messages of the script (`docs/web-protocol.md`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::protocol::{
 };
 use crate::proxy::{Body, RequestBody};
 
-/// Who asks too often asks again after so long.
+/// When a client over its rate should ask again.
 const TOO_OFTEN: Duration = Duration::from_secs(30);
 
-/// A list, perhaps empty. Never 503: browsers hold that against the site.
+/// A list, possibly empty. Never 503: after that, browsers send nothing for a while.
 pub(super) async fn hints(
     shared: Arc<Shared>,
     request: Request<RequestBody>,
@@ -33,12 +33,12 @@ pub(super) async fn hints(
     let is_json = fields::single(&head.headers, CONTENT_TYPE)
         .is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"));
     if !is_json || !replies::is_from_the_site(&head) {
-        // So it is, too, if a proxy in front changes the Host.
+        // This is also the case if a proxy in front changes the Host.
         shared.counts.empty.one("foreign");
         return replies::empty(StatusCode::FORBIDDEN);
     }
     shared.counts.asked.one();
-    // Before anything of it is read: else who asks too often has the proxy work for nothing.
+    // Before its body is read: otherwise a client over its rate would make the proxy work for nothing.
     let asking = match Asking::admit(&shared, &head, requester) {
         Ok(asking) => asking,
         Err(reply) => return replies::json(&head, &reply),
@@ -58,7 +58,7 @@ pub(super) async fn hints(
     replies::json(&head, &reply(&shared, &head, asked, asking).await)
 }
 
-/// Who may have a list, as far as the head of the question says it.
+/// A client that may have a list, by the head of its request.
 struct Asking {
     requester: Requester,
     visitor: Visitor,
@@ -66,7 +66,7 @@ struct Asking {
 }
 
 impl Asking {
-    /// The reply to who may have none.
+    /// The reply to a client that may have none.
     fn admit(
         shared: &Shared,
         head: &request::Parts,
@@ -102,7 +102,7 @@ impl Asking {
     }
 }
 
-/// An empty list, for who may come again.
+/// An empty list, for a client that may ask again.
 fn later(visitor: Visitor, wait: Duration) -> HintsReply {
     HintsReply::new(policy::of_a_list(visitor).to_owned(), Vec::new(), Some(wait))
 }
@@ -165,8 +165,8 @@ async fn reply(
     }
 }
 
-/// Learns a page that came out of the browser's cache from its question. The proxy has seen the navigation to a
-/// copy of the service worker's.
+/// Learns a page that came out of the browser's cache from its question. A navigation to a copy of the
+/// service worker was already seen by the proxy.
 fn learn_asked(
     shared: &Shared,
     head: &request::Parts,
@@ -183,8 +183,8 @@ fn learn_asked(
     }
 }
 
-/// A page had a part of it out of the cache. If that was fetched ahead, it was wanted as if the proxy had been
-/// asked for it: else what is predicted well would be learned to be in vain.
+/// A page took a subresource from the cache. If that was prefetched, it counts as requested: otherwise
+/// correct predictions would be learned as wrong.
 fn used(shared: &Shared, head: &request::Parts, part: String, requester: Requester) {
     if UrlKind::of(&part) != UrlKind::Embedded {
         return;
@@ -206,7 +206,7 @@ pub(super) async fn beacon(
     if !replies::is_from_the_site(&head) {
         return replies::empty(StatusCode::FORBIDDEN);
     }
-    // Who sends more of them than pages can be read makes them up: nothing of that is read.
+    // A client that sends more of them than pages can be read invents them: they are not parsed.
     if !shared.visitors.rates.admit(requester.client, shared.rules.now()) {
         return replies::empty(StatusCode::NO_CONTENT);
     }
@@ -227,9 +227,9 @@ pub(super) async fn beacon(
     replies::empty(StatusCode::NO_CONTENT)
 }
 
-/// Learns that a page was shown, of whom hints would be given to. One that the script has asked about is
-/// known by that; and so is the order in which its visitor goes on, which is told by the name that the page has by then:
-/// of one that has another name than the one it came by nothing is learned here.
+/// Learns that a page was shown to a visitor who may get hints. If the script has requested hints, the visit
+/// is known by that. The order of visits uses the name at that time: a page renamed since its navigation
+/// teaches nothing here.
 fn learn(
     shared: &Shared,
     head: &request::Parts,
@@ -241,7 +241,7 @@ fn learn(
     let way = shared.workers.way(head, requester, shared.rules.now());
     let is_unknown =
         policy::visitor(&head.headers, shared.rules.harmless(), way).is_ok() && !requester.by_cache;
-    // A copy of the service worker's is a navigation that the proxy has seen.
+    // A copy of the service worker is a navigation that the proxy has seen.
     let may = is_unknown
         && way == Way::Cache
         && shared.rules.is_active()
@@ -270,7 +270,7 @@ fn learn(
     }
 }
 
-/// Counts how a page came.
+/// Counts a page by its delivery.
 fn count(
     shared: &Shared,
     head: &request::Parts,
@@ -279,14 +279,14 @@ fn count(
     requester: Requester,
 ) {
     shared.counts.beacons.one();
-    // Reloads and the history come out of the cache, or don't, whatever was fetched ahead.
+    // Reloads and history navigations use the cache or not, independently of prefetches.
     let Some(nav) = beacon.nav.as_ref().filter(|nav| nav.kind == NavigationKind::Navigate) else {
         return;
     };
     let is_held_back =
         requester.is_of_held_page(beacon.held, &head.headers, &shared.visitors.clients);
     let group = if is_held_back { &shared.counts.without } else { &shared.counts.with };
-    // What comes out of the cache may be there since a visit.
+    // A cached page may be there since a visit.
     let used = if nav.cached { shared.visitors.caps.used(requester.client, came_as) } else { 0 };
     shared.counts.used_bytes.add(used);
     let millis = |time: f64| Duration::from_secs_f64(time / 1e3);

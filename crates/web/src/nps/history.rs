@@ -1,4 +1,4 @@
-//! The figures of the last day, minute by minute, for the dashboard's graphs.
+//! The figures of the last day, by minute, for the dashboard's graphs.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -14,30 +14,30 @@ use super::site_rules::SiteRules;
 use super::times::Counted;
 use super::upstream_state::UpstreamState;
 
-/// One row a minute, for a day.
+/// One row per minute, for a day.
 const EVERY: Duration = Duration::from_secs(60);
 const ROWS: usize = 24 * 60;
 
-/// What has been counted since the start.
+/// The counters since the start.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     prefetches: u64,
-    /// Navigations of visitors who get hints, and those of them that were fetched ahead.
+    /// Navigations of visitors with hints, and those of them that were prefetched.
     navigations: u64,
     ahead: u64,
-    /// Replies to visitors by 5xx.
+    /// 5xx replies to visitors.
     errors: u64,
     demand: Counted,
 }
 
-/// What has been counted within a minute.
+/// The counts of a minute.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Row {
     prefetches: u64,
     navigations: u64,
     ahead: u64,
     errors: u64,
-    /// Requests a second, at its end.
+    /// Requests per second, at the end of the minute.
     budget: u32,
     /// The median of the server's answers to visitors, in milliseconds.
     demand: Option<f64>,
@@ -74,7 +74,8 @@ impl History {
         });
     }
 
-    /// All rows, the latest last: a list for each figure. `ago` says how many seconds ago the last one ended.
+    /// All rows, the latest last: a list for each figure. `ago` is the time in seconds since the end of the
+    /// last one.
     pub(super) fn json(&self, now: Timestamp) -> Value {
         let kept = lock(&self.0);
         let of = |value: fn(&Row) -> Value| kept.rows.iter().map(value).collect::<Vec<_>>();
@@ -86,7 +87,7 @@ impl History {
             "ahead": of(|row| row.ahead.into()),
             "errors": of(|row| row.errors.into()),
             "budget": of(|row| row.budget.into()),
-            // A tenth of a millisecond is more than anybody sees.
+            // A tenth of a millisecond is more than a chart shows.
             "demand": of(|row| row.demand.map_or(Value::Null, |time| ((time * 10.0).round() / 10.0).into())),
         })
     }
@@ -137,7 +138,7 @@ mod tests {
             (&of("prefetches")[0], of("prefetches").last()),
             (&json!(11), Some(&json!(1450)))
         );
-        // The times of one minute are not those of the one before.
+        // The times of one minute do not include those of the previous one.
         let demand: Vec<f64> = of("demand").iter().map(|time| time.as_f64().unwrap()).collect();
         assert!(demand.iter().step_by(2).all(|time| *time > 30.0), "{demand:?}");
         assert!(demand.iter().skip(1).step_by(2).all(|time| *time < 30.0), "{demand:?}");

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often the file of the kill switch is looked for.
+/// How often the existence of the kill switch's file is checked.
 const OFF_LOOK: Duration = Duration::from_secs(1);
 
-/// Whether the file of the kill switch is there. Where nobody can say, it is: who throws the switch is
-/// not to find out too late that the proxy may not look into the folder.
+/// Whether the file of the kill switch exists. If that is unknown, it counts as existing: otherwise an
+/// operator would find out too late that the proxy has no access to the folder.
 pub(super) fn is_there(file: Option<&PathBuf>) -> bool {
     file.is_some_and(|file| file.try_exists().unwrap_or(true))
 }
 
-/// Looks now and then whether the file of the kill switch is there.
+/// Checks regularly whether the file of the kill switch exists.
 pub(super) async fn watch(file: Option<&PathBuf>, set_off: impl Fn(bool)) {
     loop {
         tokio::time::sleep(OFF_LOOK).await;
@@ -32,7 +32,7 @@ mod tests {
         assert!(!is_there(Some(&folder.path().join("no/folder"))));
         std::fs::write(&file, "").unwrap();
         assert!(is_there(Some(&file)));
-        // Root may look into every folder, so this stands for one that nobody else may look into.
+        // Root has access to every folder, so this stands for an inaccessible one.
         std::os::unix::fs::symlink("turning", &turning).unwrap();
         assert!(is_there(Some(&turning)));
     }

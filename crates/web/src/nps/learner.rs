@@ -1,8 +1,8 @@
-//! The hint server's learner (SSR §5.2.1): one thread holds the model, learns from requests, and ranks what
-//! visitors may request next. This is the way to it; [`super::learner_worker`] is the thread.
+//! The hint server's learner (SSR §5.2.1): one thread holds the model, learns from requests, and ranks likely
+//! next requests of visitors. This module sends to it; [`super::learner_worker`] is the thread.
 //!
-//! Threads that carry traffic never wait for it. If its queue is full, or it still reads the saved model,
-//! requests are not learned from and lists stay empty.
+//! Threads that carry traffic never wait for it. If its queue is full, or it is still reading the saved
+//! model, requests are not learned and lists stay empty.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,26 +26,25 @@ use crate::proxy::Event;
 /// The queue's limits: messages, and bytes of all together.
 const WAITING: usize = 4096;
 const WAITING_BYTES: usize = 8 << 20;
-/// What a message has beside its texts.
+/// The bytes of a message beside its texts.
 const MESSAGE_BYTES: usize = 256;
-/// Of a longer user agent the beginning says whether it is a robot's.
+/// The beginning of a longer user agent shows whether it is a robot's.
 const LONGEST_AGENT: usize = 512;
-/// So long the end waits for a thread that does not react, and looks again so often.
+/// Longest wait at the end for a thread that does not respond, and the pause between checks.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 const LAST_LOOK: Duration = Duration::from_millis(10);
 
-/// Makes the model to begin with, from what was kept and from logs, while the site is served already. It
-/// tells what the owner wants to know, and gives up once the other says that it is the end: then there
-/// is none.
+/// Makes the initial model from the saved state and logs, while the site is served already. It reports
+/// events, and gives up once the flag says that the process ends: then there is no model.
 pub type Learn = Box<dyn FnOnce(&dyn Fn(&Event), &AtomicBool) -> Option<Model> + Send>;
 
-/// What a learner begins with.
+/// The model that a learner begins with.
 pub(super) enum Begin {
     With(Box<Model>),
     Learning(Learn),
 }
 
-/// A request and its reply, as far as something is learned of it.
+/// A request and its reply, as far as they are learned.
 #[derive(Debug)]
 pub(super) struct Visited {
     pub(super) address: IpAddr,
@@ -60,7 +59,7 @@ pub(super) struct Visited {
 }
 
 impl Visited {
-    /// Of a page that was a copy, in the browser's cache or the service worker's. It says nothing of
+    /// For a page that was a copy, in the browser's cache or the service worker's. It contains nothing about
     /// the page itself.
     pub(super) fn of_copy(head: &request::Parts, target: String, requester: Requester) -> Self {
         Visited {
@@ -77,14 +76,14 @@ impl Visited {
     }
 }
 
-/// Who a browser says that it is, as far as that is kept.
+/// The user agent of a browser, truncated.
 pub(super) fn agent(headers: &HeaderMap) -> String {
     let said = fields::single(headers, USER_AGENT).unwrap_or_default();
-    // It is ASCII: what is not, is no text to `fields`.
+    // It is ASCII: `fields` accepts nothing else as text.
     said.get(..LONGEST_AGENT).unwrap_or(said).to_owned()
 }
 
-/// What the thread is asked to do.
+/// A request to the learner's thread.
 pub(super) enum Message {
     Visited(Visited),
     /// A page that came out of a visitor's cache.
@@ -95,7 +94,7 @@ pub(super) enum Message {
 }
 
 impl Message {
-    /// What it takes while it waits.
+    /// Its memory while it waits.
     fn bytes(&self) -> usize {
         MESSAGE_BYTES
             + match self {
@@ -116,15 +115,15 @@ impl Message {
 #[derive(Debug)]
 pub(super) struct Learner {
     to: SyncSender<Message>,
-    /// Bytes of what waits.
+    /// Bytes of waiting messages.
     waiting: Arc<AtomicUsize>,
     state: Arc<State>,
 }
 
-/// What both ends know.
+/// State shared by both ends.
 #[derive(Debug, Default)]
 struct State {
-    /// Whether there is no model yet.
+    /// Whether there is no model so far.
     is_reading: AtomicBool,
     is_ending: AtomicBool,
 }
@@ -150,7 +149,7 @@ impl std::fmt::Debug for LearnerStart {
     }
 }
 
-/// A learner with this model, or one that is made first.
+/// A learner with this model, or with one that is made first.
 pub(super) fn learner(begin: Begin, save: Option<Save>) -> (Learner, LearnerStart) {
     let (sender, messages) = sync_channel(WAITING);
     let waiting = Arc::new(AtomicUsize::new(0));
@@ -160,7 +159,7 @@ pub(super) fn learner(begin: Begin, save: Option<Save>) -> (Learner, LearnerStar
     (learner, LearnerStart { messages, waiting, state, begin, save })
 }
 
-/// What the thread works on: messages of the others.
+/// The receiving end: the messages for the thread.
 pub(super) struct Inbox {
     messages: Receiver<Message>,
     waiting: Arc<AtomicUsize>,
@@ -170,7 +169,7 @@ impl Inbox {
     /// The next message.
     ///
     /// # Errors
-    /// If none comes in time, or all senders are gone.
+    /// If no message arrives in time, or all senders are gone.
     pub(super) fn receive(&self, within: Duration) -> Result<Message, RecvTimeoutError> {
         let message = self.messages.recv_timeout(within)?;
         self.waiting.fetch_sub(message.bytes(), Ordering::Relaxed);
@@ -179,8 +178,8 @@ impl Inbox {
 }
 
 impl LearnerStart {
-    /// Makes the model. `None` if the proxy ends meanwhile: a part of a model is not used, because the next
-    /// start would skip the part of the log that it has.
+    /// Makes the model. `None` if the proxy ends meanwhile: an incomplete model is not used, because the next
+    /// start would skip its part of the log.
     pub(super) fn model(self, tell: impl Fn(&Event)) -> Option<(Model, Inbox, Option<Save>)> {
         let LearnerStart { messages, waiting, state, begin, save } = self;
         let model = match begin {
@@ -198,7 +197,7 @@ impl Learner {
         self.hand(Message::Visited(visited))
     }
 
-    /// Hands something over, if there is room for it.
+    /// Hands a message over, if there is room for it.
     fn hand(&self, message: Message) -> bool {
         let bytes = message.bytes();
         let waiting = self.waiting.fetch_add(bytes, Ordering::Relaxed);
@@ -209,18 +208,18 @@ impl Learner {
         is_taken
     }
 
-    /// Hands over that a page was shown that the proxy has not seen go by. Who says so may make it
-    /// up, so only pages count that are known and public.
+    /// Hands over that a page was shown without a request to the proxy. The message may be invented, so only
+    /// known public pages count.
     pub(super) fn shown(&self, visited: Visited) {
         self.hand(Message::Shown(visited));
     }
 
-    /// Whether it still reads what was learned before.
+    /// Whether it still reads the saved state.
     pub(super) fn is_reading(&self) -> bool {
         self.state.is_reading.load(Ordering::Relaxed)
     }
 
-    /// What may be wanted next; `None` if the queue is full.
+    /// Likely next pages; `None` if the queue is full.
     pub(super) async fn ask(&self, ask: Ask) -> Option<Ranked> {
         let (to, answer) = oneshot::channel();
         if self.is_reading() || !self.hand(Message::Ask(ask, to)) {
@@ -229,8 +228,8 @@ impl Learner {
         answer.await.ok()
     }
 
-    /// What the monitor may ask for: the public page and the public part of pages that are wanted
-    /// most, and a page that is slower to make, but for these.
+    /// The candidates of the monitor: the most popular public page and public subresource, and a page that is
+    /// slower to make, without these.
     pub(super) async fn popular(&self, except: Vec<String>) -> Vec<String> {
         let (to, answer) = oneshot::channel();
         if self.is_reading() || !self.hand(Message::Popular(except, to)) {
@@ -239,7 +238,7 @@ impl Learner {
         answer.await.unwrap_or_default()
     }
 
-    /// Ends the thread, after what waits for it. One that still reads gives that up.
+    /// Ends the thread, after the waiting messages. A thread that is still reading logs stops.
     pub(super) fn end(&self) {
         self.state.is_ending.store(true, Ordering::Relaxed);
         self.waiting.fetch_add(Message::End.bytes(), Ordering::Relaxed);
@@ -252,8 +251,8 @@ impl Learner {
         }
     }
 
-    /// Whether its thread need not be waited for, because it does not hear: a log may be a pipe into
-    /// which nobody writes.
+    /// Whether its thread cannot react, so that it should not be waited for: a log may be a pipe without a
+    /// writer.
     pub(super) fn is_deaf(&self, worker: &thread::JoinHandle<()>) -> bool {
         let begun = Instant::now();
         while self.is_reading() && !worker.is_finished() {
@@ -293,7 +292,7 @@ mod tests {
         let taken = (0..WAITING).filter(|_| learner.visited(visit(long.clone()))).count();
         assert!((100..140).contains(&taken), "{taken}");
         assert!(!learner.visited(visit(long.clone())));
-        // When it goes on there is room again.
+        // Once it continues, there is room again.
         let message = worker.messages.recv().unwrap();
         worker.waiting.fetch_sub(message.bytes(), Ordering::Relaxed);
         assert!(learner.visited(visit(long)));

@@ -17,24 +17,24 @@ use super::persistence::{Persistence, SAVE_INTERVAL};
 use super::select_hints::{Ask, HintedSite, Ranked, Ranking};
 use super::shared::Shared;
 
-/// Representative objects are no longer, so that asking for them costs next to nothing.
+/// Representative objects are not longer than this, so that requests for them are cheap.
 const LONGEST_OBJECT: Bytes = Bytes(64 << 10);
 
-/// Of the pages that are wanted most so many are looked at for a slow one.
+/// Number of the most requested pages among which a slow one is searched.
 const PAGES: usize = 20;
-/// A page that takes so many times as long as the one that is wanted most is made by something else, such
-/// as by a program in place of a file. A threshold is as much above what is usual.
+/// A page this many times slower than the most popular one is made differently, such as by a program and not
+/// from a file. A threshold is the same multiple of the usual time.
 const SLOWER: u32 = 2;
-/// Asking takes a hundredth of the time at most, so a page of 50 ms can be asked for every five seconds where
-/// no visitor does, and what is usual of it is learned in less than a minute.
+/// Probes take at most one percent of the time. So a page of 50 ms can be requested every five seconds
+/// without visitors, and its usual time is learned in less than a minute.
 const QUICK: Duration = Duration::from_millis(50);
-/// One that takes longer says too little while it loads the server too much.
+/// A slower one provides few samples, and loads the server.
 const SLOWEST: Duration = Duration::from_secs(1);
 
-/// Clients whose lists are remembered in shadow mode; of two that share a place the later one.
+/// Clients whose lists are remembered in shadow mode; of two with the same slot the later one.
 const SHADOWED: usize = 1 << 14;
 
-/// What a client would have been given on its page.
+/// The list that a client would have got on its page.
 type Foreseen = (ClientId, Vec<UrlId>);
 
 /// The thread's state.
@@ -42,10 +42,10 @@ struct Worker {
     inbox: Inbox,
     model: Model,
     saved: Persistence,
-    /// How often it has learned something; what it begins with is the first time.
+    /// The number of learned changes, including the initial one.
     changes: u64,
     ranking: Ranking,
-    /// Of the shadow mode.
+    /// Predictions of shadow mode.
     shadow: Box<[Option<Foreseen>]>,
     places: RandomState,
 }
@@ -68,7 +68,7 @@ pub(super) fn run(start: LearnerStart, shared: &Arc<Shared>) {
 }
 
 impl Worker {
-    /// Answers until the end. Saves at the beginning, as the model may have learned from logs, every
+    /// Answers until the end. Saves at the beginning, since the model may have learned from logs, then every
     /// minute, and at the end.
     fn run(mut self, shared: &Arc<Shared>) {
         self.keep(shared, false);
@@ -89,7 +89,7 @@ impl Worker {
                     }
                 }
                 Ok(Message::Ask(ask, to)) => {
-                    // Who has gone meanwhile does not wait for it.
+                    // A client that has gone needs no answer.
                     let _ = to.send(self.answer(shared, &ask));
                 }
                 Ok(Message::Popular(except, to)) => {
@@ -132,15 +132,15 @@ impl Worker {
                 visited.target.as_str(),
             )
         };
-        // Its logs and its model may be from long ago.
+        // Its logs and its model may be old.
         self.model.resume(timestamp(visited.at));
-        // Why nothing is learned from some requests is for `lull predict` to say.
+        // `lull predict` reports why some requests are not learned.
         let visit = self.model.learn(&entry).ok()?;
         self.changes += 1;
         Some(visit)
     }
 
-    /// Counts whether a page was foreseen on the one before, and foresees the next ones.
+    /// Counts whether a page was predicted on the previous one, and predicts the next ones.
     fn foresee(&mut self, shared: &Shared, visit: &Visit) {
         if visit.kind != UrlKind::Page {
             return;
@@ -196,9 +196,9 @@ impl Worker {
     }
 }
 
-/// Of pages with the time that the server takes for each, one that stands for what is slower to make than
-/// the page that is wanted most, which takes `usual`: the slowest that can be asked for often, else the one
-/// that can be asked for most often.
+/// Of pages with their server times, one that represents those slower than the most popular one, which takes
+/// `usual`. It is the slowest that can be requested often, or otherwise the one that can be requested most
+/// often.
 fn slow(usual: Duration, pages: impl Iterator<Item = (Duration, UrlId)>) -> Option<UrlId> {
     pages
         .filter(|(time, _)| *time > usual * SLOWER && *time <= SLOWEST)

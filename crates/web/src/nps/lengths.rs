@@ -1,11 +1,11 @@
-//! How long what a URL leads to is, without content coding: what scripts in browsers count.
+//! The length of a URL's body, without content coding: the unit of scripts in browsers.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 
 use super::lock::lock;
 
-/// URLs that are remembered; of two that share a place the later one.
+/// Number of URLs that are remembered; of two in one slot the later one.
 const PLACES: usize = 1 << 14;
 
 #[derive(Clone, Copy, Debug)]
@@ -29,13 +29,13 @@ impl Default for Lengths {
 }
 
 impl Lengths {
-    /// Takes note of what came whole.
+    /// Notes the length of a complete body.
     pub(super) fn note(&self, path: &str, bytes: u64) {
         let key = self.key.hash_one(path);
         lock(&self.places)[key as usize % PLACES] = Place { key, bytes };
     }
 
-    /// The length; `None` if it is not known.
+    /// The length; `None` if it is unknown.
     pub(super) fn of(&self, path: &str) -> Option<u64> {
         let key = self.key.hash_one(path);
         let place = lock(&self.places)[key as usize % PLACES];

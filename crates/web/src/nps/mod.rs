@@ -1,17 +1,16 @@
-//! NPS as one (SSR §5): what becomes of each request that the proxy carries.
+//! NPS as one (SSR §5): how each request of the proxy is handled.
 //!
-//! | a request | what is done |
+//! | request | handling |
 //! |---|---|
 //! | for a page | its reply gets the script, if the visitor may have it; its offences bar its URL |
-//! | to the port of the service worker | the same; it is for nothing else |
+//! | to the port of the service worker | the same; it has no other use |
 //! | with `X-Lull`, or by the script's speculation rules | goes upstream as a prefetch, if the rules let it; the reply is kept by the browser, if they let that |
 //! | with the ETag of a copy | is answered by 304, if its sender is anonymous; otherwise as if it had no such ETag |
 //! | below `/.lull/` | is answered here: the script, hints, reports |
 //!
-//! [`Nps`] is a [`Site`] of the proxy. The rules are [`crate::policy`]'s, the rewriter is
-//! [`crate::munge`]; this module asks them, reads the clock, and keeps what they need. What visitors do is
-//! learned, and what they may want next ranked, by [`lull_speculate`]; its budget is kept by the
-//! monitor.
+//! [`Nps`] is a [`Site`] of the proxy. The rules are in [`crate::policy`], the rewriter is [`crate::munge`];
+//! this module calls them, reads the clock, and keeps their state. [`lull_speculate`] learns from visits and
+//! ranks the probable next ones; the monitor keeps its budget.
 
 mod access;
 mod awaited_prefetches;
@@ -113,21 +112,21 @@ pub struct Nps {
     end: watch::Sender<bool>,
     /// The learner's thread, until it runs.
     worker: Mutex<Option<LearnerStart>>,
-    /// Where clients connect.
+    /// Addresses that clients connect to.
     addresses: Mutex<Vec<Address>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Nps {
-    /// Prefetching by these settings, with a model that goes on to learn. The model is given to `save` when the
-    /// proxy starts, every minute if it has changed or could not be saved the last time, and at the end.
-    /// Nothing is prefetched before the site's robots.txt is known, which is requested when the proxy starts.
+    /// Prefetching with these settings and a model that continues to learn. The model is given to `save` at
+    /// the start, at the end, and every minute if it has changed or the last save failed. Nothing is
+    /// prefetched before the site's robots.txt is known, which is requested at the start.
     pub fn new(settings: Settings, model: Model, save: Option<Save>) -> Self {
         Nps::beginning(settings, Begin::With(Box::new(model)), save)
     }
 
-    /// The same with a model that is made after the proxy has started, while it serves. Until then lists
-    /// are empty.
+    /// The same with a model that is made after the proxy has started, while it serves. Until then lists are
+    /// empty.
     pub fn learning(settings: Settings, learn: Learn, save: Option<Save>) -> Self {
         Nps::beginning(settings, Begin::Learning(learn), save)
     }
@@ -162,7 +161,7 @@ impl Nps {
         }
     }
 
-    /// Takes over the URLs that an earlier process barred within the last day, as `save` had them, and saves
+    /// Takes over the URLs that an earlier process barred within the last day, as given to `save`, and saves
     /// them together with the model. Damaged input is ignored.
     #[must_use]
     pub fn keeping_bars(self, before: &[u8], save: Save) -> Self {
@@ -171,8 +170,8 @@ impl Nps {
         self
     }
 
-    /// Takes over what an earlier process learned of the server's usual times, as `save` had it, and saves it
-    /// together with the model. Damaged input is ignored.
+    /// Takes over what an earlier process learned of the server's usual times, as given to `save`, and saves
+    /// it together with the model. Damaged input is ignored.
     #[must_use]
     pub fn keeping_times(self, before: &[u8], save: Save) -> Self {
         self.shared.upstream.monitor.take_times(before);
@@ -180,7 +179,7 @@ impl Nps {
         self
     }
 
-    /// Ends the threads beside the traffic, and saves the model, if it is made, and what is saved beside it.
+    /// Ends the threads beside the traffic, and saves the model, if it exists, and the state saved beside it.
     pub fn stop(&self) {
         let shared = &self.shared;
         // The log waits for its last line.
@@ -227,7 +226,7 @@ impl Drop for Nps {
     }
 }
 
-/// What runs beside the traffic, until it is dropped.
+/// The tasks beside the traffic, until this is dropped.
 async fn beside_traffic(shared: &Shared, fetcher: Fetcher) {
     let Shared { rules, notices, knowledge, counts, upstream, history, saved, .. } = shared;
     let learner = &knowledge.learner;
@@ -304,7 +303,7 @@ impl Site for Nps {
 
     fn logged_as(&self, head: &request::Parts, connection: &Connection) -> Option<IpAddr> {
         let (shared, path) = (&self.shared, head.uri.path());
-        // Logs are learned from, and these requests are no visits.
+        // Logs are learned, and these requests are not visits.
         let is_ahead = connection.is_always_background() || head.headers.contains_key(policy::MARK);
         let is_own = if shared.rules.is_of_the_site(head) {
             let has_rules = shared.rules.settings.speculation_rules;

@@ -1,9 +1,8 @@
-//! The monitor (SSR §5.2.1.1): whether the site's server has something to spare, by how long its
-//! answers take.
+//! The monitor (SSR §5.2.1.1): learns from the times of its answers whether the site's server has spare
+//! capacity.
 //!
-//! Answers to visitors say that for nothing, where they are for one of the objects that stand for
-//! the site. Else the monitor asks for these itself, as long as hints are wanted, and for a
-//! hundredth of the time at most.
+//! Answers to visitors are free samples, if they are for one of the monitored objects. Otherwise the monitor
+//! requests these objects itself, while hints are wanted, and for at most one percent of the time.
 
 mod asking;
 mod dry;
@@ -27,23 +26,23 @@ use usual::Usual;
 pub(super) use asking::{Surroundings, run};
 pub use usual::KEPT_TIMES;
 
-/// Hints are wanted for so long after somebody asked for some.
+/// How long hints are wanted after the last request for some.
 const WANTED_FOR: Duration = Duration::from_secs(60);
-/// Whoever gets a list fetches it within so long, mostly, and who gets none asks again. Until somebody asks
-/// once more, nobody needs to know each epoch how the server is.
+/// Most clients fetch their list within this time, and clients without a list ask again. Without a request
+/// since then, no sample per epoch is needed.
 const ASKED_LATELY: Duration = Duration::from_secs(2);
-/// Without a sign that hints are wanted, and without an object to ask for, it is looked again.
+/// The interval of checks when no hints are requested, or there is no object to probe.
 const LOOK: Duration = Duration::from_secs(1);
-/// An answer to a visitor says how the server is for so long.
+/// How long an answer to a visitor is evidence of the server's state.
 const FRESH: Duration = Duration::from_secs(1);
-/// A server whose answers were late within so long, and for which there is no budget, is loaded.
+/// A server without a budget whose answers were late within this time is loaded.
 const LOADED_FOR: Duration = Duration::from_secs(5);
-/// An object whose answer is none so often in a row is no longer asked for.
+/// An object that fails this often in a row is no longer requested.
 const MOST_FAILURES: u32 = 5;
-/// Objects that were given up are passed over, so many of them.
+/// Number of abandoned objects that are skipped, at most.
 const MOST_GIVEN_UP: usize = 64;
 
-/// Why there is no budget, and what can be done.
+/// Why there is no budget, and the remedy.
 const LATE: &str = "the server's answers are later than they used to be, or prefetches are refused \
     (429, 503). Under load that is as it should be. If it became slower for good, SIGUSR2 has its \
     times learned anew; --probe names other objects to go by";
@@ -63,40 +62,40 @@ pub(super) struct Monitor {
 #[derive(Debug, Default)]
 struct State {
     budget: Option<Budget>,
-    /// What visitors' requests for each object took last, until it is used.
+    /// The last time of a visitor's request for each object, until it is used.
     seen: Vec<Option<(Timestamp, Duration)>>,
-    /// When one of them said anything last.
+    /// When one of them last had an answer.
     heard: Option<Timestamp>,
-    /// When an answer was late last, so that the budget was halved.
+    /// When the last late answer came, so that the budget was halved.
     late: Option<Timestamp>,
-    /// The object that the budget asks for next: they take turns.
+    /// The object of the budget's next probe: they take turns.
     turn: usize,
     asked: Option<Timestamp>,
-    /// How often in a row the answer for each object was none.
+    /// How often in a row the answer for each object was unusable.
     failures: Vec<u32>,
-    /// Paths whose answers are none while those of others are some. The owner knows.
+    /// Paths that fail while others are answered. The owner was informed.
     given_up: Vec<String>,
-    /// Whether the owner knows that all answers are none.
+    /// Whether the owner was informed that all objects fail.
     is_told: bool,
-    /// Whether the last that is known of the server is that it is loaded.
+    /// Whether the server was loaded at the last sample.
     is_late: bool,
-    /// Whether nothing more can be known for now, and that was the last.
+    /// Whether no more samples are possible for now, and that was the last.
     is_blind: bool,
-    /// Whether objects are to be chosen anew: a pause has begun, some are none, or the owner wants it.
+    /// Whether objects are to be chosen again: a pause has begun, some fail, or the owner asks for it.
     chooses: bool,
-    /// Whether all is learned anew with that, because the owner says that the server changed.
+    /// Whether all thresholds are learned again with that, because the owner says that the server changed.
     forgets: bool,
-    /// The thresholds that were learned, whether or not their objects still stand for the site.
+    /// The learned thresholds, whether or not their objects are still representative.
     usual: Usual,
-    /// When the budget was halved last for a prefetch that was refused.
+    /// When the budget was last halved because of a rejected prefetch.
     refused: Option<Timestamp>,
-    /// Whether anybody has got a list so far.
+    /// Whether any client has got a list so far.
     has_granted: bool,
     dry: Dry,
 }
 
 impl State {
-    /// Begins with so many objects; what was learned stays.
+    /// Begins with this many objects; learned thresholds stay.
     fn begin(&mut self, objects: usize) {
         self.seen = vec![None; objects];
         (self.turn, self.failures) = (0, vec![0; objects]);
@@ -104,14 +103,15 @@ impl State {
         (self.chooses, self.forgets) = (false, false);
     }
 
-    /// Has objects be chosen anew, those that were given up, too.
+    /// Chooses objects again, including the dropped ones.
     fn choose(&mut self) {
         self.given_up.clear();
         (self.is_told, self.chooses) = (false, true);
     }
 
-    /// The probe that is due now. Without leave to ask it is for the next object of which a visitor's request
-    /// says something, so that no slow one keeps others from being heard; none, if there is no such object.
+    /// The probe that is due now. Without permission to send one, it is for the next object of which a
+    /// visitor's request provides a sample. So no slow object keeps others from being sampled. None if there
+    /// is no such object.
     fn poll(&mut self, now: Timestamp, may_ask: bool) -> Option<Probe> {
         let object = if may_ask { None } else { Some(self.next_seen(now)?) };
         let budget = self.budget.as_mut()?;
@@ -126,8 +126,7 @@ impl State {
         Some(probe)
     }
 
-    /// The next object, from the one whose turn it is, of which a visitor's request says something that can be
-    /// used now.
+    /// The next object, in turn, for which a visitor's request gives a usable sample now.
     fn next_seen(&self, now: Timestamp) -> Option<ObjectId> {
         let is_fresh = |place: &usize| {
             self.seen[*place].is_some_and(|(at, _)| now.saturating_since(at) < FRESH)
@@ -137,31 +136,31 @@ impl State {
         Some(ObjectId(place as u32))
     }
 
-    /// Whether the server is known to be loaded, so that nothing of it is spare.
+    /// Whether the server is known to be loaded, so that it has no spare capacity.
     fn is_loaded(&self, now: Timestamp) -> bool {
         let budget = self.budget.as_ref();
         let is_spent = budget.is_some_and(|budget| budget.budget() == 0 && !budget.is_paused());
         is_spent && self.late.is_some_and(|late| now.saturating_since(late) < LOADED_FOR)
     }
 
-    /// Whether visitors say how a loaded server is, so that it need not be asked on top.
+    /// Whether visitors give samples of a loaded server, so that it need not be probed as well.
     fn is_told_by_visitors(&self, now: Timestamp) -> bool {
         let is_heard = self.heard.is_some_and(|heard| now.saturating_since(heard) < FRESH);
         is_heard && self.is_loaded(now)
     }
 
-    /// Whether a sample is needed in each epoch: somebody has asked for a list lately, or it learns.
+    /// Whether each epoch needs a sample: a list was requested recently, or it learns.
     fn is_busy(&self, now: Timestamp) -> bool {
         let learns = self.budget.as_ref().is_some_and(Budget::is_paused);
         learns || self.was_asked_within(ASKED_LATELY, now)
     }
 
-    /// Whether somebody has asked for a list so long ago at most.
+    /// Whether a list was requested within this time.
     fn was_asked_within(&self, time: Duration, now: Timestamp) -> bool {
         self.asked.is_some_and(|asked| now.saturating_since(asked) < time)
     }
 
-    /// Why there is no budget, if the owner is to hear of that now.
+    /// Why there is no budget, if the owner has to be informed now.
     fn look(&mut self, now: Timestamp, is_wanted: bool) -> Option<&'static str> {
         let budget = self.budget.as_ref();
         let has_some = budget.is_some_and(|budget| budget.budget() > 0);
@@ -170,7 +169,7 @@ impl State {
         is_due.then_some(if is_known { LATE } else { UNKNOWN })
     }
 
-    /// The answer for an object was of use, so the owner hears when it is none again.
+    /// The answer for an object was usable, so its next failure is reported to the owner.
     fn answered(&mut self, object: ObjectId, path: &str) {
         if let Some(failures) = self.failures.get_mut(object.0 as usize) {
             *failures = 0;
@@ -179,7 +178,7 @@ impl State {
         self.is_told = false;
     }
 
-    /// The answer for an object was none: what follows from that.
+    /// The answer for an object was unusable: returns the consequence.
     fn failed(&mut self, object: ObjectId, path: &str) -> Failing {
         let place = object.0 as usize;
         let Some(failures) = self.failures.get_mut(place) else { return Failing::Bearable };
@@ -201,33 +200,33 @@ impl State {
         Failing::Alone { is_new }
     }
 
-    /// What a visitor's request for `object` took a moment ago; each counts once.
+    /// The time of a visitor's request for `object` a moment ago; each counts once.
     fn take_seen(&mut self, object: ObjectId, now: Timestamp) -> Option<Duration> {
         let (at, time) = self.seen.get_mut(object.0 as usize)?.take()?;
         (now.saturating_since(at) < FRESH).then_some(time)
     }
 }
 
-/// What it means that an object's answer was none; new is what the owner does not know.
+/// The consequence of an object's failure; new means that the owner is not informed so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failing {
-    /// Nothing yet.
+    /// Nothing so far.
     Bearable,
-    /// The object is to blame: others are answered.
+    /// The object is the cause: others are answered.
     Alone { is_new: bool },
-    /// The server is, or all of them are.
+    /// The server is the cause, or all objects are.
     All { is_new: bool },
 }
 
-/// The monitor, as it is now.
+/// The current state of the monitor.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
-    /// B, in requests a second.
+    /// B, in requests per second.
     pub(super) budget: u32,
     pub(super) paused: bool,
-    /// While it is paused, how many samples it has of the object with the fewest, and how many it needs.
+    /// During a pause, the samples of the object with the fewest, and how many it needs.
     pub(super) progress: Option<(usize, usize)>,
-    /// The paths of the objects, and from when on their answers are late, if that is known.
+    /// The paths of the objects, and from when on their answers are late, if known.
     pub(super) objects: Vec<(String, Option<Duration>)>,
 }
 
@@ -246,7 +245,7 @@ impl Monitor {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As many files as a list has at most.
+    /// The largest number of files on a list.
     pub(super) fn document(&self) -> u32 {
         let given = self.settings.parameters.as_ref().map(|given| given.document);
         given.unwrap_or_else(|| Parameters::shipped(1).document)
@@ -267,7 +266,7 @@ impl Monitor {
                 state.has_granted |= matches!(grant, Grant::List { .. });
                 grant
             }
-            // As if there were none (SSR §5.2.2 leaves it open).
+            // As if there were no threshold (SSR §5.2.2 leaves this open).
             _ => {
                 let given = self.settings.parameters.as_ref().map(|given| given.rationing);
                 let rationing = given.unwrap_or(Rationing::shipped());
@@ -276,10 +275,10 @@ impl Monitor {
         }
     }
 
-    /// The server began to answer a request for `path` after `time`, of somebody whom nobody knows: what
-    /// it makes for others takes another time.
+    /// The server began to answer a request for `path` after `time`, of an anonymous user: pages of signed-in
+    /// users take another time.
     pub(super) fn answered(&self, path: &str, now: Timestamp, time: Duration) {
-        // Kept until it is noted: the objects may just be others.
+        // Kept until it is noted: the objects may just have changed.
         let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner);
         let Some(place) = watched.iter().position(|object| object == path) else { return };
         let mut state = self.state();
@@ -289,10 +288,10 @@ impl Monitor {
         }
     }
 
-    /// The server has refused a prefetch, because it is too much.
+    /// The server has rejected a prefetch because of its load.
     pub(super) fn refused(&self, now: Timestamp) {
         let mut state = self.state();
-        // What was under way then is refused like it, and says nothing more.
+        // Requests that were in flight then are rejected like it, and add no information.
         if state.refused.is_none_or(|refused| now.saturating_since(refused) >= LOOK) {
             state.refused = Some(now);
             if let Some(budget) = &mut state.budget {
@@ -301,14 +300,13 @@ impl Monitor {
         }
     }
 
-    /// The owner has something new to be read: objects are chosen anew. What was learned of them says
-    /// nobody that it does not hold any more; logs are rotated each night, overload or not.
+    /// The owner has rotated logs: objects are chosen again. Thresholds stay valid, because logs are rotated
+    /// each night, overload or not.
     pub(super) fn choose(&self) {
         self.state().choose();
     }
 
-    /// The owner says that the server changed: what is usual of it is learned anew, with objects that are
-    /// chosen anew.
+    /// The owner says that the server changed: thresholds are learned again, with newly chosen objects.
     pub(super) fn relearn(&self) {
         let mut state = self.state();
         state.choose();
@@ -316,44 +314,46 @@ impl Monitor {
         state.forgets = true;
     }
 
-    /// What was learned of the server's times, to be given to [`Monitor::take_times`] of another process.
+    /// The learned times of the server, to be given to [`Monitor::take_times`] of another process.
     pub(super) fn keep_times(&self) -> Vec<u8> {
         self.state().usual.keep()
     }
 
-    /// Goes on with what was learned of them before; nothing changes, if it is none.
+    /// Continues with times learned before; an invalid input changes nothing.
     pub(super) fn take_times(&self, kept: &[u8]) {
         let _ = self.state().usual.take(kept);
     }
 
-    /// A number that another one follows when something else is to be kept.
+    /// A number that changes whenever the saved state changes.
     pub(super) fn time_changes(&self) -> u64 {
         self.state().usual.changes()
     }
 
-    /// Whether it learns from when on the server's answers are late: nobody is to fetch ahead meanwhile.
+    /// Whether it learns the threshold of late answers: nothing is prefetched meanwhile.
     pub(super) fn is_paused(&self) -> bool {
         self.state().budget.as_ref().is_some_and(Budget::is_paused)
     }
 
-    /// Whether nothing is fetched ahead while it learns. A scheduler sees demand by itself, so there the monitor is a second
-    /// signal only.
+    /// Whether nothing is prefetched while it learns. A scheduler measures demand itself, so there the
+    /// monitor is only a second signal.
     pub(super) fn bars_prefetches(&self) -> bool {
         !self.is_second_signal() && self.is_paused()
     }
 
-    /// Whether the proxy schedules prefetches by what it sees of demand, and probes only add to that.
+    /// Whether the proxy schedules prefetches by the demand that it sees, and probes are only a second
+    /// signal.
     pub(super) fn is_second_signal(&self) -> bool {
         self.settings.parameters.is_none()
     }
 
-    /// Whether there are probes at all. As a second signal there are, where the owner names what to ask for: for a server
-    /// that others use as well.
+    /// Whether there are probes at all. As a second signal there are some if the owner names objects: for a
+    /// server that others use as well.
     pub(super) fn is_wanted(&self) -> bool {
         !self.is_second_signal() || !self.settings.objects.is_empty()
     }
 
-    /// A client asks for a list, which the scheduler would give: none while probes say that the server is loaded.
+    /// A client requests a list, which the scheduler would grant: none while probes show that the server is
+    /// loaded.
     pub(super) fn vetoes(&self, now: Timestamp) -> bool {
         let mut state = self.state();
         if self.is_wanted() {
@@ -365,32 +365,32 @@ impl Monitor {
         state.is_loaded(now)
     }
 
-    /// Whether the server has shown to be loaded last, and there is no budget left: what was hinted before
-    /// is not to be fetched now.
+    /// Whether the server was loaded at the last sample, and no budget is left: earlier hints must not be
+    /// fetched now.
     pub(super) fn is_spent(&self) -> bool {
         let state = self.state();
         state.is_late && state.budget.as_ref().is_some_and(|budget| budget.budget() == 0)
     }
 
-    /// How long a page that leaves now is to wait before it asks for a list, as it would get an empty one: else
-    /// a machine with nothing to spare would have to answer a question for each page.
+    /// How long a page sent now must wait before it asks for a list, because it would get an empty one.
+    /// Otherwise a machine without spare capacity would have to answer a request for each page.
     pub(super) fn wait(&self, now: Timestamp) -> Option<Duration> {
         let waits = !self.is_as_in_the_paper() && self.state().is_loaded(now);
         waits.then(|| Rationing::shipped().again(LOOK, self.draws.next() as u32))
     }
 
-    /// Whether it keeps the paper's budget, where each epoch has a probe and each page asks (SSR §5.2.2).
+    /// Whether it keeps the paper's budget, in which each epoch has a probe and each page asks (SSR §5.2.2).
     fn is_as_in_the_paper(&self) -> bool {
         let given = self.settings.parameters.as_ref();
         given.is_some_and(|given| given.rationing == Rationing::Paper)
     }
 
-    /// Whether anything may be fetched ahead now.
+    /// Whether anything may be prefetched now.
     fn has_budget(&self) -> bool {
         self.state().budget.as_ref().is_some_and(|budget| budget.budget() > 0)
     }
 
-    /// What there is to see.
+    /// The current values.
     pub(super) fn figures(&self) -> Figures {
         let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner).clone();
         let state = self.state();
@@ -405,7 +405,7 @@ impl Monitor {
         }
     }
 
-    /// Begins with these objects, and what was learned of them before.
+    /// Begins with these objects and their thresholds.
     fn begin(&self, objects: Vec<String>, now: Timestamp) {
         let mut parameters = match &self.settings.parameters {
             Some(parameters) => parameters.clone(),
@@ -418,29 +418,28 @@ impl Monitor {
         let mut state = self.state();
         state.begin(objects.len());
         let mut budget = Budget::new(parameters, now);
-        // Where thresholds are given, nothing was learned.
+        // Configured thresholds are not learned.
         let _ = budget.relearn(now, &state.usual.of_all(&objects));
         state.budget = Some(budget);
         *watched = objects;
     }
 
-    /// Goes on with these objects, from a pause that has just begun or with one. What was learned of them
-    /// before still holds, and thresholds only fall, unless the owner says that the server changed: an
-    /// overload that takes all answers away is none that anything is to be learned from. Without any the
-    /// objects stay.
+    /// Continues with these objects, from the start of a pause or with a new one. Their thresholds still
+    /// hold, and thresholds only fall, unless the owner says that the server changed: during an overload
+    /// without answers nothing can be learned. Without new objects the old ones stay.
     fn go_on_with(&self, objects: Vec<String>, now: Timestamp) {
         let mut watched = self.watched.write().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
         let forgets = state.forgets;
         (state.chooses, state.forgets) = (false, false);
-        // Each has so many failures again before it is given up.
+        // Each object has all its attempts again.
         state.failures.fill(0);
         let objects = if objects.is_empty() { watched.clone() } else { objects };
         if objects.is_empty() || (*watched == objects && !forgets) {
             return;
         }
         if forgets {
-            // The pause before may have learned something since.
+            // The last pause may have learned something since.
             state.usual.clear();
         }
         let known = state.usual.of_all(&objects);
@@ -450,7 +449,7 @@ impl Monitor {
         }
     }
 
-    /// Takes what a probe took, and what that says of the server; gives the second look, if it is due.
+    /// Takes the time of a probe; returns the repeated probe, if one is due.
     fn take_sample(&self, now: Timestamp, probe: Probe, time: Option<Duration>) -> Option<Probe> {
         let outcome = self.handle_sample(now, probe, time)?;
         let mut state = self.state();
@@ -465,8 +464,8 @@ impl Monitor {
         None
     }
 
-    /// Tells the budget how long a probe took; what came of it, if there is a budget. What it has learned is
-    /// noted.
+    /// Passes the time of a probe to the budget; returns the outcome, if there is a budget. Learned
+    /// thresholds are noted.
     fn handle_sample(
         &self,
         now: Timestamp,
@@ -487,13 +486,13 @@ impl Monitor {
         Some(outcome)
     }
 
-    /// The answer for an object was none: whether the owner is to be told.
+    /// An object failed: returns whether the owner is to be informed.
     fn failed(&self, now: Timestamp, object: ObjectId, path: &str) -> bool {
         let failing = self.state().failed(object, path);
         match failing {
             Failing::Bearable => false,
             Failing::Alone { is_new } => {
-                // Thresholds that were given stand for the objects by their order.
+                // Given thresholds belong to the objects by their order.
                 let given = self.settings.parameters.as_ref().map(|given| &given.thresholds);
                 if !matches!(given, Some(Thresholds::Given(_))) {
                     self.state().chooses = true;
@@ -514,13 +513,13 @@ impl Monitor {
         }
     }
 
-    /// What to begin with: what the owner has named, or visitors want most, but for what was given up.
+    /// The initial objects: those of the owner, or the most popular ones, without dropped ones.
     async fn objects(&self, learner: &Learner) -> Vec<String> {
         let given_up = self.state().given_up.clone();
         if self.settings.objects.is_empty() {
             let popular = learner.popular(given_up).await;
             if popular.is_empty() {
-                // Better those than none.
+                // Better these than none.
                 self.state().given_up.clear();
             }
             return popular;

@@ -1,4 +1,4 @@
-//! Navigations, as visitors' browsers measured them: since the start, and within the last hour.
+//! Navigations, as measured by visitors' browsers: since the start, and within the last hour.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use lull_cc::Timestamp;
 use super::lock::lock;
 use super::times::Counted;
 
-/// The last hour is that of so many slots of time: the one at hand, and those before it.
+/// Number of slots in the last hour: the current one, and those before it.
 const SLOTS: u64 = 12;
 const SLOT: Duration = Duration::from_secs(300);
 
@@ -18,12 +18,12 @@ const SLOT: Duration = Duration::from_secs(300);
 pub(super) struct Navigation {
     /// Whether the page came out of the browser's cache.
     pub(super) cached: bool,
-    /// Whether that was because it had been fetched ahead.
+    /// Whether that was because it had been prefetched.
     pub(super) ahead: bool,
     pub(super) ttfb: Duration,
-    /// Of pages that painted something.
+    /// For pages that painted something.
     pub(super) lcp: Option<Duration>,
-    /// Of pages that were not left before.
+    /// For pages that were not left before.
     pub(super) load: Option<Duration>,
 }
 
@@ -61,7 +61,7 @@ impl Seen {
 #[derive(Debug, Default)]
 struct Kept {
     all: Seen,
-    /// Slots in which there were some, by their number, the last one last.
+    /// Slots with navigations, by their number, the last one last.
     slots: VecDeque<(u64, Seen)>,
 }
 
@@ -90,7 +90,7 @@ impl Navigations {
         lock(&self.0).all.clone()
     }
 
-    /// Those of the last hour, or some minutes less.
+    /// Those of the last hour, or of some minutes less.
     pub(super) fn last_hour(&self, now: Timestamp) -> Seen {
         let mut seen = Seen::default();
         let slots = &lock(&self.0).slots;

@@ -1,4 +1,4 @@
-//! What the owner hears: events, and the last reason for each kind of trouble, which the dashboard shows.
+//! Notices for the owner: events, and the last reason for each kind of trouble, which the dashboard shows.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -23,7 +23,7 @@ pub(super) struct Notices {
     robots_trouble: Mutex<Option<String>>,
     /// Why the last prefetch was rejected.
     refusal: Mutex<Option<String>>,
-    /// What was left out of a list last, or not kept when it was prefetched, and why.
+    /// The last URL that was left out of a list, or not kept after its prefetch, and why.
     left_out: Mutex<Option<LeftOut>>,
 }
 
@@ -59,7 +59,7 @@ impl Notices {
         move |event: &Event| notices.tell(event)
     }
 
-    /// Reports a host that is none of the site's.
+    /// Reports a host that does not belong to the site.
     pub(super) fn other_host(&self, head: &request::Parts) {
         let host = String::from_utf8_lossy(asked_host(head).unwrap_or(b"?"));
         self.tell(&Event::NoneOfSite { host: host.chars().take(80).collect() });

@@ -13,7 +13,7 @@ pub(super) trait BodyObserver {
     /// Called before each piece passes, also before trailers and the end. An error ends the body.
     ///
     /// # Errors
-    /// If the body must not go on.
+    /// If the body has to end.
     fn check(&mut self) -> Result<(), BoxError> {
         Ok(())
     }
@@ -21,7 +21,7 @@ pub(super) trait BodyObserver {
     /// The next bytes.
     ///
     /// # Errors
-    /// If the body must not go on.
+    /// If the body has to end.
     fn data(&mut self, data: &[u8]) -> Result<(), BoxError>;
 
     /// All of it has passed. May be called twice.
@@ -61,7 +61,7 @@ impl<O: BodyObserver + Unpin> HttpBody for Observed<O> {
                 if let Err(why) = this.observer.data(frame.data_ref().map_or(&[], |data| data)) {
                     return Poll::Ready(Some(Err(why)));
                 }
-                // A client that knows the length does not ask for more.
+                // A client that knows the length does not poll for more.
                 if this.body.is_end_stream() {
                     this.observer.end();
                 }
@@ -70,7 +70,7 @@ impl<O: BodyObserver + Unpin> HttpBody for Observed<O> {
         Poll::Ready(polled)
     }
 
-    /// With the last piece, which the observer saw as it passed.
+    /// After the last piece, which the observer saw.
     fn is_end_stream(&self) -> bool {
         self.body.is_end_stream()
     }

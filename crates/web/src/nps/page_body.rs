@@ -16,8 +16,8 @@ use crate::munge::{Inspector, Munger, NoPlace, Outcome};
 use crate::policy::Offence;
 use crate::proxy::{Body, BoxError};
 
-/// Bars a page that says so of itself, or may have said it where nobody could read it. That also ends a
-/// prefetch that is under way, such as the one by which it was found out.
+/// Bars a page that opts out, or may have opted out in an unreadable part. That also ends a prefetch in
+/// flight, such as the one that found the opt-out.
 fn note(shared: &Shared, url: &str, why: NoPlace) {
     if why == NoPlace::Refresh {
         shared.knowledge.stubs.refreshes(url);
@@ -31,19 +31,19 @@ fn note(shared: &Shared, url: &str, why: NoPlace) {
     shared.rules.policy().bar(url, offence, shared.rules.now());
 }
 
-/// A page that gets the script as it passes. Each piece goes out as it comes.
+/// A page that gets the script as it passes. Each piece is sent as it arrives.
 pub(super) struct Munged {
     shared: Arc<Shared>,
     url: String,
     body: Body,
-    /// Whether the page is the same for everybody, so that its length may be told.
+    /// Whether the page is public, so that its length may be used.
     is_everybodys: bool,
-    /// Whether somebody waits for it, and it is not fetched ahead.
+    /// Whether it is demand, and not a prefetch.
     is_demand: bool,
     munger: Munger,
-    /// What came and was not taken by the munger.
+    /// Received bytes that the munger has not taken.
     rest: Bytes,
-    /// Whether the munger has more to give.
+    /// Whether the munger has more output.
     more: bool,
     out: Vec<u8>,
     state: State,
@@ -52,14 +52,14 @@ pub(super) struct Munged {
 
 enum State {
     Coming,
-    /// The page is through; what is behind it is still to come.
+    /// The page is complete; only its trailers are still to come.
     Trailers(HeaderMap),
     Failed(BoxError),
     Ended,
 }
 
 impl Munged {
-    /// `body`, the page at `url`, with this around it. What has a query is nobody's but who asked it.
+    /// `body`, the page at `url`, with this around it. A page with a query counts as personal.
     pub(super) fn body(
         shared: &Arc<Shared>,
         url: &Uri,
@@ -83,7 +83,7 @@ impl Munged {
         })
     }
 
-    /// Gives the next piece of what was taken, if there is one.
+    /// Passes on the next chunk of the input, if there is one.
     fn push(&mut self) -> Result<Option<Bytes>, BoxError> {
         while self.more {
             let mut piece = &self.rest[..];
@@ -103,7 +103,7 @@ impl Munged {
         (!out.is_empty()).then(|| out.into())
     }
 
-    /// Takes note of what became of the page, or of what it says of itself, once.
+    /// Notes the result for the page, or its opt-out, once.
     fn look(&mut self) {
         let outcome = self.munger.outcome();
         if outcome == Outcome::Looking || std::mem::replace(&mut self.is_told, true) {
@@ -122,7 +122,7 @@ impl Munged {
         }
     }
 
-    /// Takes the end of the page, whatever comes behind it.
+    /// Handles the end of the page, before anything that follows it.
     fn finish(&mut self, then: State) -> Result<Option<Bytes>, BoxError> {
         self.state = then;
         self.munger.finish(&mut self.out)?;
@@ -160,7 +160,7 @@ impl HttpBody for Munged {
                         }
                         given
                     }
-                    // What the parser holds was sent, and is part of what the visitor gets.
+                    // The bytes held by the parser were sent, and are part of the visitor's page.
                     Some(Err(error)) => this.finish(State::Failed(error)),
                     Some(Ok(frame)) => match frame.into_data() {
                         Ok(data) => {

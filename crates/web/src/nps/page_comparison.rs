@@ -1,7 +1,7 @@
-//! Pages that visitors get, compared with each other: which cookies change them, and which URLs do.
+//! Comparison of pages that visitors get: which cookies change them, and which URLs do.
 //!
-//! What follows from a comparison is for [`CookieEvidence`] and [`SideEffects`] to say. Here replies are chosen that can be
-//! compared, and their bodies are hashed as they pass, as the upstream sent them.
+//! [`CookieEvidence`] and [`SideEffects`] draw the conclusions from a comparison. Here comparable replies are
+//! chosen, and their bodies are hashed as they pass, as the upstream sent them.
 
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
@@ -22,10 +22,10 @@ use crate::policy::{
 };
 use crate::proxy::{Body, BoxError};
 
-/// A longer page is not compared.
+/// Longer pages are not compared.
 const LONGEST: u64 = 2 << 20;
 
-/// What was learned from the pages so far.
+/// The knowledge from the pages so far.
 #[derive(Debug)]
 pub(super) struct PageComparison {
     key: RandomState,
@@ -34,7 +34,7 @@ pub(super) struct PageComparison {
 
 #[derive(Debug)]
 struct Learned {
-    /// `None` if the owner decides alone which cookies are harmless.
+    /// `None` if only the owner decides which cookies are harmless.
     cookies: Option<CookieEvidence>,
     effects: SideEffects,
 }
@@ -63,28 +63,28 @@ impl PageComparison {
         if is_anonymous { effects.saw(*page, &sampling.url, body, at) } else { Vec::new() }
     }
 
-    /// What is known about cookies.
+    /// The knowledge about cookies.
     pub(super) fn cookies(&self) -> Vec<CookieFigures> {
         lock(&self.learned).cookies.as_ref().map(CookieEvidence::figures).unwrap_or_default()
     }
 }
 
-/// A page that is to be compared when its body has passed.
+/// A page to be compared when its body has passed.
 #[derive(Debug)]
 pub(super) struct Sampling {
     page: u64,
     url: String,
     client: Client,
-    /// Those of the request that are not on the list of harmless ones.
+    /// Cookies of the request that are not on the list of harmless ones.
     cookies: Vec<(String, String)>,
-    /// How many requests there were when its reply began.
+    /// Number of requests at the beginning of its reply.
     at: u64,
     hasher: DefaultHasher,
     bytes: u64,
 }
 
-/// Takes note of a reply that begins; gives what is to be done with its body, if it is a page that can be compared.
-/// `may_compare` says that nothing but its cookies can say who sent the request.
+/// Notes the beginning of a reply; returns the treatment of its body, if it is a comparable page.
+/// `may_compare` says that only its cookies can identify the sender of the request.
 pub(super) fn begin(
     rules: &SiteRules,
     comparison: &PageComparison,
@@ -128,7 +128,7 @@ pub(super) fn begin(
         return None;
     }
     let mut hasher = comparison.key.build_hasher();
-    // A visitor for whom the site says something else about caches gets another page.
+    // A visitor with other caching fields from the site gets another page.
     (is_private, head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes)).hash(&mut hasher);
     let page = comparison.key.hash_one(variant(request, head, requester));
     Some(Sampling {
@@ -142,7 +142,7 @@ pub(super) fn begin(
     })
 }
 
-/// All by which replies for a URL usually differ, other than cookies.
+/// Everything by which replies for a URL usually differ, except for cookies.
 fn variant<'a>(
     request: &'a request::Parts,
     head: &'a response::Parts,
@@ -161,7 +161,7 @@ fn variant<'a>(
     )
 }
 
-/// Cookies that no script may read are how sites know their users.
+/// Sites identify their users by cookies that no script can read.
 fn note_http_only(comparison: &PageComparison, head: &response::Parts) {
     for line in head.headers.get_all(SET_COOKIE) {
         let Some((name, rest)) = line.to_str().ok().and_then(|line| line.split_once('=')) else {
@@ -174,7 +174,7 @@ fn note_http_only(comparison: &PageComparison, head: &response::Parts) {
     }
 }
 
-/// A page whose body passes, and where its hash goes at the end.
+/// A page whose body is passing, and the destination of its hash.
 struct Sampled {
     rules: Arc<SiteRules>,
     comparison: Arc<PageComparison>,
@@ -207,7 +207,7 @@ impl BodyObserver for Sampled {
     }
 }
 
-/// `body` as it is, hashed as it passes if it is compared.
+/// `body` unchanged, and hashed as it passes if it is compared.
 pub(super) fn sampled(
     rules: &Arc<SiteRules>,
     comparison: &Arc<PageComparison>,

@@ -1,6 +1,5 @@
-//! What was found out is kept beyond the end of the program: what was learned, what is barred for a day, and from
-//! when on the server's answers are late. The disk may be full, or slow, or not answer at all, which holds up
-//! neither hints nor the end.
+//! Findings are saved across restarts: learned data, bars for a day, and the thresholds of late answers. The
+//! disk may be full, or slow, or not answer at all, which delays neither hints nor the shutdown.
 
 use std::io;
 use std::sync::Arc;
@@ -11,29 +10,29 @@ use std::time::{Duration, Instant};
 
 use crate::proxy::Event;
 
-/// Keeps something beyond the end of the program: a model, as [`Model::write`](lull_speculate::model::Model::write)
-/// writes it, what is barred, as [`Policy::keep_bars`](crate::policy::Policy::keep_bars) says it, or the server's
-/// times, as they begin with [`KEPT_TIMES`](super::KEPT_TIMES). Where it cannot, what was kept before has to be there
-/// still, and the error says in one line what is wrong, and with what. It is called on a thread of its own.
+/// Saves data across restarts: a model, as [`Model::write`](lull_speculate::model::Model::write) writes it;
+/// bars, as [`Policy::keep_bars`](crate::policy::Policy::keep_bars) returns them; or the server's times,
+/// which begin with [`KEPT_TIMES`](super::KEPT_TIMES). After a failure the earlier data must still exist, and
+/// the error describes the problem and its file in one line. It is called on a separate thread.
 pub type Save = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
 
-/// How often what has changed is saved: a power cut costs no more than that.
+/// How often changes are saved: a power cut loses no more than that.
 pub(super) const SAVE_INTERVAL: Duration = Duration::from_secs(60);
-/// So long the end waits for a disk, and looks again so often.
+/// Longest wait at the end for a disk, and the pause between checks.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 const LAST_LOOK: Duration = Duration::from_millis(10);
 
-/// How one thing is kept, and how far.
+/// How one item is saved, and up to which change.
 #[derive(Default)]
 pub(super) struct Persistence {
-    /// Until there is something to be kept.
+    /// Until there is something to save.
     save: Option<Save>,
     disk: Option<Disk>,
     /// The number of the last change that was handed over.
     handed: u64,
 }
 
-/// A thread that waits for the disk, so that nobody else does.
+/// A thread that waits for the disk, so that no other has to.
 struct Disk {
     to: SyncSender<Vec<u8>>,
     state: Arc<State>,
@@ -41,7 +40,7 @@ struct Disk {
 
 #[derive(Default)]
 struct State {
-    /// Whether something is being written.
+    /// Whether a write is in progress.
     is_busy: AtomicBool,
     has_failed: AtomicBool,
 }
@@ -53,14 +52,14 @@ impl std::fmt::Debug for Persistence {
 }
 
 impl Persistence {
-    /// By `save`; without it nothing is kept.
+    /// With `save`; without it nothing is saved.
     pub(super) fn new(save: Option<Save>) -> Self {
         Persistence { save, ..Persistence::default() }
     }
 
-    /// Keeps what has changed since the last time, unless the disk is still at that: then it is the next time's.
-    /// What fails is tried again the next time, whether or not there is more by then, and `tell` hears of it once
-    /// until it works.
+    /// Saves the changes since the last time, unless the disk is still busy with that: then they are saved
+    /// next time. A failure is retried next time, with or without more changes, and `tell` gets it once until
+    /// it works.
     fn keep(
         &mut self,
         changes: u64,
@@ -81,7 +80,7 @@ impl Persistence {
         }
     }
 
-    /// Keeps what has changed since, waits for that, and ends. `tell` hears of it if that takes too long.
+    /// Saves the changes since, waits for that, and ends. `tell` is called if that takes too long.
     fn end(
         &mut self,
         changes: u64,
@@ -110,7 +109,7 @@ impl Persistence {
         self.disk = None;
     }
 
-    /// Keeps what has changed; at the end it waits for that.
+    /// Saves changes; at the end it waits for that.
     pub(super) fn keep_or_end(
         &mut self,
         is_end: bool,
@@ -127,9 +126,9 @@ impl Persistence {
 }
 
 impl Disk {
-    /// None where there can be no thread.
+    /// None if no thread can be started.
     fn start(save: Save, tell: impl Fn(&Event) + Send + 'static) -> Option<Self> {
-        // Nothing is handed over while something is written.
+        // Nothing is handed over during a write.
         let (to, what) = sync_channel(1);
         let state = Arc::new(State::default());
         let of_thread = Arc::clone(&state);
@@ -143,7 +142,7 @@ impl Disk {
     }
 }
 
-/// Writes what is handed over until nobody hands over any more.
+/// Writes until all senders are gone.
 fn write(mut save: Save, what: &Receiver<Vec<u8>>, state: &State, tell: impl Fn(&Event)) {
     let mut is_told = false;
     for what in what {
@@ -167,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Until the disk is through with it.
+    /// Waits until the disk has it.
     fn through(keeping: &Persistence) {
         let begun = Instant::now();
         while keeping.disk.as_ref().is_some_and(Disk::is_busy) {
@@ -178,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_kept_is_told_once_and_tried_until_it_is() {
-        // What is kept, how often it was tried, and whether there is no room.
+        // The saved data, the number of attempts, and whether the disk is full.
         let disk: Arc<Mutex<(Vec<u8>, u32, bool)>> = Arc::default();
         let there = Arc::clone(&disk);
         let mut keeping = Persistence::new(Some(Box::new(move |what| {
@@ -242,7 +241,7 @@ mod tests {
         }
         keeping.end(5, || vec![5], none);
         assert_eq!(*kept.lock().unwrap(), [1, 5]);
-        // It was the end.
+        // It was the last one.
         keeping.keep(6, || unreachable!(), none);
     }
 

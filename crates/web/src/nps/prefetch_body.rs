@@ -1,4 +1,4 @@
-//! The reply to a prefetch, as long as it may still be given.
+//! The reply to a prefetch, as long as it may still be sent.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use super::shared::Shared;
 use crate::policy::Admitted;
 use crate::proxy::{Body, BoxError};
 
-/// Ends the body in an error when its visitor has used up the day's bytes, its URL is barred, also by what the
-/// body itself says, or the kill switch is on. Browsers keep no partial copy. It ends with its next piece.
+/// Ends the body in an error when its visitor has used up the day's bytes, or the kill switch is on. It also
+/// does when the URL is barred, which the body itself may cause. Browsers keep no partial copy. The body ends
+/// with its next piece.
 struct PrefetchGuard {
     shared: Arc<Shared>,
     admitted: Admitted,

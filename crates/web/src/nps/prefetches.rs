@@ -1,4 +1,4 @@
-//! A prefetch: let through by the rules, kept by the browser by the rules.
+//! Prefetches: permitted by the rules, and kept by the browser if the rules permit it.
 
 use std::sync::Arc;
 
@@ -24,16 +24,16 @@ struct Ahead {
     request: request::Parts,
     requester: Requester,
     admitted: Admitted,
-    /// Where it has come from, if that was the site's service worker.
+    /// Its origin, if it came from the site's service worker.
     worker: Option<HeaderValue>,
 }
 
-/// What a prefetch gets that is not let through.
+/// The answer to a rejected prefetch.
 pub(super) fn refused() -> Decision {
     Decision::Answer(Response::from_parts(policy::refused(), Body::empty()))
 }
 
-/// The same to the site's service worker.
+/// The same for the site's service worker.
 pub(super) fn refused_to(origin: Option<&HeaderValue>) -> Decision {
     Decision::Answer(nothing_for(origin))
 }
@@ -46,8 +46,8 @@ fn nothing_for(origin: Option<&HeaderValue>) -> Response<Body> {
     response
 }
 
-/// Whether a prefetch has failed because the server is not there, or has no room: what it cannot do for
-/// visitors either.
+/// Whether a prefetch has failed because the server is unreachable or out of capacity, which would affect
+/// visitors too.
 fn is_of_load(failure: Failure) -> bool {
     matches!(
         failure,
@@ -59,7 +59,7 @@ fn is_of_load(failure: Failure) -> bool {
     )
 }
 
-/// Lets a prefetch of the script's pass, if the rules do.
+/// Passes a prefetch of the script, if the rules permit it.
 pub(super) fn admit(
     shared: &Arc<Shared>,
     head: &mut request::Parts,
@@ -68,12 +68,12 @@ pub(super) fn admit(
     tags: &[CopyTag],
 ) -> Decision {
     if policy::is_look(&head.headers) {
-        // The script sees by this that no cache in front answers in our place.
+        // With this the script sees that no cache in front answers instead.
         return refused();
     }
     let admitted = shared.rules.policy().admit(head, requester.client, shared.rules.now());
     let Some(admitted) = let_through(shared, requester, admitted) else { return refused() };
-    // The browser has a copy that was stored for other cookies, and asks nothing of the origin.
+    // The browser has a copy that was stored for other cookies, and requests nothing from the origin.
     if let Some(renewed) = renew(shared, head, requester, tags) {
         return renewed;
     }
@@ -82,7 +82,7 @@ pub(super) fn admit(
     watch(shared, head, requester, admitted, None)
 }
 
-/// Tells a browser that it may use the copy that it has, if it may.
+/// Allows a browser to use its copy, if that is permitted.
 pub(super) fn renew(
     shared: &Shared,
     head: &request::Parts,
@@ -99,8 +99,8 @@ pub(super) fn renew(
     Some(Decision::Answer(Response::from_parts(renewed, Body::empty())))
 }
 
-/// Has a browser store the copy that it has for the cookies of this request, if its user is anonymous. What
-/// is refused drops the copy. The origin hears of neither.
+/// Stores the copy of a browser for the cookies of this request, if its user is anonymous. A rejection drops
+/// the copy. The origin gets neither request.
 pub(super) fn confirm(
     shared: &Shared,
     head: &request::Parts,
@@ -111,8 +111,8 @@ pub(super) fn confirm(
     renew(shared, head, requester, tags).filter(|_| may).unwrap_or_else(refused)
 }
 
-/// Lets a prefetch by the script's speculation rules pass, if the rules do. It comes over a
-/// connection of demand, which stays where it is.
+/// Passes a prefetch by the script's speculation rules, if the rules permit it. It comes over a connection of
+/// demand, which stays where it is.
 pub(super) fn admit_by_rules(
     shared: &Arc<Shared>,
     head: &mut request::Parts,
@@ -125,12 +125,11 @@ pub(super) fn admit_by_rules(
     }
 }
 
-/// Leads a browser that follows the script's speculation rules on to `url`.
+/// Redirects a browser that follows the script's speculation rules to `url`.
 ///
-/// What rules name, a browser keeps beside its cache, and gives it to a navigation to that URL for
-/// minutes, whatever `Vary` and `max-age` say and whoever has signed in meanwhile (seen in Chromium
-/// 156). So they name this here, to which nobody navigates; what it leads to lies in the cache
-/// only, and there all of the rules hold.
+/// A browser keeps the URL of a rule beside its cache. For minutes it uses that for a navigation to the URL,
+/// despite `Vary`, `max-age` and a sign-in meanwhile (seen in Chromium 156). So rules contain this URL, to
+/// which no navigation goes. Its redirect's target is stored in the cache only, where all of the rules hold.
 pub(super) fn lead(
     shared: &Shared,
     head: &request::Parts,
@@ -151,8 +150,8 @@ pub(super) fn lead(
     Decision::Answer(response)
 }
 
-/// What the rules let through, as long as anything is fetched ahead, the upstream has room, and the
-/// visitor has bytes left.
+/// The result of the rules, if prefetching is enabled, the upstream has capacity, and the visitor has bytes
+/// left.
 pub(super) fn let_through<T>(
     shared: &Shared,
     requester: Requester,
@@ -160,9 +159,9 @@ pub(super) fn let_through<T>(
 ) -> Option<T> {
     let why = match admitted {
         Ok(_) if !shared.rules.is_active() => "nothing is fetched ahead now".to_owned(),
-        // It would keep the copy as well. The page at hand may have come past it.
+        // The shared cache would keep the copy as well. The current page may have bypassed it.
         Ok(_) if requester.by_cache => "it came by way of a cache that visitors share".to_owned(),
-        // A list that was given out before may still be carried out.
+        // An earlier list may still be in use.
         Ok(_) if shared.upstream.monitor.bars_prefetches() => {
             "it is being learned how long the server takes by itself".to_owned()
         }
@@ -187,7 +186,7 @@ pub(super) fn let_through<T>(
     None
 }
 
-/// Lets a prefetch pass. `worker` is where the service worker has come from, if it is one of its.
+/// Passes a prefetch. `worker` is the origin of the service worker, if that sent it.
 pub(super) fn watch(
     shared: &Arc<Shared>,
     head: &mut request::Parts,
@@ -206,14 +205,14 @@ pub(super) fn watch(
     }))
 }
 
-/// Whether what was to be fetched is no page for everybody any more.
+/// Whether the URL is no longer a public page.
 fn is_lost(why: &Refusal) -> bool {
     let Refusal::Unkept(why) = why else { return false };
     matches!(why.offence(), Some(Offence::Gone | Offence::Redirect))
 }
 
-/// Has the model begin anew to count who got a page. It would go on to suggest it for weeks: nobody who
-/// visits the site is told that it is not there.
+/// Makes the model count the clients of a page from zero. Otherwise it would suggest the page for weeks: no
+/// visitor reports that it is missing.
 fn tell_model(shared: &Shared, request: &request::Parts, requester: Requester, status: StatusCode) {
     let Some(target) = request.uri.path_and_query() else { return };
     shared.knowledge.learner.visited(Visited {
@@ -250,8 +249,8 @@ impl Exchange for Ahead {
         );
         let body =
             page_comparison::sampled(&shared.rules, &shared.knowledge.comparison, sampling, body);
-        // The navigation that takes the copy finds the script in it. What a page says of itself
-        // is asked before the rules write their own headers.
+        // The navigation that uses the copy finds the script in it. An opt-out of the page is read before the
+        // rules write their own headers.
         let munging = munge::decide_for(page_script(way), request, requester.scheme(), head);
         let inspector = match &munging {
             Ok(_) => Ok(None),
@@ -270,7 +269,7 @@ impl Exchange for Ahead {
         }
         let (Ok(ttl), Ok(inspector)) = (kept, inspector) else {
             shared.counts.unkept.one();
-            // What the upstream still has to say is not waited for.
+            // The rest of the upstream's answer is not awaited.
             *head = policy::refused();
             if let Some(origin) = worker {
                 service_worker::let_read(&mut head.headers, origin);
@@ -297,7 +296,7 @@ impl Exchange for Ahead {
         guarded(shared, admitted, *requester, &request.uri, body)
     }
 
-    /// A browser would hold a 503 against the site, and fetches nothing for a while.
+    /// After a 503, a browser would fetch nothing for a while.
     fn failed(&mut self, failure: Failure) -> Option<Response<Body>> {
         let Ahead { shared, request, worker, .. } = self;
         if is_of_load(failure) {

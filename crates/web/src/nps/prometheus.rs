@@ -30,7 +30,7 @@ pub(super) fn prometheus(shared: &Shared) -> String {
     text.0
 }
 
-/// The text, as it is written.
+/// The text so far.
 #[derive(Default)]
 struct Text(String);
 

@@ -1,4 +1,4 @@
-//! How often one client may ask.
+//! Limits how often one client may ask.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -9,17 +9,17 @@ use crate::policy::Client;
 
 /// Messages at once: an address may stand for a whole office that comes back from lunch.
 const BURST: u32 = 50;
-/// From then on one each so often.
+/// Pause between messages after that.
 const EACH: Duration = Duration::from_millis(200);
-/// Clients that are told apart. Of two that share a place the later one begins anew, so that memory
-/// is bounded and nobody is held up by another; who has thousands of addresses gains that way, and
-/// gets no more than the budget all the same.
+/// The number of distinguished clients. Of two with the same slot the later one starts over, so that memory
+/// is bounded and no client is delayed by another. A client with thousands of addresses gains by that, and
+/// still gets no more than the budget.
 const PLACES: usize = 1 << 14;
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
     client: Client,
-    /// Until when what it sent is paid.
+    /// Until when its requests are paid.
     paid: Timestamp,
 }
 
@@ -35,7 +35,7 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// Whether `client` may ask now.
+    /// Whether `client` may send a request now.
     pub(super) fn admit(&self, client: Client, now: Timestamp) -> bool {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = &mut places[client.0 as usize % PLACES];

@@ -1,5 +1,5 @@
-//! Why lists are empty, hints left out, and pages left as they are: what an owner wants to know who
-//! sees that nothing is fetched ahead.
+//! Why lists are empty, hints left out, and pages unchanged: the explanation for an owner of missing
+//! prefetches.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use super::lock::lock;
 use crate::munge::{LeftAlone, NoPlace};
 use crate::policy::{Excluded, Refusal, Unfit};
 
-/// How often each reason was the one.
+/// How often each reason applied.
 #[derive(Debug, Default)]
 pub(super) struct Reasons(Mutex<BTreeMap<&'static str, u64>>);
 
@@ -30,12 +30,12 @@ impl Reasons {
     }
 }
 
-/// SiteNames of cookies by which visitors may be signed in, and how many pages had no script because of each. Anybody may send
-/// any name, so that few are kept: a new one takes the place of the one with the fewest pages.
+/// Names of cookies by which visitors may be signed in, and how many pages had no script because of each. A
+/// client may send any name, so few are kept: a new one replaces the one with the fewest pages.
 #[derive(Debug, Default)]
 pub(super) struct CookieNames(Mutex<BTreeMap<String, u64>>);
 
-/// SiteNames that are kept, and how long they are at most.
+/// Names that are kept, and their longest length.
 const MOST_NAMES: usize = 64;
 const LONGEST_NAME: usize = 64;
 
@@ -65,9 +65,9 @@ impl CookieNames {
     }
 }
 
-/// Nothing is fetched ahead now.
+/// Prefetching is off now.
 pub(super) const OFF: &str = "off";
-/// By way of a shared cache.
+/// Through a shared cache.
 pub(super) const CACHE: &str = "cache_in_front";
 
 /// Of a visitor.
@@ -85,7 +85,7 @@ pub(super) fn of_visitor(why: &Excluded) -> &'static str {
     }
 }
 
-/// Of a URL that might be hinted.
+/// For a URL that might be hinted.
 pub(super) fn of_url(why: &Refusal) -> &'static str {
     match why {
         Refusal::Unfit(Unfit::Query) => "query",
@@ -99,7 +99,7 @@ pub(super) fn of_url(why: &Refusal) -> &'static str {
     }
 }
 
-/// Of a page, by the head of its reply; none of what is no page.
+/// For a page, by the head of its reply; none for other types.
 pub(super) fn of_reply(why: &LeftAlone) -> Option<&'static str> {
     match why {
         LeftAlone::Encoding => Some("encoding"),
@@ -112,7 +112,7 @@ pub(super) fn of_reply(why: &LeftAlone) -> Option<&'static str> {
     }
 }
 
-/// Of a page, by what it is.
+/// For a page, by its contents.
 pub(super) fn of_page(why: &NoPlace) -> &'static str {
     match why {
         NoPlace::OptOut => "opt_out",

@@ -1,5 +1,5 @@
-//! Pages that only lead to another one, by `<meta http-equiv=refresh>` or by a redirect. They are never fetched ahead, but
-//! a link to one is a link to where it leads.
+//! Pages that only lead to another one, by `<meta http-equiv=refresh>` or by a redirect. They are never
+//! fetched ahead, but a link to one counts as a link to its target.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -11,10 +11,12 @@ use super::cached_pages::own_path;
 use super::lock::lock;
 use crate::policy::fields;
 
-/// RedirectStubs that are remembered, and longer URLs are not. Beyond that all are forgotten, and learned again.
+/// Number of redirect stubs that are remembered, without those with longer URLs. Beyond that all are
+/// forgotten, and learned again.
 const MOST: usize = 1024;
 const LONGEST: usize = 1024;
-/// A stub leads to a page once it has led there so often in a row: some lead to another one each time.
+/// A stub leads to a page once it has led there this many times in a row: some lead to another page each
+/// time.
 const ENOUGH: u32 = 2;
 
 #[derive(Clone, Debug, Default)]
@@ -23,7 +25,7 @@ struct Stub {
     times: u32,
 }
 
-/// RedirectStubs by their URLs.
+/// Redirect stubs by their URLs.
 #[derive(Debug, Default)]
 pub(super) struct RedirectStubs(Mutex<HashMap<String, Stub>>);
 
@@ -39,7 +41,7 @@ impl RedirectStubs {
         }
     }
 
-    /// A visitor goes to `target`, as far as is known from the page at `from`.
+    /// A visitor goes to `target`, from the page at `from` if that is known.
     pub(super) fn goes_on(&self, from: Option<&str>, target: &str) {
         let Some(from) = from else { return };
         if let Some(stub) = lock(&self.0).get_mut(from)
@@ -72,7 +74,7 @@ impl RedirectStubs {
         let stubs = lock(&self.0);
         let mut leading =
             stubs.iter().filter(|(_, stub)| stub.target == target && stub.times >= ENOUGH);
-        // The same one each time.
+        // The same target each time.
         leading.by_ref().map(|(url, _)| url).min().cloned()
     }
 }

@@ -1,4 +1,4 @@
-//! Replies that the proxy makes itself, and the messages that it reads.
+//! Replies made by the proxy itself, and the messages that it reads.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,11 +16,11 @@ use crate::protocol::HintsReply;
 use crate::proxy::{Body, RequestBody};
 use crate::script::{self, Script};
 
-/// From so many bytes on packing an answer is worth it: with its head it has room in one packet before.
+/// Least bytes of an answer that is compressed: with its head, a shorter one fits into one packet.
 const WORTH_PACKING: usize = 500;
 
-/// Whether a message is from a page of the site itself: browsers say so in at least one of two
-/// ways, and what is no browser has nothing to gain.
+/// Whether a message is from a page of the site itself: browsers show it in at least one of two ways, and
+/// other programs gain nothing.
 pub(super) fn is_from_the_site(head: &request::Parts) -> bool {
     let headers = &head.headers;
     let site = fields::single(headers, "sec-fetch-site");
@@ -34,7 +34,7 @@ pub(super) fn is_from_the_site(head: &request::Parts) -> bool {
         Some(authority) => Some(authority.as_str()),
         None => fields::single(headers, HOST),
     };
-    // By Fetch a page that tells no referrer tells no origin with its beacons either.
+    // By the Fetch standard, a page that sends no referrer sends no origin with its beacons either.
     if site.is_some() && fields::single(headers, ORIGIN) == Some("null") {
         return true;
     }
@@ -42,7 +42,7 @@ pub(super) fn is_from_the_site(head: &request::Parts) -> bool {
     matches!((origin, host), (Some((_, origin)), Some(host)) if origin.eq_ignore_ascii_case(host))
 }
 
-/// The body of a message; `None` if it is longer than `most`, or breaks off.
+/// The body of a message; `None` if it is longer than `most`, or cut off.
 pub(super) async fn read(mut body: RequestBody, most: usize) -> Option<Vec<u8>> {
     let mut message = Vec::new();
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
@@ -93,7 +93,7 @@ pub(super) fn json(head: &request::Parts, reply: &HintsReply) -> Response<Body> 
     response
 }
 
-/// Nothing but a status.
+/// A reply with only a status.
 pub(super) fn empty(status: StatusCode) -> Response<Body> {
     with(status, bytes::Bytes::new(), "no-store")
 }

@@ -1,4 +1,4 @@
-//! Who sends a request, as far as that is told apart.
+//! The sender of a request, as far as it can be identified.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -17,19 +17,20 @@ use crate::proxy::Connection;
 pub(super) struct Requester {
     pub(super) address: IpAddr,
     pub(super) client: Client,
-    /// Whether it came by HTTPS to whoever stands in front.
+    /// Whether it used HTTPS to the proxy in front.
     pub(super) secure: bool,
-    /// Whether it came by way of a shared cache.
+    /// Whether it came through a shared cache.
     pub(super) by_cache: bool,
 }
 
-/// Tells clients apart, by a key that is drawn at each start, and into those with hints and those held back.
+/// Distinguishes clients, by a key that is drawn at each start, and divides them into those with hints and
+/// those held back.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     key: RandomState,
-    /// How many proxies are in front of the one that connects, if `X-Forwarded-*` is believed.
+    /// Number of proxies in front of the one that connects, if `X-Forwarded-*` is trusted.
     forwarded_before: Option<usize>,
-    /// The share of visitors, of 10,000, that gets no hints.
+    /// The share of visitors without hints, in units of 1/10,000.
     held_back: u16,
 }
 
@@ -84,7 +85,7 @@ impl Requester {
         said.map_or_else(|| self.is_held_back(headers, clients), |said| said != 0)
     }
 
-    /// Whether this visitor gets no hints. The answer is the same for as long as the proxy runs.
+    /// Whether this visitor gets no hints. The answer is the same while the proxy runs.
     fn is_held_back(&self, headers: &HeaderMap, clients: &Clients) -> bool {
         let agent = headers.get(USER_AGENT).map(HeaderValue::as_bytes);
         let draw = clients.key.hash_one((self.client, agent, "held back"));
@@ -96,8 +97,8 @@ impl Requester {
     }
 }
 
-/// Whether somebody came by HTTPS: as the proxy in front says it, which may speak TLS to this one whatever the
-/// visitor speaks to it.
+/// Whether a visitor used HTTPS, according to the proxy in front: that may use TLS to this one independently
+/// of the visitor's scheme.
 fn is_secure(headers: &HeaderMap, trusts: bool, by_tls: bool) -> bool {
     const PROTO: &str = "x-forwarded-proto";
     if trusts && headers.contains_key(PROTO) {
@@ -117,15 +118,15 @@ fn forwarded(headers: &HeaderMap, before: usize, notices: &Notices) -> Option<Ip
     address
 }
 
-/// What the first of the trusted proxies has seen itself: the last of the list but so many, which the
-/// others behind it have added. Who has come past some of them has fewer in it.
+/// The address seen by the first trusted proxy: the last of the list after removing those that the later
+/// proxies have added. A client that bypasses some of them has fewer in it.
 fn forwarded_for(headers: &HeaderMap, before: usize) -> Option<&str> {
     let values = headers.get_all("x-forwarded-for").iter().rev();
     let entries = values.flat_map(|value| value.to_str().unwrap_or("?").rsplit(','));
     entries.take(before.saturating_add(1)).last().map(str::trim)
 }
 
-/// An address, with a port or without: some proxies write both.
+/// An address, with or without a port: some proxies write both.
 fn address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
@@ -146,7 +147,7 @@ mod tests {
             (&["https", "http"], true, true, false),
             (&[], true, true, true),
             (&[], true, false, false),
-            // Anybody says it.
+            // Any client can send it.
             (&["https"], false, false, false),
             (&["http"], false, true, true),
         ] {
@@ -174,11 +175,11 @@ mod tests {
             (&["192.0.2.7"][..], 0, Some("192.0.2.7")),
             (&["10.0.0.1, 192.0.2.7"], 0, Some("192.0.2.7")),
             (&["10.0.0.1", "192.0.2.7 , [2001:db8::1]"], 0, Some("2001:db8::1")),
-            // One proxy more, and another that says nothing true before these two.
+            // One more proxy, and another one before these two that lies.
             (&["198.51.100.1, 192.0.2.7, 10.0.0.1"], 1, Some("192.0.2.7")),
             (&["198.51.100.1, 192.0.2.7", "10.0.0.1"], 1, Some("192.0.2.7")),
             (&["198.51.100.1", "192.0.2.7", "10.0.0.1"], 2, Some("198.51.100.1")),
-            // Who comes past the first of them.
+            // A client that bypasses the first of them.
             (&["192.0.2.7"], 1, Some("192.0.2.7")),
             (&["192.0.2.7"], usize::MAX, Some("192.0.2.7")),
             (&["192.0.2.7, unknown"], 0, None),

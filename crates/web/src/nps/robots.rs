@@ -13,23 +13,22 @@ use super::site_rules::SiteRules;
 use crate::policy::Robots;
 use crate::proxy::{Codings, Event, Failure, Fetcher};
 
-/// Who asks.
+/// The user agent of the request.
 pub(super) const AGENT: &str = "lull/0.1 (reverse proxy of this site)";
 
-/// RFC 9309 §2.4: not used for longer than a day. A site that changes its mind waits this long, or says so.
+/// RFC 9309 §2.4: not used for longer than a day. A site with a change waits this long, or reports it.
 const EVERY: Duration = Duration::from_secs(3600);
-/// After a failure it is asked again: soon at first, as a server that is being started, then less
-/// and less often.
+/// Pauses after failures: short at first, for a server that is being started, then longer and longer.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
-/// The owner hears of so many failures in a row.
+/// Number of failures in a row after which the owner gets a notice.
 const FAILURES: u32 = 3;
-/// What is read of it: RFC 9309 §2.5 has half a MiB at least.
+/// The maximum number of bytes read of it: RFC 9309 §2.5 requires half a MiB at least.
 const LONGEST: usize = 512 << 10;
-/// RFC 9309 §2.3.1.2: five redirects at least; ours stay within the site.
+/// RFC 9309 §2.3.1.2: five redirects at least; here they stay within the site.
 const REDIRECTS: usize = 5;
 
-/// Why it is not known what robots.txt says.
+/// Why the content of robots.txt is unknown.
 #[derive(Debug, thiserror::Error)]
 enum Unknown {
     #[error("{0}")]
@@ -42,8 +41,8 @@ enum Unknown {
     Redirects,
 }
 
-/// Asks for robots.txt now, and again and again. While it cannot be read nothing is fetched ahead
-/// (RFC 9309 §2.3.1.4).
+/// Requests robots.txt now, and repeatedly. While it cannot be read nothing is fetched ahead (RFC 9309
+/// §2.3.1.4).
 pub(super) async fn keep(
     rules: &SiteRules,
     again_at_once: &Notify,
@@ -74,20 +73,20 @@ pub(super) async fn keep(
     }
 }
 
-/// Waits so long, or until the owner has something new to be read.
+/// Waits this long, or until the owner has changed the file.
 async fn wait(again_at_once: &Notify, time: Duration) {
     let _ = timeout(time, again_at_once.notified()).await;
 }
 
-/// Whether the owner hears of it by another event.
+/// Whether another event reports it to the owner.
 fn is_told_otherwise(why: &Unknown) -> bool {
     matches!(why, Unknown::NoAnswer(Failure::Unreachable | Failure::ConnectTimeout))
 }
 
-/// What robots.txt says.
+/// The rules of robots.txt.
 async fn ask(fetcher: &mut Fetcher) -> Result<Robots, Unknown> {
     let text = |name: &HeaderValue| String::from_utf8_lossy(name.as_bytes()).into_owned();
-    // By another name than the site's, if the upstream is to hear one.
+    // With another name than the site's, if the upstream must get one.
     let (host, site) = (text(fetcher.host()), text(fetcher.site()));
     let mut path = "/robots.txt".to_owned();
     for _ in 0..=REDIRECTS {
@@ -102,20 +101,20 @@ async fn ask(fetcher: &mut Fetcher) -> Result<Robots, Unknown> {
         }
         let location = fetched.headers.get(LOCATION).and_then(|location| location.to_str().ok());
         let location = location.unwrap_or("nowhere");
-        // Elsewhere other rules hold, and none of them are the site's.
+        // Elsewhere other rules apply, which are not the site's.
         let Some((to, is_secure)) = led(location, &site) else {
             return Err(Unknown::Elsewhere(location.chars().take(200).collect(), site));
         };
         path = to;
         if let Some(is_secure) = is_secure {
-            // Where TLS ends in front of the proxy, this is how it hears of it.
+            // If TLS ends in front of the proxy, this informs it of HTTPS.
             fetcher.secure().store(is_secure, Ordering::Relaxed);
         }
     }
     Err(Unknown::Redirects)
 }
 
-/// Where a redirect leads within the site that is called `host`, and whether by HTTPS, if it says so.
+/// The target of a redirect within the site called `host`, and whether it uses HTTPS, if it says so.
 fn led(location: &str, host: &str) -> Option<(String, Option<bool>)> {
     if location.starts_with('/') && !location.starts_with("//") {
         return Some((location.to_owned(), None));

@@ -1,4 +1,4 @@
-//! What is saved beside the model.
+//! State saved beside the model.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +25,7 @@ impl SavedState {
         *lock(&self.times) = Persistence::new(Some(save));
     }
 
-    /// Saves what has changed since the last time, and at the end waits for that.
+    /// Saves the changes since the last time, and at the end waits until they are saved.
     pub(super) fn save(
         &self,
         is_end: bool,
@@ -33,7 +33,7 @@ impl SavedState {
         monitor: &Monitor,
         notices: &Arc<Notices>,
     ) {
-        // What changes in between is saved, and once more the next time.
+        // Changes made meanwhile are saved now, and again the next time.
         let changes = rules.policy().bar_changes();
         let bars = || rules.policy().keep_bars(rules.now(), wall());
         lock(&self.bars).keep_or_end(is_end, changes, bars, notices.teller());

@@ -17,34 +17,34 @@ use super::redirect_stubs::RedirectStubs;
 use super::site_rules::SiteRules;
 use crate::protocol::{Hint, Kind, MOST_HINTS};
 
-/// Where the pointer rests on a link it takes visitors so long at least, mostly, until they press it: what is pointed
-/// at is fetched meanwhile, by who goes there alone. Of what the made-up visitors of `plans/web-browsers.toml` point
-/// at, four of five pages are there at the click, over 150 ms.
+/// The usual minimum time from hovering over a link to the press. A page prefetched on hover arrives
+/// meanwhile, only for visitors who go there. Of the pages that the visitors in `plans/web-browsers.toml`
+/// hover over, four of five are there at the click, over 150 ms.
 const POINTED_BEFORE: Duration = Duration::from_millis(200);
 
 /// The length of a list in shadow mode (SSR §5.3.1).
 const DOCUMENT: usize = 10;
 
-/// The part of what it saves to fetch a page ahead that fetching it when it is pointed at does not save.
+/// The share of a prefetch's benefit that a prefetch on hover does not have.
 fn beyond_pointing(latency: Duration) -> f32 {
     let beyond = latency.saturating_sub(POINTED_BEFORE);
     beyond.as_secs_f32() / latency.as_secs_f32().max(f32::MIN_POSITIVE)
 }
 
-/// What is asked for hints: the page at hand, and what was fetched ahead from it already.
+/// A question for hints: the present page, and the URLs prefetched from it already.
 ///
-/// The client's history is not asked. Behind one address there may be many, and who makes a page up
-/// would learn from the list what the others were at. The shipped predictor needs no more than the
-/// page (`docs/predictor.md`).
+/// The client's history is not used. One address may have many clients, and a client with an invented page
+/// would learn from the list what the others visited. The shipped predictor needs no more than the page
+/// (`docs/predictor.md`).
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) page: String,
-    /// Whether the visitor points at links before following them, and is looked after then.
+    /// Whether the visitor points at links before following them, so that hints for hover are useful.
     pub(super) points: bool,
     pub(super) had: Vec<String>,
 }
 
-/// What the choice depends on beside the model.
+/// Facts about the site, beside the model, that the choice depends on.
 pub(super) struct HintedSite<'a> {
     pub(super) rules: &'a SiteRules,
     pub(super) lengths: &'a Lengths,
@@ -53,7 +53,7 @@ pub(super) struct HintedSite<'a> {
     pub(super) notices: &'a Notices,
 }
 
-/// What may be wanted next, best first; and if there is nothing to be fetched at once, why.
+/// The probable next URLs, best first; and if there is nothing to fetch at once, why.
 #[derive(Debug)]
 pub(super) struct Ranked {
     /// To be fetched at once.
@@ -76,27 +76,27 @@ impl Ranked {
         if hint.pointed { self.pointed.push(hint) } else { self.hints.push(hint) }
     }
 
-    /// Without what the service worker cannot show: no navigation says whether it may show parts.
+    /// Removes what the service worker cannot show: no navigation says whether it may show parts.
     pub(super) fn retain_pages(&mut self) {
         self.hints.retain(|hint| hint.kind == Kind::Document);
         self.pointed.clear();
     }
 
-    /// What is wanted of the budget for a list of at most `most` files; `None` if there is nothing to hint.
-    /// Pages to be pointed at go with the `first` list of a page only. `document` is the length of a list that
-    /// the budget gives at once.
+    /// The budget that a list of at most `most` files needs; `None` if there is nothing to hint. Pages for
+    /// links that visitors point at only go with the `first` list of a page. `document` is the length of a
+    /// list that the budget gives at once.
     pub(super) fn wanted(&mut self, most: usize, first: bool, document: u32) -> Option<Wanted> {
         self.hints.truncate(most);
         if self.hints.is_empty() && (self.pointed.is_empty() || !first) {
             return None;
         }
         let files = self.hints.len() as u32;
-        // What finds no room on the list is also hinted, for visitors who point at it.
+        // Pages without room on the list are also hinted, for visitors who point at them.
         Some(Wanted { files, pointed: !self.pointed.is_empty() || files > document, first })
     }
 
-    /// The list with `length` files to be fetched at once. The rest comes with the next list, or when the visitor
-    /// points at it.
+    /// The list with `length` files to be fetched at once. The rest comes with the next list, or when the
+    /// visitor points at it.
     pub(super) fn list(self, length: usize) -> HintList {
         let Ranked { mut hints, pointed, .. } = self;
         let rest = hints.split_off(hints.len().min(length));
@@ -110,7 +110,7 @@ impl Ranked {
 /// A list as the visitor gets it.
 pub(super) struct HintList {
     pub(super) hints: Vec<Hint>,
-    /// So many of them are to be fetched at once.
+    /// Number of them to be fetched at once.
     pub(super) at_once: usize,
 }
 
@@ -121,7 +121,7 @@ impl HintedSite<'_> {
     }
 }
 
-/// What is ranked in, so that nothing is allocated for each question.
+/// Reused memory, so that a request allocates nothing.
 #[derive(Debug, Default)]
 pub(super) struct Ranking {
     ranked: Vec<Candidate>,
@@ -129,13 +129,13 @@ pub(super) struct Ranking {
 }
 
 impl Ranking {
-    /// What is likely, most likely first.
+    /// The probable URLs, most probable first.
     pub(super) fn ranked(&mut self, model: &Model, question: &Question<'_>) -> &[Candidate] {
         model.predictor().rank(question, model.observer().urls(), &mut self.ranked);
         &self.ranked
     }
 
-    /// What is worth it with its worth, best first.
+    /// The worthwhile URLs with their worth, best first.
     pub(super) fn prioritised(
         &mut self,
         model: &Model,
@@ -155,7 +155,7 @@ impl Ranking {
         let mut held: Vec<UrlId> = ask.had.iter().filter_map(|url| observer.url(url)).collect();
         held.push(page);
         held.sort_unstable();
-        // The visit was learned from when it passed, or when a report said that it came out of a cache.
+        // The visit was learned when it passed, or when a report said that it came out of a cache.
         let question =
             Question { at: timestamp(wall()), pages: &[page], learned: true, held: &held };
         let urls = observer.urls();
@@ -206,7 +206,7 @@ impl Ranking {
         found
     }
 
-    /// The list that a visitor would get after this visit: of shadow mode.
+    /// The list that a visitor would get after this visit, for shadow mode.
     pub(super) fn foreseen(
         &mut self,
         model: &Model,

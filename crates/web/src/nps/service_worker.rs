@@ -1,9 +1,9 @@
-//! The service worker, for browsers in which a navigation takes nothing from the cache that a script
-//! has fetched: where it fetches from, and when it may show what it has.
+//! The service worker, for browsers whose navigations do not use a script's prefetch from the cache: the
+//! source of its copies, and when it may show one.
 //!
-//! It fetches from a port of its own, so its connections are in the background as a whole. It shows a
-//! copy if the answer to the navigation itself says so, and only then: see
-//! [`crate::policy::Policy::show`] and `docs/prefetch-safety.md`.
+//! It fetches from its own port, so its connections are in the background as a whole. It shows a copy only if
+//! the answer to the navigation itself says so: see [`crate::policy::Policy::show`] and
+//! `docs/prefetch-safety.md`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,16 +23,16 @@ use crate::policy::{self, Way, fields};
 use crate::proxy::{Address, Event};
 use crate::script::{self, Script};
 
-/// How long no visitor gets one after the site's own was seen.
+/// How long no visitor gets a worker after the site's own was seen.
 const OWN_SEEN_FOR: Duration = Duration::from_secs(24 * 3600);
 
-/// What is known of service workers: ours, and the site's own.
+/// The known service workers: ours, and the site's own.
 #[derive(Debug)]
 pub(super) struct Workers {
     wanted: Option<ServiceWorker>,
-    /// The script that stays, once it is known where it fetches from.
+    /// The script that stays, once the address of its requests is known.
     here: OnceLock<Script>,
-    /// The script that goes.
+    /// The script that removes itself.
     gone: Script,
     /// When a browser last asked for one of the site's own, in seconds from 1 on; 0 if none has.
     own_seen: AtomicU64,
@@ -69,7 +69,7 @@ impl Workers {
     /// How the sender of a request gets prefetched pages, if at all.
     pub(super) fn way(&self, head: &request::Parts, requester: Requester, now: Timestamp) -> Way {
         // Browsers permit service workers over HTTPS, and on the same machine. A browser that has Lull's
-        // already gets the script also where there is none any more: it tidies up.
+        // worker also gets the script where there is none any more: it removes the worker.
         let is_possible = (requester.secure || access::is_named_local(head))
             && (self.is_offered(now) || policy::has_names(&head.headers));
         let may = self.is_wanted() && is_possible;
@@ -103,8 +103,8 @@ fn seconds(now: Timestamp) -> u64 {
     now.saturating_since(Timestamp::ZERO).as_secs() + 1
 }
 
-/// Whether a browser asks for a service worker (Service Workers §4.3.2, `Service-Worker: script`), and
-/// gets one. For one that the site had long ago they go on to ask for months, and robots ask for anything.
+/// Whether a browser asks for a service worker (Service Workers §4.3.2, `Service-Worker: script`), and gets
+/// one. Browsers continue to ask for a removed worker of the site for months, and robots ask for anything.
 fn gives_worker(request: &request::Parts, head: &response::Parts) -> bool {
     let says = |name: &str, value: &str| fields::single(&request.headers, name) == Some(value);
     says("service-worker", "script")
@@ -113,7 +113,7 @@ fn gives_worker(request: &request::Parts, head: &response::Parts) -> bool {
         && fields::single(&head.headers, CONTENT_TYPE).is_some_and(is_javascript)
 }
 
-/// Whether browsers take a type for JavaScript (MIME Sniffing §4.6). They take no worker of another.
+/// Whether browsers accept a type as JavaScript (MIME Sniffing §4.6). They accept no worker of another type.
 fn is_javascript(kind: &str) -> bool {
     let kind = kind.split(';').next().unwrap_or_default().to_ascii_lowercase();
     ["javascript", "ecmascript", "jscript", "livescript"].iter().any(|name| kind.contains(name))
@@ -127,7 +127,7 @@ pub(super) fn page_script(way: Way) -> &'static Script {
     }
 }
 
-/// Lets the site's service worker read a reply from another port than the site's, and nobody else.
+/// Lets only the site's service worker read a reply from another port than the site's.
 pub(super) fn let_read(headers: &mut HeaderMap, origin: &HeaderValue) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("*"));

@@ -1,4 +1,4 @@
-//! What an owner can set for a site.
+//! The owner's settings for a site.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,62 +10,61 @@ use super::access::Access;
 use super::byte_caps::ByteCaps;
 use crate::policy;
 
-/// What an owner can set.
+/// The settings of an owner.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Of the rules: harmless cookies, and what is said about URLs.
+    /// Of the policy: harmless cookies, and rules for URLs.
     pub rules: policy::Settings,
-    /// The site's names, as they stand in the address bar ([`site_name`](super::site_name)); what the proxy asks itself it
-    /// asks by the first one. Requests for other hosts pass as they are. None: whatever name clients
-    /// say, it is the same site.
+    /// The site's names, as in the address bar ([`site_name`](super::site_name)). The proxy's own requests
+    /// use the first one. Requests for other hosts pass unchanged. If there are none, every host in a request
+    /// is the site.
     pub hosts: Vec<HeaderValue>,
     /// Whether the proxy gives the site requests for its own hosts only, so that names need no look.
     pub is_routed: bool,
-    /// Whether `X-Forwarded-For` and `X-Forwarded-Proto` are believed, as by the proxy.
+    /// Whether `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, as by the proxy.
     pub trust_forwarded: bool,
-    /// How many proxies stand before the one that comes to this one. Each adds an address to
-    /// `X-Forwarded-For`, and the client's is the one before these.
+    /// Number of proxies in front of the one that connects to this one. Each adds an address to
+    /// `X-Forwarded-For`, and the client's address precedes these.
     pub forwarded_before: usize,
     /// How the monitor works.
     pub monitor: MonitorSettings,
-    /// How much is fetched ahead at most.
+    /// Limits of the bytes fetched ahead.
     pub caps: ByteCaps,
-    /// What is worth less is not hinted.
+    /// Pages below this value are not hinted.
     pub least_worth: LeastWorth,
-    /// The share of visitors, of 10,000, who get no hints, to be compared with the others.
+    /// The control group, in parts of 10,000 visitors: they get no hints and are compared with the others.
     pub held_back: u16,
-    /// Have browsers fetch pages by speculation rules, where they can, instead of by `fetch`.
+    /// Make browsers prefetch pages by speculation rules, where they can, instead of by `fetch`.
     pub speculation_rules: bool,
-    /// Have browsers that need one fetch pages by a service worker, from where the proxy listens
+    /// Make browsers that need it prefetch pages by a service worker, from the port where the proxy listens
     /// [in the background](crate::proxy::Config::listen_background).
     pub service_worker: Option<ServiceWorker>,
-    /// Only predict, and count how often that was right: no script, no hints, no prefetches.
+    /// Only predict, and count how often that was correct: no script, no hints, no prefetches.
     pub shadow: bool,
-    /// The kill switch: as long as this file is there, pages get no script, lists stay empty, and
-    /// prefetches are refused.
+    /// The kill switch: while this file exists, pages get no script, lists stay empty, and prefetches are
+    /// refused.
     pub off_file: Option<PathBuf>,
-    /// Who may look at the figures.
+    /// Who may read the dashboard.
     pub access: Access,
 }
 
-/// What fetching something ahead is worth at least: seconds of waiting that it saves on average for each
-/// megabyte that it costs.
+/// The minimum value of a prefetch: the average seconds of waiting that it saves per megabyte.
 ///
-/// It sets no pace, which is the budget's and Nice's to do (SSR §3.1.2 has no threshold); it spares
-/// visitors and owners bytes that hardly anybody will use.
+/// It does not control the rate, which the budget and Nice do (SSR §3.1.2 has no threshold). It saves
+/// visitors and owners bytes that are hardly ever used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LeastWorth(pub f32);
 
 impl Default for LeastWorth {
-    /// Whoever waits for a megabyte waits for 0.8 s at 10 Mbit/s. In the background it may cost twenty times
-    /// as much.
+    /// A megabyte takes 0.8 s at 10 Mbit/s. In the background it may cost twenty times as much as a byte that
+    /// a visitor waits for.
     fn default() -> Self {
         LeastWorth(0.04)
     }
 }
 
 impl LeastWorth {
-    /// Whether a priority, in seconds a byte, comes up to it.
+    /// Whether a priority, in seconds per byte, reaches it.
     pub(super) fn is_met_by(self, priority: f32) -> bool {
         priority * 1e6 >= self.0
     }
@@ -74,17 +73,17 @@ impl LeastWorth {
 /// How the monitor works.
 #[derive(Clone, Debug, Default)]
 pub struct MonitorSettings {
-    /// What stands for the site: paths of public objects. Empty: what visitors want most.
+    /// The monitored objects: paths of public objects. Empty: the most popular ones.
     pub objects: Vec<String>,
-    /// Of the budget. `None`: what Lull ships, for as many objects as there are.
+    /// Parameters of the budget. `None`: those of Lull, for the number of objects.
     pub parameters: Option<Parameters>,
 }
 
-/// What an owner can set of the service worker.
+/// The owner's settings for the service worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceWorker {
-    /// How long it stays in a browser without having anything to fetch. It leaves by its own clock;
-    /// the proxy need not be there any more.
+    /// How long it stays in a browser without a prefetch. It removes itself by its own clock, also without
+    /// the proxy.
     pub life: Duration,
 }
 

@@ -1,29 +1,27 @@
-//! Whether a shared cache stands in front: a content delivery network, or another proxy that keeps
-//! replies.
+//! Whether a shared cache is in front: a content delivery network, or another caching proxy.
 //!
-//! It may have the page that a visitor's browser fetches ahead, and gives it by itself: without
-//! `Vary: Cookie`, for as long as the site says, with the site's `ETag`. Nothing of
-//! `docs/prefetch-safety.md` holds for such a copy. So who comes by way of one gets neither script
-//! nor hints.
+//! It may have the page that a visitor's browser prefetches, and answer it itself: without `Vary: Cookie`,
+//! for as long as the site says, with the site's `ETag`. The rules of `docs/prefetch-safety.md` do not hold
+//! for such a copy. So visitors through one get neither script nor hints.
 
 use http::header::{HeaderName, VIA};
 use http::request;
 
-/// By these they say what they are called (RFC 9110 §7.6.3, RFC 8586).
+/// Fields with their names (RFC 9110 §7.6.3, RFC 8586).
 static NAMES: [HeaderName; 2] = [HeaderName::from_static("cdn-loop"), VIA];
-/// And these come from networks that leave the others away. What stands in them is for nobody else.
+/// Fields of networks that send none of the others. Their values are not shown.
 static OTHERS: [HeaderName; 3] = [
     HeaderName::from_static("x-amz-cf-id"),
     HeaderName::from_static("akamai-origin-hop"),
     HeaderName::from_static("true-client-ip"),
 ];
 
-/// Whether a request came by way of one, as far as they say so.
+/// Whether a request came through one, as far as its fields show that.
 pub(super) fn is_cache(head: &request::Parts) -> bool {
     NAMES.iter().chain(&OTHERS).any(|name| head.headers.contains_key(name))
 }
 
-/// What says so.
+/// The evidence of that.
 pub(super) fn sign(head: &request::Parts) -> Option<String> {
     let named = NAMES.iter().find_map(|name| {
         let said = head.headers.get(name)?.to_str().unwrap_or("?");
@@ -49,7 +47,7 @@ mod tests {
             ),
             ("x-amz-cf-id", "abc==", Some("x-amz-cf-id")),
             ("akamai-origin-hop", "2", Some("akamai-origin-hop")),
-            // Whose it is stays out of what is told.
+            // The client's address is not part of the report.
             ("true-client-ip", "203.0.113.7", Some("true-client-ip")),
             ("x-forwarded-for", "203.0.113.7", None),
         ] {

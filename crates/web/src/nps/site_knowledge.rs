@@ -7,7 +7,7 @@ use super::lengths::Lengths;
 use super::page_comparison::PageComparison;
 use super::redirect_stubs::RedirectStubs;
 
-/// What is learned from requests and replies.
+/// Knowledge from requests and replies.
 #[derive(Debug)]
 pub(super) struct SiteKnowledge {
     pub(super) learner: Learner,

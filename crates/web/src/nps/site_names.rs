@@ -1,4 +1,4 @@
-//! The names of the site, and whether they are those that visitors say.
+//! The names of the site, and whether visitors use them.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +8,10 @@ use http::HeaderValue;
 use http::uri::Authority;
 use lull_cc::Timestamp;
 
-/// For so long nobody may have come by a name of the site's, before that is told.
+/// How long no request may use a name of the site, before that is reported.
 const A_WHILE: Duration = Duration::from_secs(60);
 
-/// Why a text is no name of a site.
+/// Why a text is not a name of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoName {
     /// A URL.
@@ -28,10 +28,10 @@ pub enum NoName {
     NoHost,
 }
 
-/// Reads the name of a site, as it stands in an address bar: `HOST` or `HOST:PORT`.
+/// Reads the name of a site, as in an address bar: `HOST` or `HOST:PORT`.
 ///
 /// # Errors
-/// If it is none.
+/// If the name is invalid.
 pub fn site_name(text: &str) -> Result<HeaderValue, NoName> {
     if text.contains(['/', '?', '#']) {
         return Err(NoName::Url);
@@ -56,8 +56,7 @@ pub fn site_name(text: &str) -> Result<HeaderValue, NoName> {
     HeaderValue::from_str(&text.to_ascii_lowercase()).map_err(|_| NoName::NoHost)
 }
 
-/// Whether a request that was sent to `host` is for the site of that name. The port that a scheme has
-/// anyway is left out by browsers.
+/// Whether a request to `host` is for the site of that name. Browsers leave out the default port of a scheme.
 pub(super) fn is_same(name: &[u8], host: &[u8]) -> bool {
     bare(name).eq_ignore_ascii_case(bare(host))
 }
@@ -67,7 +66,7 @@ fn bare(host: &[u8]) -> &[u8] {
     usual.iter().find_map(|port| host.strip_suffix(*port)).unwrap_or(host)
 }
 
-/// Whether anybody comes by these names. One that nobody says looks like a site that nobody visits.
+/// Whether any request uses these names. A wrong name looks like a site without visitors.
 #[derive(Debug, Default)]
 pub(super) struct SiteNames {
     is_met: AtomicBool,
@@ -77,15 +76,15 @@ pub(super) struct SiteNames {
 }
 
 impl SiteNames {
-    /// Somebody came for the site.
+    /// A request for the site came.
     pub(super) fn met(&self) {
         if !self.is_met.load(Ordering::Relaxed) {
             self.is_met.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Somebody came for another host; whether the owner is to be told now that nobody comes for the
-    /// site. Once somebody has the name is right, whatever strangers ask for at night.
+    /// A request came for another host; returns whether to report now that none comes for the site. One
+    /// request for the site proves the name, whatever robots request at night.
     pub(super) fn other(&self, now: Timestamp) -> bool {
         let since = *self.other_since.get_or_init(|| now);
         !self.is_met.load(Ordering::Relaxed)

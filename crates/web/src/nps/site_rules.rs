@@ -1,4 +1,4 @@
-//! The rules of a site, its settings and its clock: what nearly every request needs.
+//! The rules of a site, its settings and its clock: nearly every request needs them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -43,7 +43,7 @@ impl SiteRules {
         &self.settings.rules.harmless
     }
 
-    /// The URL as the site names the page: without the parts of the query that name no page.
+    /// The URL by the site's name for the page: without the parts of the query that identify no page.
     pub(super) fn name_of<'a>(&self, url: &'a str) -> &'a str {
         self.settings.rules.urls.name_of(url)
     }

@@ -9,10 +9,10 @@ use super::times::Counted;
 use crate::policy::{CookieFigures, CookieVerdict};
 use crate::proxy::UpstreamScheduler;
 
-/// The dashboard's page. It asks for the status once a second, and needs nothing else.
+/// The dashboard's page. It requests the status once per second, and needs nothing else.
 pub(super) const DASHBOARD: &str = include_str!("../../script/dashboard.html");
 
-/// All figures, as the dashboard takes them. Times in milliseconds.
+/// All figures, in the form for the dashboard. Times in milliseconds.
 pub(super) fn json(shared: &Shared) -> Value {
     let counts = &shared.counts;
     let (monitor, now) = (shared.upstream.monitor.figures(), shared.rules.now());
@@ -60,7 +60,7 @@ pub(super) fn json(shared: &Shared) -> Value {
     })
 }
 
-/// The scheduler of the upstream, as it is now.
+/// The current state of the upstream's scheduler.
 fn scheduler(of: &UpstreamScheduler) -> Value {
     let (now, totals) = (of.figures(), of.totals());
     json!({
@@ -81,7 +81,7 @@ fn scheduler(of: &UpstreamScheduler) -> Value {
     })
 }
 
-/// A cookie that the list of harmless ones has not.
+/// A cookie that is not on the list of harmless ones.
 fn cookie(of: &CookieFigures) -> Value {
     let verdict = match of.verdict {
         CookieVerdict::Unknown => "unknown",
@@ -93,7 +93,7 @@ fn cookie(of: &CookieFigures) -> Value {
     json!({"name": of.name, "same": of.same, "clients": of.clients, "verdict": verdict})
 }
 
-/// The median with the ends of its interval, where there were enough to have one.
+/// The median with the ends of its interval, if there were enough values.
 fn quantiles(times: &Counted) -> Value {
     let between = times.median_between();
     json!({
@@ -106,7 +106,7 @@ fn quantiles(times: &Counted) -> Value {
     })
 }
 
-/// The same with all that it is made of, for who wants to know what came between two looks.
+/// The same with all ranges, for the difference between two reads.
 fn cumulated(times: &Counted) -> Value {
     let mut of = quantiles(times);
     of["cumulated"] = times.cumulated().map(|(_, below)| below).collect();

@@ -1,19 +1,19 @@
-//! How often times of each range came, and what can be said by that.
+//! Counts of times in ranges, and the statistics of them.
 
 use std::time::Duration;
 
 use super::counter::Counter;
 
-/// Preferred numbers, 24 to a decade (IEC 60063): one is a tenth larger than the one before.
+/// Preferred numbers, 24 per decade (IEC 60063): each is a tenth larger than the previous one.
 const PREFERRED: [u64; 24] = [
     10, 11, 12, 13, 15, 16, 18, 20, 22, 24, 27, 30, 33, 36, 39, 43, 47, 51, 56, 62, 68, 75, 82, 91,
 ];
 /// From 100 µs to 100 s.
 const RANGES: usize = 6 * PREFERRED.len() + 1;
-/// Of these ends each fourth is told to Prometheus, six to a decade: it keeps a series for each of them.
+/// Every fourth of these ends is reported to Prometheus, six to a decade: it keeps a series for each of them.
 const TOLD: usize = 4;
 
-/// Upper ends of the ranges that times are counted in, in microseconds.
+/// Upper ends of the ranges in which times are counted, in microseconds.
 const ENDS: [u64; RANGES] = {
     let mut ends = [0; RANGES];
     let (mut place, mut unit) = (0, 10);
@@ -27,11 +27,11 @@ const ENDS: [u64; RANGES] = {
     ends
 };
 
-/// Half the width of an interval that the median lies in with 95 % certainty, in ranks of √n: 1.96 deviations of
-/// how many of n are below it, each of which is so with a chance of a half.
+/// Half the width of an interval that contains the median with 95 % certainty, in ranks of √n. It is 1.96
+/// deviations of how many of n are below it, each with a probability of one half.
 const RANKS: f64 = 0.98;
 
-/// Times that were counted.
+/// Counted times.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
     counts: [u64; RANGES + 1],
@@ -44,7 +44,7 @@ impl Default for Counted {
     }
 }
 
-/// In which range a time is, and how much it adds to the sum.
+/// The range of a time, and its contribution to the sum.
 fn place(time: Duration) -> (usize, u64) {
     let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     (ENDS.partition_point(|end| *end < micros), micros.min(1 << 40))
@@ -64,7 +64,7 @@ impl Counted {
         self.sum_micros = self.sum_micros.saturating_add(more.sum_micros);
     }
 
-    /// What came since it was as `before`.
+    /// The counts since they were `before`.
     pub(super) fn since(&self, before: &Counted) -> Counted {
         let mut since = self.clone();
         for (count, before) in since.counts.iter_mut().zip(&before.counts) {
@@ -88,7 +88,7 @@ impl Counted {
         (count > 0).then(|| self.sum_micros as f64 / 1e3 / count as f64)
     }
 
-    /// The ends of the ranges, in seconds, and how many were no longer than each.
+    /// The upper bounds of the ranges, in seconds, and how many times were at most that long.
     pub(super) fn cumulated(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut below = 0;
         ENDS.iter().zip(&self.counts).map(move |(end, count)| {
@@ -102,7 +102,7 @@ impl Counted {
         self.cumulated().step_by(TOLD)
     }
 
-    /// The time that `share` of all were no longer than, in milliseconds: as if those of a range were spread over
+    /// The time that `share` of all did not exceed, in milliseconds, as if those of a range were spread over
     /// it evenly, in its logarithm. `None` if there was none.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         let rank = (self.count() as f64 * share).ceil().max(1.0) as u64;
@@ -113,8 +113,8 @@ impl Counted {
         Some(begin * (end / begin).powf(part))
     }
 
-    /// The times, in milliseconds, between which the median of all that could have come lies with 95 %
-    /// certainty, to the ends of their ranges (order statistics). `None` if there were too few to say.
+    /// The times, in milliseconds, between which the median lies with 95 % certainty, to the ends of their
+    /// ranges (order statistics). `None` if there were too few.
     pub(super) fn median_between(&self) -> Option<(f64, f64)> {
         let count = self.count();
         let low = (count as f64 / 2.0 - RANKS * (count as f64).sqrt()).floor();
@@ -126,7 +126,7 @@ impl Counted {
         Some((least, most?))
     }
 
-    /// The range that the time of this rank is in, and its rank there.
+    /// The range with the time of this rank, and its rank there.
     fn find(&self, rank: u64) -> Option<(usize, u64)> {
         let mut below = 0;
         let range = self.counts.iter().position(|count| {
@@ -138,7 +138,7 @@ impl Counted {
     }
 }
 
-/// Where a range begins and ends, in milliseconds; the last one has no end.
+/// The beginning and the end of a range, in milliseconds; the last one has no end.
 fn bounds(range: usize) -> (f64, Option<f64>) {
     let end = |range: usize| ENDS.get(range).map(|end| *end as f64 / 1e3);
     let begin = range.checked_sub(1).and_then(end);
@@ -146,7 +146,7 @@ fn bounds(range: usize) -> (f64, Option<f64>) {
     (begin.unwrap_or(ENDS[0] as f64 / 2e3), end(range))
 }
 
-/// Times that many threads count at once.
+/// Times that many threads count concurrently.
 #[derive(Debug)]
 pub(super) struct Times {
     counts: [Counter; RANGES + 1],
@@ -182,14 +182,14 @@ impl Times {
 mod tests {
     use super::*;
 
-    /// Those of so many microseconds.
+    /// Times of this many microseconds each.
     fn counted(micros: impl IntoIterator<Item = u64>) -> Counted {
         let times = Times::default();
         micros.into_iter().for_each(|micros| times.note(Duration::from_micros(micros)));
         times.counted()
     }
 
-    /// Times around `middle`, half of them up to a tenth less and half up to a tenth more.
+    /// Times around `middle`: half of them up to a tenth less, and half up to a tenth more.
     fn around(middle: u64, count: u64) -> Counted {
         counted((0..count).map(|one| middle * 9 / 10 + middle * (2 * one + 1) / (10 * count)))
     }
@@ -240,11 +240,11 @@ mod tests {
             assert!(one.1 >= other.0, "{one:?} {other:?}");
             assert!(count < 100 || other.1 < more.0, "{other:?} {more:?}");
         }
-        // No end is known of it.
+        // Its end is unknown.
         assert_eq!(counted([200_000_000; 100]).median_between(), None);
     }
 
-    /// Of samples from a distribution whose median is known, the interval holds it in 95 of 100.
+    /// Of samples from a distribution with a known median, the interval contains it in 95 of 100.
     #[test]
     fn the_median_lies_in_its_interval_as_often_as_is_said() {
         let mut draw = 1u64;

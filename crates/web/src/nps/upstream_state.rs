@@ -1,4 +1,4 @@
-//! The site's server as prefetching sees it: its room, its times, and how it is reached.
+//! The site's server as seen by prefetching: its room, its times, and its address.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::monitor::Monitor;
 use crate::proxy::{Fetcher, Metrics, Totals, UpstreamScheduler};
 
-/// While probes say that the server is loaded, clients ask again after so long.
+/// While probes show that the server is loaded, clients ask again after this time.
 const VETOED: Duration = Duration::from_secs(10);
 
 /// State of the upstream.
@@ -20,7 +20,7 @@ const VETOED: Duration = Duration::from_secs(10);
 pub(super) struct UpstreamState {
     pub(super) monitor: Monitor,
     metrics: OnceLock<Metrics>,
-    /// Whether the fetcher says that it came by HTTPS.
+    /// Whether the fetcher declares HTTPS.
     is_secure: OnceLock<Arc<AtomicBool>>,
     /// Has robots.txt requested at once.
     pub(super) robots_again: Notify,
@@ -47,24 +47,24 @@ impl UpstreamState {
         self.metrics.get().is_none_or(Metrics::has_room_ahead)
     }
 
-    /// What the proxy has counted, once it runs.
+    /// The proxy's counters, once it runs.
     pub(super) fn totals(&self) -> Option<Totals> {
         self.metrics.get().map(Metrics::totals)
     }
 
-    /// Where prefetches wait for room at the upstream; none where the epochs' budget says how many there may be.
+    /// The queue of prefetches for capacity at the upstream; none if the epochs' budget limits their number.
     pub(super) fn scheduler(&self) -> Option<&Arc<UpstreamScheduler>> {
         self.metrics.get().and_then(Metrics::scheduler)
     }
 
-    /// How long a list a client may have now: as the upstream has room for it, or as the epochs' budget says.
+    /// How long a list a client may have now, by the upstream's room or by the epochs' budget.
     pub(super) fn grant(&self, now: Timestamp, wanted: Wanted) -> Grant {
         let Some(scheduler) = self.scheduler() else { return self.monitor.ask(now, wanted) };
         if self.monitor.vetoes(now) {
             return Grant::Empty { again: VETOED };
         }
         if wanted.files == 0 {
-            // Only what the visitor may point at.
+            // Only hints for hover.
             return Grant::List { length: 0, after: Duration::ZERO };
         }
         match scheduler.room(wanted.files) {
@@ -73,7 +73,7 @@ impl UpstreamState {
         }
     }
 
-    /// A visitor came by HTTPS, perhaps to a proxy in front: the site must hear the same from the fetcher.
+    /// A visitor came by HTTPS, perhaps to a proxy in front: the fetcher must send the site the same.
     pub(super) fn visited_by_https(&self) {
         if let Some(is_secure) = self.is_secure.get()
             && !is_secure.load(Ordering::Relaxed)
@@ -82,7 +82,7 @@ impl UpstreamState {
         }
     }
 
-    /// Does what the scheduler of the upstream does by the clock.
+    /// Does the timed work of the upstream's scheduler.
     pub(super) async fn keep_time(&self) {
         match self.scheduler() {
             Some(scheduler) => scheduler.keep_time().await,

@@ -1,4 +1,4 @@
-//! What is remembered of the site's visitors.
+//! State about the site's visitors.
 
 use std::sync::Mutex;
 

@@ -17,8 +17,8 @@ use crate::policy::{self, Way};
 use crate::proxy::{Body, Connection, Decision};
 use crate::script::Script;
 
-/// The service worker's script: for whom there are hints the one that stays, for all others the one
-/// that goes. Browsers ask for it after each navigation, so that is how they hear of an end.
+/// The service worker's script: the permanent one for visitors with hints, the self-removing one for all
+/// others. Browsers check it after each navigation, which is how a removal reaches them.
 pub(super) fn worker_script<'a>(
     shared: &'a Shared,
     head: &request::Parts,
@@ -30,10 +30,10 @@ pub(super) fn worker_script<'a>(
     shared.workers.script(may)
 }
 
-/// What goes with it: it may be for all of the site although it lies below `/.lull/`.
+/// Its header: it may control the whole site although it is below `/.lull/`.
 pub(super) const ALLOWED: HeaderName = HeaderName::from_static("service-worker-allowed");
 
-/// A request from the port that is for the service worker and for nothing else.
+/// A request from the port that is only for the service worker.
 pub(super) fn prefetch(
     shared: &Arc<Shared>,
     head: &mut request::Parts,
@@ -47,7 +47,7 @@ pub(super) fn prefetch(
     let requester = shared.requester(head, connection);
     let admitted =
         shared.rules.policy().admit_for_worker(head, requester.client, shared.rules.now());
-    // From here on it is as if it had come by the site's own port.
+    // From here on it is handled as if it had come by the site's own port.
     let path = head.uri.path_and_query().cloned();
     head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
     head.headers.insert(HOST, site);
@@ -57,7 +57,7 @@ pub(super) fn prefetch(
     let Some(admitted) = prefetches::let_through(shared, requester, admitted).flatten() else {
         return prefetches::refused_to(origin.as_ref());
     };
-    // The last two are what a browser adds for a request that goes past its own cache.
+    // A browser adds the last two to a request that bypasses its own cache.
     for name in [ORIGIN, REFERER, CACHE_CONTROL, PRAGMA] {
         head.headers.remove(name);
     }
@@ -67,12 +67,11 @@ pub(super) fn prefetch(
     prefetches::watch(shared, head, requester, admitted, origin)
 }
 
-/// What is read by who shows the answer itself in place of the copy that it names, which no service
-/// worker of ours does: the page is asked for once more, as a reload, which is never shown a copy.
+/// The answer for a browser that shows it instead of the named copy, which our service worker never does: the
+/// page is requested again, as a reload, which never shows a copy.
 const NO_COPY: &str = "<!doctype html><script>location.reload()</script>";
 
-/// The answer to a navigation that is shown a copy, if it may be shown one of those that the service
-/// worker has.
+/// The answer to a navigation that is shown one of the service worker's copies, if it may be.
 pub(super) fn show(
     shared: &Shared,
     head: &request::Parts,

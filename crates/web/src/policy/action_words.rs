@@ -1,7 +1,7 @@
-//! Words of actions in other languages than English, as sites write them in URLs: with and without accents.
+//! Words for actions in other languages than English, as in URLs of sites: with and without accents.
 
-/// Words that make a URL one that does something, wherever they stand: to sign in and out, and what is in a shop's cart.
-/// Beside each language its most common words.
+/// Words that make a URL an action at any place: sign-in and sign-out, and shopping carts. For each language
+/// its most common words.
 const ANYWHERE: &[&str] = &[
     // German
     "abmelden",
@@ -107,7 +107,7 @@ const ANYWHERE: &[&str] = &[
     "התנתק",
 ];
 
-/// Parts of words, of languages that write without spaces between them.
+/// Parts of words, in languages without spaces between words.
 const WITHIN: &[&str] = &[
     // Chinese: leave, sign out, sign in, delete, cart, vote, buy, subscribe.
     "退出",
@@ -139,7 +139,7 @@ const WITHIN: &[&str] = &[
     "구매",
 ];
 
-/// Words that do so one after the other.
+/// Sequences of words with this effect.
 pub(super) const IN_A_ROW: &[&[&str]] = &[
     &["cerrar", "sesion"],
     &["cerrar", "sesión"],
@@ -162,7 +162,8 @@ pub(super) const IN_A_ROW: &[&[&str]] = &[
     &["tilmeld", "nyhedsbrev"],
 ];
 
-/// Verbs that do so at the beginning or the end of a segment of the path: `/produit/5/ajouter`, `/artikel-kaufen`.
+/// Verbs with this effect at the beginning or the end of a segment of the path: `/produit/5/ajouter`,
+/// `/artikel-kaufen`.
 pub(super) const VERBS: &[&str] = &[
     // German
     "abbrechen",
@@ -359,7 +360,7 @@ pub(super) const VERBS: &[&str] = &[
     "tambah",
 ];
 
-/// Whether a word, in lower case, is one of an action wherever it stands.
+/// Whether a lower-case word is an action at any place.
 pub(super) fn is_action(word: &str) -> bool {
     ANYWHERE.contains(&word) || !word.is_ascii() && WITHIN.iter().any(|part| word.contains(part))
 }

@@ -1,18 +1,17 @@
-//! URLs that look as if fetching them did something.
+//! URLs whose names suggest an action.
 //!
-//! `GET` should be safe, and on many sites it is not. A word counts wherever it stands in path or
-//! query, as a word: `/users/7/delete-photo`, `/doLogout`, `?action=log_out`. So an article about
-//! how to delete files is never fetched ahead either; that costs one prefetch, and the owner may
-//! allow it by a pattern.
+//! `GET` should be safe, and on many sites it is not. A word counts anywhere in path or query, as a whole
+//! word: `/users/7/delete-photo`, `/doLogout`, `?action=log_out`. So an article about how to delete files is
+//! never prefetched either; that costs one prefetch, and the owner may allow it by a pattern.
 //!
-//! The words are those of English ([`self`]) and of other large languages ([`super::action_words`]). No list is complete:
-//! [`super::side_effects`] learns the rest from what the site does.
+//! The words are those of English ([`self`]) and of other large languages ([`super::action_words`]). No list
+//! is complete: [`super::side_effects`] learns further URLs from the site's behaviour.
 
 use super::action_words;
 
-/// Words that make a URL one that does something.
+/// Words that mark a URL as an action.
 const ANYWHERE: &[&str] = &[
-    // Who somebody is.
+    // Identity.
     "logout",
     "logoff",
     "signout",
@@ -26,7 +25,7 @@ const ANYWHERE: &[&str] = &[
     "sso",
     "saml",
     "impersonate", //
-    // What is there.
+    // Contents.
     "delete",
     "remove",
     "destroy",
@@ -35,21 +34,21 @@ const ANYWHERE: &[&str] = &[
     "revoke",
     "deactivate",
     "undo", //
-    // What somebody wants.
+    // Subscriptions and votes.
     "unsubscribe",
     "optout",
     "optin",
     "unfollow",
     "upvote",
     "downvote", //
-    // What somebody buys.
+    // Purchases.
     "checkout",
     "addtocart",
     "purchase",
     "basket",
     "cart",
     "payment", //
-    // What runs a site.
+    // Administration.
     "wpadmin",
     "phpmyadmin",
     "webhook",
@@ -60,7 +59,7 @@ const ANYWHERE: &[&str] = &[
     "graphql",
 ];
 
-/// Words that do so as a whole segment of the path, without its ending: `/admin/`, `/profile.php`; or
+/// Words with this effect as a whole segment of the path, without its ending: `/admin/`, `/profile.php`; or
 /// as the value of a parameter.
 const WHOLE: &[&str] = &[
     "admin",
@@ -80,7 +79,7 @@ const WHOLE: &[&str] = &[
     "track",
 ];
 
-/// Verbs that do so as a whole segment, or where it begins with them: `/orders/7/cancel`, `/vote-up`,
+/// Verbs with this effect as a whole segment, or at its beginning: `/orders/7/cancel`, `/vote-up`,
 /// `/addItem`, `?do=cancel`; but not `/how-to-cancel-a-flight`.
 const VERBS: &[&str] = &[
     "accept",
@@ -168,7 +167,7 @@ const VERBS: &[&str] = &[
     "vote",
 ];
 
-/// Words that do so one after the other.
+/// Sequences of words with this effect.
 const IN_A_ROW: &[&[&str]] = &[
     &["log", "out"],
     &["log", "off"],
@@ -198,7 +197,7 @@ const IN_A_ROW: &[&[&str]] = &[
     &["report", "spam"],
 ];
 
-/// What in a decoded path, and in its query, looks like an action.
+/// The part of a decoded path or its query that looks like an action.
 pub(super) fn action(path: &str, query: Option<&str>) -> Option<String> {
     if query.is_none() && is_static_file(path) {
         return None;
@@ -227,7 +226,7 @@ pub(super) fn action(path: &str, query: Option<&str>) -> Option<String> {
         if VERBS.contains(&first.as_str()) {
             return Some(first);
         }
-        // In many languages the verb stands at the end: `/artikel-kaufen/5`.
+        // In many languages the verb comes last: `/artikel-kaufen/5`.
         let is_verb = |word: &String| action_words::VERBS.contains(&word.as_str());
         Some(first).filter(is_verb).or(last.filter(is_verb))
     })
@@ -238,12 +237,12 @@ const STATIC: &[&str] = &[
     "avif", "bmp", "css", "flac", "gif", "ico", "jpeg", "jpg", "m4a", "mp3", "mp4", "ogg", "otf",
     "png", "svg", "ttf", "webm", "webp", "woff", "woff2",
 ];
-/// Words of pictures that are there to be counted.
+/// Words in the names of tracking pixels.
 const COUNTED: &[&str] =
     &["beacon", "cgi", "count", "counter", "hit", "hits", "pixel", "stats", "track", "tracker"];
 
-/// Whether a path is a file such as `/images/cart.png`, whose name says what is to be seen in it. Pictures that count
-/// visitors are none.
+/// Whether a path is a file such as `/images/cart.png`, whose name describes its contents. Images that count
+/// visitors are not included.
 pub(crate) fn is_static_file(path: &str) -> bool {
     let Some((_, ending)) = path.rsplit('/').next().and_then(|name| name.rsplit_once('.')) else {
         return false;
@@ -252,8 +251,8 @@ pub(crate) fn is_static_file(path: &str) -> bool {
     is_static && !words(path).any(|word| COUNTED.contains(&word.as_str()))
 }
 
-/// The words of a text, in lower case: runs of letters, parted also where a small letter meets a
-/// capital one, as in `logOut`.
+/// The words of a text, in lower case: runs of letters, also separated where a lowercase letter meets an
+/// uppercase one, as in `logOut`.
 fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     let mut rest = text;
     core::iter::from_fn(move || {
@@ -321,7 +320,7 @@ mod tests {
             ("/shutdown", None, Some("shutdown")),
             ("/counter/home", None, Some("counter")),
             ("/hit/5", None, Some("hit")),
-            // Pictures, fonts and the like do nothing, but for those that count.
+            // Pictures, fonts and the like do nothing, except for those that count.
             ("/images/cart.png", None, None),
             ("/icons/logout.SVG", None, None),
             ("/css/login.css", None, None),
@@ -330,7 +329,7 @@ mod tests {
             ("/cart.png/delete", None, Some("cart")),
             ("/pixel.gif", None, Some("pixel")),
             ("/cgi-bin/count.gif", None, Some("cgi")),
-            // Words that only contain one, and what is said in passing.
+            // Words that only contain one, and phrases.
             ("/blog/blogout-day", None, None),
             ("/undeletedable", None, None),
             ("/how-to-cancel-a-flight", None, None),
@@ -388,7 +387,7 @@ mod tests {
             ("/退出登录", Some("退出登录")),
             ("/ログアウト", Some("ログアウト")),
             ("/dang-xuat", Some("dang xuat")),
-            // What is said in passing, and names.
+            // Phrases, and names.
             ("/so-kaufen-wir-ein", None),
             ("/artikel/der-kaufmann", None),
             ("/actualites/le-votant", None),

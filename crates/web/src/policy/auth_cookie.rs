@@ -1,9 +1,9 @@
 //! The cookie that keeps copies from users who sign in by HTTP authentication (RFC 9110 §11).
 //!
-//! A browser sends `Authorization` by itself once its user has given a password, and its cache knows
-//! nothing of that field. So the first reply to credentials sets a session cookie, which the browser has for
-//! as long as it remembers the password. Copies vary on cookies: with this one no copy from
-//! before is shown without asking, and the request that asks carries the credentials. The origin never sees it.
+//! A browser sends `Authorization` by itself once its user has entered a password, and its cache ignores that
+//! field. So the first reply to credentials sets a session cookie, which the browser has for as long as it
+//! remembers the password. Copies vary on cookies: with this one no copy from before is shown without a
+//! request, and that request carries the credentials. The origin never sees it.
 
 use http::HeaderMap;
 use http::header::{COOKIE, HeaderValue, SET_COOKIE};
@@ -11,7 +11,7 @@ use http::header::{COOKIE, HeaderValue, SET_COOKIE};
 /// Its name.
 pub(super) const NAME: &str = "lull_auth";
 
-/// Takes the cookie out of a request. Whether it was there.
+/// Removes the cookie from a request. Returns whether it was there.
 pub fn take_auth_cookie(headers: &mut HeaderMap) -> bool {
     let is_ours = |cookie: &&[u8]| {
         cookie
@@ -38,7 +38,7 @@ pub fn take_auth_cookie(headers: &mut HeaderMap) -> bool {
     true
 }
 
-/// Sets the cookie in a reply that comes over HTTPS if `secure`.
+/// Sets the cookie in a reply, which uses HTTPS if `secure`.
 pub(super) fn set(headers: &mut HeaderMap, secure: bool) {
     let value = if secure {
         "lull_auth=1; Path=/; HttpOnly; SameSite=Lax; Secure"

@@ -1,4 +1,4 @@
-//! URLs that showed themselves unfit, for a day.
+//! URLs that turned out to be unfit, for a day.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -12,52 +12,52 @@ use super::target::Target;
 
 /// How long a URL is barred after its last offence.
 pub const BARRED_FOR: Duration = Duration::from_secs(24 * 3600);
-/// How long if one client alone has met it, and it may be of the client: one that is banned is refused whatever it
-/// asks for, and would have all there is barred for everybody else.
+/// How long if only one client has met it, and the client may be the cause: a banned client is rejected
+/// everywhere, and would bar all URLs for everyone.
 const SUSPECTED_FOR: Duration = Duration::from_secs(600);
-/// URLs that are kept, at some 80 bytes each. Who comes after them takes the place of who has been
-/// barred longest: only URLs that five clients got in public are ever suggested, and each reply is
-/// looked at again, so what slips past costs one request that is thrown away.
+/// The maximum number of bars, at some 80 bytes each. New ones replace the oldest. Only URLs that five
+/// clients got publicly are ever suggested, and each reply is checked again, so a lost bar costs one
+/// discarded request.
 const MOST: usize = 1 << 17;
 
-/// What a URL did.
+/// The offence of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Offence {
-    /// It led elsewhere: by a 3xx, by `Refresh`, or by a `<meta>` of that kind.
+    /// It led elsewhere: by a 3xx, by `Refresh`, or by such a `<meta>`.
     #[error("it redirected")]
     Redirect,
     /// It set a cookie.
     #[error("it set a cookie")]
     SetCookie,
-    /// Its reply was not for everybody, or not to be kept.
+    /// Its reply was not public, or not storable.
     #[error("its reply was not to be kept")]
     NotPublic,
-    /// It was not there: 404 or 410.
+    /// It did not exist: 404 or 410.
     #[error("it was gone")]
     Gone,
-    /// Its page said so.
+    /// Its page opts out.
     #[error("its page opts out")]
     OptOut,
-    /// Scripts ask it for a part of its page, and it does not say that the page is another reply: they would
-    /// be given the page that was fetched ahead.
+    /// Scripts request it for a part of its page, and its headers do not show that the page is another reply.
+    /// So the scripts would get the page that was fetched ahead.
     #[error("scripts ask it for a part of its page")]
     Part,
     /// A `GET` of it changed what other pages return.
     #[error("a request for it changed another page")]
     Acts,
-    /// It was not for this client: 401 or 403.
+    /// This client had no access: 401 or 403.
     #[error("it was refused")]
     Refused,
 }
 
 impl Offence {
-    /// Whether it may be of the client, and not of the URL.
+    /// Whether the client may be the cause, and not the URL.
     fn may_be_of_the_client(self) -> bool {
         matches!(self, Offence::Part | Offence::Refused)
     }
 }
 
-/// All of them: a kept one is its place in here.
+/// All of them: a saved one is its index here.
 const OFFENCES: [Offence; 8] = [
     Offence::Redirect,
     Offence::SetCookie,
@@ -70,26 +70,25 @@ const OFFENCES: [Offence; 8] = [
     Offence::Refused,
 ];
 
-/// The URLs that are barred. They are kept by a hash with a key of its own, so that nobody makes
-/// two of them collide.
+/// The barred URLs. They are stored by a hash with a random key, so that no client can cause collisions.
 #[derive(Debug)]
 pub struct Bars {
     key: [u8; 16],
     barred: HashMap<u64, Barred>,
-    /// Each of them once, with when its day ended when it was last looked at.
+    /// Each of them once, with the end of its day at the last check.
     order: VecDeque<(Timestamp, u64)>,
-    /// How many of them one client alone has met.
+    /// Number of them that only one client has met.
     suspected: usize,
     most: usize,
     /// How often one was barred, or barred for longer.
     pub(super) changes: u64,
 }
 
-/// What a URL did last.
+/// The last offence of a URL.
 #[derive(Clone, Copy, Debug)]
 struct Barred {
     offence: Offence,
-    /// When a day has passed since.
+    /// A day after its last offence.
     until: Timestamp,
     /// The only client that has met it.
     only: Option<Client>,
@@ -123,7 +122,7 @@ impl Bars {
         }
     }
 
-    /// The hash of `target`, which is the same in another process that has the key.
+    /// The hash of `target`, which is the same in another process with this key.
     fn hash(&self, target: &Target) -> u64 {
         let path = target.path();
         let mut hash = Sha256::new().chain_update(self.key).chain_update(path.len().to_le_bytes());
@@ -135,13 +134,13 @@ impl Bars {
         hash.finalize().first_chunk().copied().map_or(0, u64::from_le_bytes)
     }
 
-    /// Bars `target` for a day, for what it did whoever asked for it.
+    /// Bars `target` for a day, for an offence that does not depend on the client.
     pub fn bar(&mut self, target: &Target, offence: Offence, now: Timestamp) {
         self.note(target, offence, None, now);
     }
 
-    /// Bars `target` for what `client` has met: for a day, if that cannot be the client's own, or two clients have
-    /// met it within a day.
+    /// Bars `target` for what `client` has met: for a day, if that cannot be the client's own, or two clients
+    /// have met it within a day.
     pub fn met(&mut self, target: &Target, offence: Offence, client: Client, now: Timestamp) {
         let only = Some(client).filter(|_| offence.may_be_of_the_client());
         self.note(target, offence, only, now);
@@ -153,7 +152,7 @@ impl Bars {
         let until = now + BARRED_FOR;
         if let Some(barred) = self.barred.get_mut(&key) {
             if barred.only.is_none() && only.is_some() {
-                // One client does not have it barred for longer.
+                // A single client does not extend it.
                 return;
             }
             let stays = barred.only.is_some() && barred.only == only;
@@ -185,7 +184,7 @@ impl Bars {
         self.barred.len() - self.suspected
     }
 
-    /// Whether none is.
+    /// Whether no URL is barred.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -196,8 +195,8 @@ impl Bars {
         }
     }
 
-    /// Takes out the one that was barred longest ago, or puts it back to where it belongs if it did something
-    /// since; false if there is none.
+    /// Removes the one that was barred longest ago, or moves it to its place if it was used since; false if
+    /// there is none.
     fn takes_out_the_oldest(&mut self) -> bool {
         let Some((until, key)) = self.order.pop_front() else { return false };
         match self.barred.get(&key) {
@@ -212,8 +211,8 @@ impl Bars {
     }
 }
 
-/// Where and how long each part of a kept list is: the key and a count, then so many hashes, each with the
-/// second from 1970 until which it is barred, and its offence.
+/// The layout of a saved list: the key and a count, then the hashes, each with the second from 1970 until
+/// which it is barred, and its offence.
 const KEY: usize = 16;
 const ENTRY: usize = 8 + 8 + 1;
 
@@ -233,7 +232,7 @@ impl Bars {
         }
     }
 
-    /// Takes a list out of `kept`; `None` if it is none.
+    /// Takes a list out of `kept`; `None` if it is malformed.
     pub(super) fn taken(kept: &mut &[u8], now: Timestamp, wall: SystemTime) -> Option<Self> {
         let (key, rest) = kept.split_first_chunk::<KEY>()?;
         let (count, rest) = rest.split_first_chunk::<8>()?;
@@ -320,18 +319,18 @@ mod tests {
                 assert!(!is_barred(&bars, after + 10 * MINUTE), "{offence} {after:?}");
             }
             assert_eq!((bars.len(), bars.barred.len(), bars.changes), (0, 1, 0));
-            // Of two it is the URL.
+            // Two clients are evidence about the URL.
             meets(&mut bars, 2, 28 * HOUR);
             assert_eq!((bars.len(), bars.changes), (1, 1));
             assert!(is_barred(&bars, 51 * HOUR) && !is_barred(&bars, 52 * HOUR));
-            // After that one of them makes it no longer.
+            // After that, one of them does not extend it.
             meets(&mut bars, 1, 40 * HOUR);
             assert!(!is_barred(&bars, 52 * HOUR));
-            // A day later nobody remembers the first.
+            // A day later the first is forgotten.
             meets(&mut bars, 1, 60 * HOUR);
             meets(&mut bars, 2, 84 * HOUR);
             assert!(!is_barred(&bars, 84 * HOUR + 10 * MINUTE));
-            // And what cannot be of the client needs no second one.
+            // An offence that cannot come from the client needs no second one.
             bars.met(&target("/a"), Offence::Redirect, Client(2), start + 85 * HOUR);
             assert!(is_barred(&bars, 108 * HOUR));
         }
@@ -357,7 +356,7 @@ mod tests {
             bars.bar(&target("/always"), Offence::SetCookie, now);
             assert!(bars.len() <= 100 && bars.order.len() == bars.barred.len());
         }
-        // The latest are the ones that are kept.
+        // The latest ones are kept.
         let now = Timestamp::ZERO + Duration::from_secs(10_000);
         assert!((9_910..10_000).all(|n| bars.check(&target(&format!("/{n}")), now).is_some()));
     }

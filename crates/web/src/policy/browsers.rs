@@ -1,8 +1,8 @@
-//! Which browsers a prefetch helps.
+//! Which browsers profit from a prefetch.
 //!
 //! | browser | a `fetch` without credentials | the later navigation | so |
 //! |---|---|---|---|
-//! | Chromium and what is made of it | on a connection of its own | takes it from the cache | yes |
+//! | Chromium and browsers based on it | on its own connection | takes it from the cache | yes |
 //! | Firefox | on the connection of demand | has another cache entry | no; by a service worker, where the owner wants it |
 //! | Safari, and every browser on iOS | not known | not known | no |
 
@@ -12,13 +12,13 @@ use http::header::USER_AGENT;
 use super::excluded::Excluded;
 use super::fields;
 
-/// The first Chromium with all that the script uses: `deliveryType` is the latest of it.
+/// The first Chromium with all features that the script uses: `deliveryType` is the latest of them.
 const FIRST_CHROMIUM: u32 = 109;
-/// The first Chromium that says whose speculation rules a request goes back to; before that it
-/// passes over rules that are called something.
+/// The first Chromium that sends the tag of speculation rules; earlier ones ignore tagged rules.
 const FIRST_TAGGING: u32 = 136;
 
-/// The first Firefox with all that the service worker uses: navigation preload is the latest of it.
+/// The first Firefox with all features that the service worker uses: navigation preload is the latest of
+/// them.
 const FIRST_FIREFOX: u32 = 99;
 
 /// How a page that was fetched ahead gets to the navigation.
@@ -26,14 +26,14 @@ const FIRST_FIREFOX: u32 = 99;
 pub enum Way {
     /// By the browser's own cache.
     Cache,
-    /// By a service worker, which shows it if the proxy says so at the very navigation.
+    /// By a service worker, which shows it if the proxy permits it at that navigation.
     Worker,
 }
 
-/// What robots call themselves; they come for the page and never for the next one.
+/// Parts of robots' user agents; robots request a page and never the next one.
 const ROBOTS: &[&str] = &["bot", "crawl", "spider", "slurp", "lighthouse", "preview", "monitor"];
 
-/// Whether a browser with this request head gains by a prefetch of that kind.
+/// Whether a browser with this request head uses a prefetch of that kind.
 pub(super) fn gains(headers: &HeaderMap, way: Way) -> Result<(), Excluded> {
     let agent = fields::single(headers, USER_AGENT).ok_or(Excluded::Browser)?;
     let folded = agent.to_ascii_lowercase();
@@ -50,8 +50,8 @@ pub(super) fn gains(headers: &HeaderMap, way: Way) -> Result<(), Excluded> {
     }
 }
 
-/// The version of Firefox that a browser is, or calls itself: the worker works elsewhere, too. What is
-/// called otherwise on iOS is none.
+/// The version of Firefox in the user agent: the worker works elsewhere, too. Browsers with another name on
+/// iOS have none.
 fn firefox(agent: &str) -> Option<u32> {
     let (before, version) = agent.split_once(" Firefox/")?;
     number(version).filter(|_| before.contains(" Gecko/"))
@@ -62,16 +62,16 @@ pub fn needs_a_worker(headers: &HeaderMap) -> bool {
     gains(headers, Way::Worker).is_ok()
 }
 
-/// Whether a browser tells apart whose speculation rules it follows.
+/// Whether a browser sends the tag of the speculation rules that it follows.
 pub(crate) fn tags_rules(headers: &HeaderMap) -> bool {
     let agent = fields::single(headers, USER_AGENT).unwrap_or_default();
     chromium(headers, agent).is_some_and(|version| version >= FIRST_TAGGING)
 }
 
-/// The version of Chromium that a browser is made of.
+/// The version of Chromium on which a browser is based.
 fn chromium(headers: &HeaderMap, agent: &str) -> Option<u32> {
-    // Chromium says what it is made of, to origins that are secure. It is hard to make up by
-    // mistake, so it counts for more than the user agent.
+    // Chromium sends its brands to secure origins. They are hard to fake by mistake, so they count for more
+    // than the user agent.
     if headers.contains_key("sec-ch-ua") {
         let brands = fields::list(headers, "sec-ch-ua")?;
         brands.iter().find_map(|brand| {
@@ -128,7 +128,7 @@ mod tests {
             ),
             ("curl/8.0", "", none.clone()),
             ("", "", none.clone()),
-            // Robots, whatever they are made of.
+            // Robots, on any engine.
             (
                 "Mozilla/5.0 (compatible; Googlebot/2.1) Chrome/156.0.0.0 Safari/537.36",
                 "",

@@ -1,40 +1,40 @@
-//! What the pages of visitors say about cookies: whether a cookie changes them.
+//! The evidence of visitors' pages about cookies: whether a cookie changes them.
 //!
 //! Each page of a visitor with unknown cookies is compared with the page that visitors without them get. The rules, and why
 //! they are safe: ADR 13.
 //!
-//! - The reference of a page is a body that two clients without such cookies got. A page that differs from one of these
-//!   visitors to the next, as by a nonce, has no reference and proves nothing.
-//! - A *value* of a cookie is accepted after enough equal pages of enough clients. A value that many clients share cannot say
-//!   who one of them is.
-//! - A cookie whose values are mostly of one client each is never accepted. It is shown to the owner with its evidence.
-//! - One page that differs suspends the cookie at once, until the reference has been looked at again. If that has not
-//!   changed, the cookie has made the difference, and is rejected for good.
+//! - The reference of a page is a body that two clients without such cookies got. A page that differs between
+//!   these visitors, for example by a nonce, has no reference and proves nothing.
+//! - A *value* of a cookie is accepted after enough equal pages of enough clients. A value that many clients
+//!   share cannot identify one of them.
+//! - A cookie with mostly one client per value is never accepted. It is shown to the owner with its evidence.
+//! - One page that differs suspends the cookie at once, until the reference has been checked again. If that
+//!   has not changed, the cookie has made the difference, and is rejected for good.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::learned_cookies::LearnedCookies;
 use super::recent::Client;
 
-/// A value is accepted once so many clients had equal pages with it, on so many URLs, so often.
+/// A value is accepted once this many clients had equal pages with it, on this many URLs, this many times.
 const ENOUGH_CLIENTS: usize = 5;
 const ENOUGH_PAGES: usize = 5;
 const ENOUGH_SAMPLES: u32 = 20;
-/// What is kept at most: anybody may send any name and value.
+/// The limits of the state: clients may send any names and values.
 const MOST_PAGES: usize = 2048;
 const MOST_NAMES: usize = 64;
 const MOST_VALUES: usize = 16;
 const MOST_CLIENTS: usize = 64;
 const MOST_SUSPECTS: usize = 16;
-/// Of so many looks at pages for which there is no room one makes some.
+/// When there is no room for a page, one look in this many makes some.
 const RARELY: u64 = 16;
-/// Longer names, and values that are longer than what an option of a site is written by, are not looked at.
+/// Longer names, and longer values than an option of a site contains, are ignored.
 const LONGEST_NAME: usize = 64;
 const LONGEST_VALUE: usize = 48;
-/// Visitors with more unknown cookies than that say nothing about one of them.
+/// Visitors with more unknown cookies are no evidence about one of them.
 const MOST_COOKIES: usize = 8;
 
-/// Parts of the names by which sites know their users, in lower case.
+/// Parts of the names of cookies by which sites identify their users, in lower case.
 const OF_SESSIONS: &[&str] = &[
     "account",
     "auth",
@@ -60,7 +60,7 @@ const OF_SESSIONS: &[&str] = &[
     "xsrf",
 ];
 
-/// Whether a cookie is named as one by which a site knows its users. Such a cookie is neither accepted nor proposed.
+/// Whether a cookie's name is typical of a session. Such a cookie is neither accepted nor proposed.
 fn is_of_a_session(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.starts_with("__host-") || OF_SESSIONS.iter().any(|part| name.contains(part))
@@ -69,23 +69,23 @@ fn is_of_a_session(name: &str) -> bool {
 /// A page that a visitor got.
 #[derive(Clone, Copy, Debug)]
 pub struct CookieSample<'a> {
-    /// Of the URL, and of all else by which replies differ for reasons other than cookies.
+    /// The hash of the URL, and of everything else by which replies differ for reasons other than cookies.
     pub page: u64,
-    /// Of the body, and of what the reply says about caches.
+    /// The hash of the body, and of the reply's caching fields.
     pub body: u64,
     /// Whose it was.
     pub client: Client,
-    /// The cookies of the request that are not harmless already, with their values.
+    /// The cookies of the request that are not known as harmless, with their values.
     pub cookies: &'a [(String, String)],
 }
 
 #[derive(Clone, Debug)]
 struct Page {
     body: u64,
-    /// Who got it first; another one has to get the same.
+    /// The first client; another one has to get the same.
     first: Client,
     is_reference: bool,
-    /// Other bodies that visitors with cookies got since, and one of their cookies each.
+    /// Other bodies that visitors with cookies got since, each with one of their cookies.
     suspects: Vec<(u64, String)>,
     looked: u64,
 }
@@ -131,31 +131,31 @@ impl Name {
     }
 }
 
-/// What is known about a cookie.
+/// The knowledge about a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CookieVerdict {
     /// Too little.
     Unknown,
     /// It changes pages.
     ChangesPages,
-    /// It is named or protected as a cookie by which a site knows its users.
+    /// It has the name or the protection of a cookie that identifies users.
     Session,
-    /// Pages were the same, but its values are of one client each: the owner has to say.
+    /// Pages were the same, but its values are of one client each: the owner has to decide.
     Proposed,
-    /// Values that many visitors share leave pages as they are.
+    /// Values that many visitors share do not change pages.
     Accepted,
 }
 
-/// A cookie that is not on the list of harmless ones, with what is known about it.
+/// A cookie that is not on the list of harmless ones, with the knowledge about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CookieFigures {
     /// Its name.
     pub name: String,
     /// Pages that were the same as without it.
     pub same: u64,
-    /// Clients who had these, 64 at most.
+    /// Clients with these cookies, at most 64.
     pub clients: usize,
-    /// What follows.
+    /// The conclusion.
     pub verdict: CookieVerdict,
 }
 
@@ -169,7 +169,7 @@ pub struct CookieEvidence {
 }
 
 impl CookieEvidence {
-    /// No evidence; accepted values are told to `learned`.
+    /// No evidence; accepted values are passed to `learned`.
     pub fn new(learned: LearnedCookies) -> Self {
         CookieEvidence { learned, ..CookieEvidence::default() }
     }
@@ -193,7 +193,7 @@ impl CookieEvidence {
         }
     }
 
-    /// All cookies that were looked at, the one of the most clients first.
+    /// All observed cookies, the one of the most clients first.
     pub fn figures(&self) -> Vec<CookieFigures> {
         let mut all: Vec<_> = self
             .names
@@ -228,7 +228,7 @@ impl CookieEvidence {
         for (_, name) in suspects {
             if let Some(known) = self.names.get_mut(&name) {
                 known.suspected = known.suspected.saturating_sub(1);
-                // Who had no cookie got the same before and after.
+                // Clients without the cookie got the same before and after.
                 known.is_rejected |= is_unchanged;
                 self.tell(&name);
             }
@@ -260,7 +260,7 @@ impl CookieEvidence {
         }
         let has_room = known.values.contains_key(&key) || known.values.len() < MOST_VALUES;
         if !has_room || value.len() > LONGEST_VALUE {
-            // A value of one client makes room, so that those of many find it in the end.
+            // A value of a single client makes room, so that those of many clients find room in the end.
             known.values.retain(|_, value| value.clients.len() > 1);
             return;
         }
@@ -288,7 +288,7 @@ impl CookieEvidence {
         }
     }
 
-    /// What is known about a cookie, for which there is room, or will be.
+    /// The evidence about a cookie, if there is or will be space for it.
     fn name(&mut self, name: &str) -> Option<&mut Name> {
         if name.is_empty() || name.len() > LONGEST_NAME {
             return None;
@@ -303,7 +303,7 @@ impl CookieEvidence {
         Some(self.names.entry(name.to_owned()).or_default())
     }
 
-    /// Tells which values of a cookie are accepted now.
+    /// Publishes the accepted values of a cookie.
     fn tell(&mut self, name: &str) {
         let Some(known) = self.names.get(name) else { return };
         let is_accepted = known.verdict(name) == CookieVerdict::Accepted;
@@ -311,9 +311,9 @@ impl CookieEvidence {
         self.learned.accept(name, accepted.map(|(key, _)| *key));
     }
 
-    /// Whether there is room for a page, perhaps in the place of the one that was looked at longest ago. To look for that takes
-    /// time, so few new pages get it: one that many read is among them soon. A page that a cookie may have changed stays
-    /// until that is known.
+    /// Whether there is space for a page, perhaps in place of the least recently checked one. That search
+    /// takes time, so only a share of new pages gets space: a frequently read page gets it soon. A page that
+    /// a cookie may have changed stays until that is known.
     fn has_room(&mut self, key: u64) -> bool {
         if self.pages.len() < MOST_PAGES || self.pages.contains_key(&key) {
             return true;

@@ -1,4 +1,4 @@
-//! Which cookies say nothing about who somebody is.
+//! Cookies that do not identify a user.
 
 use http::HeaderMap;
 use http::header::COOKIE;
@@ -6,16 +6,16 @@ use http::header::COOKIE;
 use super::auth_cookie;
 use super::learned_cookies::LearnedCookies;
 
-/// What stands behind the beginning of a measuring script's cookie. No more than that script puts there:
-/// an application has names of its own, and `_gateway_session` begins as Google's do.
+/// The rest of a measuring script's cookie name. It allows only what that script appends: an application has
+/// its own names, and `_gateway_session` begins like Google's.
 #[derive(Clone, Copy, Debug)]
 enum Rest {
     Nothing,
-    /// What somebody has called a tracker.
+    /// A tracker's name that an operator has chosen.
     Any,
     /// The number of a property: capital letters, digits, and hyphens between them.
     Property,
-    /// So many small letters.
+    /// Lowercase letters, of this number.
     Letters(usize),
     /// Digits.
     Number,
@@ -23,8 +23,8 @@ enum Rest {
     Word,
 }
 
-/// Cookies that analytics and advertising scripts, consent tools and load balancers set, and that no server makes a page
-/// of: scripts in the page read them, or the load balancer does.
+/// Cookies set by analytics and advertising scripts, consent tools and load balancers, and used by no server
+/// for its pages: scripts in the page read them, or the load balancer does.
 const HARMLESS: &[(&str, Rest)] = &[
     ("_ga", Rest::Nothing), // Google
     ("_ga_", Rest::Property),
@@ -101,7 +101,7 @@ const HARMLESS: &[(&str, Rest)] = &[
     ("_cfuvid", Rest::Nothing),
 ];
 
-/// How frameworks end the names of what they know somebody by, whatever stands before.
+/// Endings of frameworks' session cookies, after any beginning.
 const OF_SESSIONS: &[&str] = &["_session", "_key", "_sid", "_token"];
 
 impl Rest {
@@ -120,7 +120,7 @@ impl Rest {
     }
 }
 
-/// Whether a cookie is one of those of the common measuring scripts.
+/// Whether a cookie belongs to a common analytics script.
 fn is_measuring(name: &str) -> bool {
     let is_of_a_session = |end: &&str| {
         let start = name.len().checked_sub(end.len());
@@ -133,7 +133,7 @@ fn is_measuring(name: &str) -> bool {
     HARMLESS.iter().any(is_listed) && !OF_SESSIONS.iter().any(is_of_a_session)
 }
 
-/// The cookies that say nothing about who a user is.
+/// The cookies that do not identify a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Harmless {
     /// Without the usual ones.
@@ -143,9 +143,9 @@ pub struct Harmless {
 }
 
 impl Harmless {
-    /// Cookies by their names, added to the usual ones; an empty name removes the usual ones. A name that ends in `*` stands
-    /// for all that begin with it. Case matters, as it does to browsers. `*` alone is passed over: it would
-    /// make every user anonymous.
+    /// Cookies by their names, added to the usual ones; an empty name removes the usual ones. A name with a
+    /// final `*` stands for all names with that prefix. Case matters, as in browsers. `*` alone is ignored:
+    /// it would make every user anonymous.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut of = Harmless::default();
         for name in names {
@@ -163,15 +163,15 @@ impl Harmless {
         Harmless { only_own: true, ..Harmless::default() }
     }
 
-    /// The values of cookies that are learned to be harmless, to be filled by [`super::CookieEvidence`]. `None` where the usual
-    /// cookies do not count either: then the owner decides alone.
+    /// The values of cookies that are learned to be harmless, to be filled by [`super::CookieEvidence`].
+    /// `None` if the usual cookies do not count either: then only the owner decides.
     pub fn learned(&self) -> Option<LearnedCookies> {
         (!self.only_own).then(|| self.learned.clone())
     }
 
     /// Whether the cookie `name` is on the list.
     pub fn has(&self, name: &str) -> bool {
-        // It says that its user has given a password.
+        // It shows that its user has entered a password.
         if name == auth_cookie::NAME {
             return false;
         }
@@ -185,7 +185,8 @@ impl Harmless {
     }
 }
 
-/// Stands for cookies that are no text. No text of a header has it, and nothing without a name is harmless.
+/// Stands for cookies that are not text. No text of a header contains it, and nothing without a name is
+/// harmless.
 const NO_TEXT: &str = "\u{fffd}";
 
 /// The cookies of a request, with their values. One without a name is sent as its bare value.
@@ -198,7 +199,8 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The cookies of a request that are not on the list, with their values, whether or not these were learned to be harmless.
+/// The cookies of a request that are not on the list, with their values, whether or not these were learned to
+/// be harmless.
 pub fn unlisted_cookies<'a>(
     headers: &'a HeaderMap,
     harmless: &Harmless,
@@ -216,16 +218,16 @@ pub fn blocking_cookies<'a>(
     names.filter(|name| !name.is_empty())
 }
 
-/// What the cookies of a request say about its sender.
+/// The conclusion from the cookies of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// There are none.
+    /// The request has no cookies.
     None,
     /// All are on the list.
     Harmless,
     /// All are on the list, or have values that were learned to be harmless.
     Learned,
-    /// There are others, or what is no text.
+    /// There are others, or a value that is not text.
     Others,
 }
 
@@ -269,19 +271,19 @@ mod tests {
             (&[b"session=1"], Sent::Others),
             (&[b"_ga=1; session=1"], Sent::Others),
             (&[b"_ga=1", b"session=1"], Sent::Others),
-            // Names that only resemble those of the list.
+            // Names that only resemble those on the list.
             (&[b"_GA=1"], Sent::Others),
             (&[b"x_ga=1"], Sent::Others),
             (&[b"_gax=1"], Sent::Others),
             (&[b"__Host-_ga=1"], Sent::Others),
-            // Names that frameworks make of an application's, and begin as those of the list do.
+            // Names that frameworks derive from an application's, with the prefixes of names on the list.
             (&[b"_gateway_session=1"], Sent::Others),
             (&[b"_gather_key=1"], Sent::Others),
             (&[b"_hjelp_session=1"], Sent::Others),
             (&[b"_ga_app_session=1"], Sent::Others),
             (&[b"_ga=1; _ym_shop_session=1"], Sent::Others),
             (&[b"theme=\xff"], Sent::Others),
-            // Without a name, without a value, or no text.
+            // Without a name, without a value, or not text.
             (&[b"_ga"], Sent::Others),
             (&[b"=_ga"], Sent::Others),
             (&[b"_ga=\xff"], Sent::Others),
@@ -349,7 +351,7 @@ mod tests {
             "_hj",
             "_ym_app",
             "_ym_visorc_app",
-            // By their shape they would be.
+            // By their form they would be.
             "_gat_session",
             "_gat_app_key",
             "_ga_SESSION",
@@ -362,7 +364,7 @@ mod tests {
             assert!(!usual.has(name), "{name}");
         }
         assert!(!Harmless::new(["lull*", "lull_auth"]).has("lull_auth"));
-        // An owner may know better.
+        // An owner may know more.
         assert!(Harmless::new(["_gat*"]).has("_gateway_session"));
     }
 

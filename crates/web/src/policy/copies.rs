@@ -1,10 +1,10 @@
-//! Names of copies, and which navigation is shown one that a service worker has.
+//! Names of copies, and which navigation is shown a copy of a service worker.
 //!
-//! A service worker sees no cookies, so it never decides by itself. The browser sends the navigation
-//! to the proxy while it wakes the worker (navigation preload), as it would without one: with the
-//! visitor's cookies, and with the names of the copies that there are. The proxy has given these
-//! names, and knows by a name which URL it is of, how old it is, and that it is one of its own. So
-//! nothing is kept here for a copy, and a name that somebody makes up is none.
+//! A service worker sees no cookies, so it never decides by itself. The browser sends the navigation to the
+//! proxy while it wakes the worker (navigation preload), as it would without one: with the visitor's cookies,
+//! and with the names of the stored copies. The proxy has given these names. A name contains the URL, the
+//! age, and a proof that the proxy made it. So nothing is stored here for a copy, and a forged name is
+//! invalid.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -17,20 +17,20 @@ use super::fields;
 use super::freshness::LONGEST_TTL;
 use super::recent::{Client, RecentClients};
 
-/// The name of a copy: in the reply to a prefetch, that of what it brings; in the reply to a
-/// navigation, that of the copy to show.
+/// The name of a copy: in the reply to a prefetch, that of its contents; in the reply to a navigation, that
+/// of the copy to show.
 pub const COPY: HeaderName = HeaderName::from_static("x-lull-copy");
 /// In the reply to a navigation: that the service worker is still wanted.
 pub const STAYS: HeaderName = HeaderName::from_static("x-lull-worker");
-/// The field in which browsers say that a service worker is waking up, and what that one has left
-/// to say: which copies it has.
+/// The field in which browsers report that a service worker is starting, with the value that the worker has
+/// set: its copies.
 const PRELOAD: HeaderName = HeaderName::from_static("service-worker-navigation-preload");
-/// What ours begins with; another one is the site's.
+/// The prefix of our worker's field; another one is the site's.
 const OURS: &str = "lull";
 /// More names than the worker keeps are not read.
 const MOST_NAMES: usize = 32;
 
-/// Takes out of a request what our service worker has left to say; `None` if it has not.
+/// Removes Lull's service worker value from a request; `None` if there is none.
 pub fn take_names(headers: &mut HeaderMap) -> Option<String> {
     let said = fields::single(headers, PRELOAD)?;
     let names = said.strip_prefix(OURS)?;
@@ -42,23 +42,24 @@ pub fn take_names(headers: &mut HeaderMap) -> Option<String> {
     Some(names)
 }
 
-/// Whether our service worker has left something to say in a request.
+/// Whether a request has a field of our service worker.
 pub fn has_names(headers: &HeaderMap) -> bool {
     fields::single(headers, PRELOAD)
         .and_then(|said| said.strip_prefix(OURS))
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// Whether a navigation is content with what was there before: neither a reload nor a part.
+/// Whether a navigation accepts an earlier response: neither a reload nor a part.
 pub(super) fn takes_copies(head: &request::Parts) -> bool {
     ![CACHE_CONTROL, PRAGMA, RANGE].iter().any(|name| head.headers.contains_key(name))
 }
 
-/// Names copies, and knows them again until the process ends.
+/// Names copies, and recognises them until the process ends.
 #[derive(Debug)]
 pub(super) struct Copies {
     key: RandomState,
-    /// Whose copies the site had cleared (`Clear-Site-Data`), for as long as one of them may live.
+    /// Clients whose copies the site had cleared (`Clear-Site-Data`), for as long as one of their copies may
+    /// live.
     cleared: RecentClients,
 }
 
@@ -69,24 +70,25 @@ impl Default for Copies {
 }
 
 impl Copies {
-    /// The name of a copy of `url`, as the request has it, that was asked for then and lives for `ttl` since.
+    /// The name of a copy of `url`, as the request has it, that was requested then and lives for `ttl` from
+    /// then on.
     pub(super) fn name(&self, url: &str, ttl: Duration, now: Timestamp) -> String {
         let (born, ttl) = (micros(now), u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX));
         format!("{born:x}-{ttl:x}-{:016x}", self.check(url, born, ttl))
     }
 
-    /// Takes note that the site has cleared what this client keeps.
+    /// Notes that the site has cleared this client's copies.
     pub(super) fn clear(&mut self, client: Client, now: Timestamp) {
         self.cleared.note(client, now);
     }
 
-    /// How long the copy of `url` with that name still lives; `None` if it does not, in whole seconds as
-    /// browsers count them, or if it is no name of such a copy.
+    /// How long the copy of `url` with that name still lives, in whole seconds as browsers count them. `None`
+    /// if it has expired, or the name is not that of such a copy.
     pub(super) fn left(&self, name: &str, url: &str, now: Timestamp) -> Option<Duration> {
         self.ttl_left(name, url, None, now).filter(|left| left.as_secs() > 0)
     }
 
-    /// The first of `names` that is of `url` and may be shown to an anonymous user of this client.
+    /// The first of `names` that belongs to `url` and may be shown to an anonymous user of this client.
     pub(super) fn find<'a>(
         &self,
         names: &'a str,
@@ -102,7 +104,7 @@ impl Copies {
         names.split(' ').take(MOST_NAMES).find(may_show)
     }
 
-    /// `None` if it is no name of a copy of `url`, or that of one from before what there was had been cleared.
+    /// `None` if the name is not that of a copy of `url`, or of one from before the copies were cleared.
     fn ttl_left(
         &self,
         name: &str,
@@ -154,7 +156,7 @@ mod tests {
             ("/b?x=1", 210, false),
             ("/b", 11, false),
             ("/b?x=2", 11, false),
-            // From before the proxy was there.
+            // From before the start of the proxy.
             ("/b?x=1", 9, false),
         ] {
             assert_eq!(find(url, now), expected.then(|| name.clone()), "{url} {now}");
@@ -185,7 +187,7 @@ mod tests {
         copies.clear(Client(1), at(11));
         let find = |client, now| copies.find(&name, "/b", Client(client), at(now)).is_some();
         assert!(!find(1, 12) && find(2, 12));
-        // However long a copy says that it lives, it is over before the note is.
+        // Whatever lifetime a copy claims, it ends before the note does.
         assert!(!find(1, 310) && !find(2, 310) && !find(1, 320));
     }
 

@@ -1,4 +1,4 @@
-//! Why a visitor gets neither script nor hints.
+//! Why a visitor gets neither the script nor hints.
 
 use http::Method;
 
@@ -11,7 +11,7 @@ pub enum Excluded {
     /// Signed in by HTTP.
     #[error("the request carries credentials (Authorization)")]
     Authorization,
-    /// Known to what stands in front of the proxy.
+    /// Known to a system in front of the proxy.
     #[error("the request says who sends it (`{0}`)")]
     Identified(&'static str),
     /// Perhaps signed in.
@@ -20,16 +20,16 @@ pub enum Excluded {
     /// The user wants fewer bytes.
     #[error("the browser asks to save data (Save-Data)")]
     SaveData,
-    /// A network that has nothing to spare.
+    /// A network without spare capacity.
     #[error("the browser's network is slow (ECT)")]
     SlowNetwork,
-    /// A device that has nothing to spare.
+    /// A device without spare capacity.
     #[error("the device has little memory (Device-Memory)")]
     SmallDevice,
-    /// A browser that would not use what it prefetched.
+    /// A browser that would not use its prefetches.
     #[error("the browser would not use what it fetched ahead, or is not known to")]
     Browser,
-    /// Nobody who clicks.
+    /// A robot, which never clicks.
     #[error("the client is a robot")]
     Robot,
 }

@@ -3,10 +3,10 @@
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, AsHeaderName, CACHE_CONTROL, HeaderName, HeaderValue, VARY};
 
-/// The members of a comma-separated field, over all its lines, without the white space around them.
-/// A comma within a quoted string parts nothing.
+/// The members of a comma-separated field, over all its lines, without surrounding white space. A comma
+/// within a quoted string is not a separator.
 ///
-/// `None` if a line holds what is no text: then nobody knows what it says.
+/// `None` if a line is not text: then its meaning is unknown.
 pub(crate) fn list(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Vec<&str>> {
     let mut members = Vec::new();
     for value in headers.get_all(name) {
@@ -30,8 +30,8 @@ pub(crate) fn list(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Vec<&
     Some(members)
 }
 
-/// The words of such a member, each with what stands behind its `=`. Some sites part directives by
-/// semicolons or by white space alone; what they forbid that way they mean to forbid.
+/// The words of such a member, each with the text after its `=`. Some sites separate directives by semicolons
+/// or only by white space; their prohibitions are intended all the same.
 pub(crate) fn words(member: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     let words = member.split(|between: char| between == ';' || between.is_whitespace());
     words.filter(|word| !word.is_empty()).map(|word| match word.split_once('=') {
@@ -40,7 +40,7 @@ pub(crate) fn words(member: &str) -> impl Iterator<Item = (&str, Option<&str>)> 
     })
 }
 
-/// Whether `Cache-Control` says one of these, or cannot be read.
+/// Whether `Cache-Control` has one of these, or cannot be parsed.
 pub(crate) fn may_direct(headers: &HeaderMap, directives: &[&str]) -> bool {
     let says = |member: &&str| {
         let mut words = words(member);
@@ -49,13 +49,13 @@ pub(crate) fn may_direct(headers: &HeaderMap, directives: &[&str]) -> bool {
     list(headers, CACHE_CONTROL).is_none_or(|members| members.iter().any(says))
 }
 
-/// What scripts say that put a part of a page into the one at hand: htmx, jQuery and its like, pjax, Turbo
-/// and Unpoly. Many sites answer such a request by that part alone.
+/// Fields of scripts that insert a part of a page into the present one: htmx, jQuery and similar ones, pjax,
+/// Turbo and Unpoly. Many sites answer such a request with that part alone.
 const OF_A_PART: [&str; 5] =
     ["hx-request", "x-requested-with", "x-pjax", "turbo-frame", "x-up-target"];
 
-/// Those of [`OF_A_PART`] that a request has. Apps for Android have their name, which has a point, in whatever their
-/// window on the Web asks for.
+/// Those of [`OF_A_PART`] that a request has. Apps for Android put their package name, which contains a dot,
+/// into all requests of their web view.
 fn of_a_part(request: &HeaderMap) -> impl Iterator<Item = &'static str> {
     let is_an_apps = |name: &str| {
         let values = request.get_all(name).iter();
@@ -65,21 +65,20 @@ fn of_a_part(request: &HeaderMap) -> impl Iterator<Item = &'static str> {
     OF_A_PART.into_iter().filter(move |name| request.contains_key(*name) && !is_an_apps(name))
 }
 
-/// Whether a script asks for a part of a page, or may do so. What a browser is to show by itself is none: no script
-/// can say so.
+/// Whether a script asks for a part of a page, or may do so. Requests that a browser displays itself are
+/// excluded: no script can fake them.
 pub(crate) fn asks_for_a_part(request: &HeaderMap) -> bool {
     single(request, "sec-fetch-dest") != Some("document") && of_a_part(request).next().is_some()
 }
 
-/// Whether a reply says that it is another one to who does not ask for a part as this request does.
+/// Whether a reply varies on the field by which this request asks for a part.
 pub(crate) fn varies_by_part(request: &HeaderMap, reply: &HeaderMap) -> bool {
     let Some(varies) = list(reply, VARY) else { return false };
     let names = |name: &str| varies.iter().any(|one| *one == "*" || one.eq_ignore_ascii_case(name));
     of_a_part(request).all(names)
 }
 
-/// Whether a request says that it takes a content coding; with a weight of nothing it says that it does not (RFC 9110
-/// §12.5.3).
+/// Whether a request accepts a content coding; a weight of zero means that it does not (RFC 9110 §12.5.3).
 pub(crate) fn takes(request: &HeaderMap, coding: &str) -> bool {
     let says = |member: &&str| {
         let mut words = words(member);
@@ -93,14 +92,14 @@ pub(crate) fn takes(request: &HeaderMap, coding: &str) -> bool {
     list(request, ACCEPT_ENCODING).is_some_and(|members| members.iter().any(says))
 }
 
-/// The value of a field that stands once, as text.
+/// The value of a field that occurs once, as text.
 pub(crate) fn single(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?.trim();
     values.next().is_none().then_some(value)
 }
 
-/// Replaces a field by one line. What came from header fields can stand in one.
+/// Replaces a field by one line. Values from header fields are valid in one.
 pub(crate) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);

@@ -7,39 +7,39 @@ use http::header::{AGE, CACHE_CONTROL, CONTENT_TYPE, DATE, EXPIRES, PRAGMA};
 
 use super::fields;
 
-/// No copy lives longer (SSR §5.1: it expires earlier than it would otherwise).
+/// The longest lifetime of a copy (SSR §5.1: it expires earlier than it would otherwise).
 pub const LONGEST_TTL: Duration = Duration::from_secs(300);
-/// So long where the site says nothing.
+/// The time to live where the site sets none.
 pub const UNSTATED_TTL: Duration = Duration::from_secs(60);
 
 /// Why a reply may not be kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stale {
-    /// The site said so.
+    /// The site states it.
     #[error("the site says `{0}`")]
     Says(&'static str),
-    /// It has no time at all.
+    /// It has no lifetime.
     #[error("it is stale already")]
     Expired,
-    /// It has been in a cache of the site's own for as long as it may be kept, or longer: the next one
-    /// may be fresh.
+    /// It has been in a cache of the site's own for its whole time to live or longer: the next one may be
+    /// fresh.
     #[error("it has grown stale in a cache of the site's own")]
     Aged,
-    /// Scripts may ask for it again and again, to hear what is new.
+    /// Scripts may request it repeatedly, to get news.
     #[error("it is data, and the site says not how long that may be kept")]
     Data,
-    /// Nobody knows what its headers say.
+    /// Its headers are malformed.
     #[error("its {0} cannot be read")]
     Unreadable(&'static str),
 }
 
-/// How long a reply may be kept from `now` on: the shortest time that it states, at most five
-/// minutes; a minute if it states none and is a page, or what pages are made of.
+/// How long a reply may be kept from `now` on: the shortest time that it states, at most five minutes. If it
+/// states none, it is a minute for a page or a part of pages.
 ///
-/// `s-maxage` is meant for shared caches. It counts here too: who limits those, limits us.
+/// `s-maxage` is meant for shared caches. It counts here too: a limit for those limits this proxy as well.
 ///
 /// # Errors
-/// If it may not be kept at all.
+/// If it must not be kept.
 pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
     let mut stated: Option<Duration> = None;
     let mut state = |time: Duration| stated = Some(stated.map_or(time, |least| least.min(time)));
@@ -60,7 +60,7 @@ pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
             }
             let is_age = ["max-age", "s-maxage"].iter().any(|age| name.eq_ignore_ascii_case(age));
             if let Some(value) = value.filter(|_| is_age) {
-                // What is no number counts as none (RFC 9111 §4.2.1).
+                // A value that is not a number counts as zero (RFC 9111 §4.2.1).
                 state(seconds(value).unwrap_or(Duration::ZERO));
             }
         }
@@ -74,7 +74,7 @@ pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
     let date =
         |name| fields::single(headers, name).and_then(|text| httpdate::parse_http_date(text).ok());
     if headers.contains_key(EXPIRES) {
-        // An invalid date is one in the past (RFC 9111 §5.3).
+        // An invalid date counts as past (RFC 9111 §5.3).
         let sent = date(DATE).unwrap_or(now);
         let left = date(EXPIRES).and_then(|expires| expires.duration_since(sent).ok());
         state(left.unwrap_or(Duration::ZERO));
@@ -86,10 +86,10 @@ pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
         true => fields::single(headers, AGE).and_then(seconds).ok_or(Stale::Unreadable("Age"))?,
         false => Duration::ZERO,
     };
-    // A cache that says no age says when the reply was made (RFC 9111 §4.2.3). Whose clock is slow gives what
-    // is old to all browsers.
+    // A cache without `Age` has the reply's `Date` (RFC 9111 §4.2.3). A site with a slow clock gives all
+    // browsers old replies.
     let apparent = date(DATE).and_then(|made| now.duration_since(made).ok()).unwrap_or_default();
-    // In whole seconds, as all of these are.
+    // In whole seconds, like all of these.
     let apparent = Duration::from_secs(apparent.as_secs());
     match stated.saturating_sub(age.max(apparent)) {
         Duration::ZERO if stated.is_zero() => Err(Stale::Expired),
@@ -98,10 +98,10 @@ pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
     }
 }
 
-/// Whether a reply is a page or what pages are made of, which people look at as it was a moment ago. Of
-/// anything else a page's own script may ask for news by the same URL, and would get the copy.
+/// Whether a reply is a page or one of its subresources, which may be shown a moment later. For other types a
+/// page's own script may ask for news with the same URL, and would get the copy.
 fn is_of_pages(headers: &HeaderMap) -> bool {
-    // What has no type a browser looks into, and shows.
+    // A browser detects a missing type itself, and shows the body.
     if !headers.contains_key(CONTENT_TYPE) {
         return true;
     }
@@ -126,7 +126,7 @@ fn unquoted(value: &str) -> &str {
     value.trim_matches('"')
 }
 
-/// Seconds as caches write them; more than a number holds is very many (RFC 9111 §1.2.2).
+/// Seconds as written by caches; a number that overflows is very large (RFC 9111 §1.2.2).
 fn seconds(text: &str) -> Option<Duration> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -197,7 +197,7 @@ mod tests {
             (&[(CC, "s-maxage=30, max-age=200")], Ok(30)),
             (&[(CC, "s-maxage=30")], Ok(30)),
             (&[(CC, "max-age = 30")], Ok(30)),
-            // Parted by what parts nothing there.
+            // Separated by a character that is not a separator there.
             (&[(CC, "no-cache; no-store")], Err(Stale::Says("no-cache"))),
             (&[(CC, "private; max-age=0")], Err(Stale::Says("private"))),
             (&[(CC, "max-age=100; private")], Err(Stale::Says("private"))),

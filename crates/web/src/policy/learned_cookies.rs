@@ -1,11 +1,11 @@
-//! Values of cookies that were found to leave pages as they are.
+//! Values of cookies that were found not to change pages.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Values of cookies that are accepted, shared by who learns them and who asks. Copies are the same list.
+/// Accepted values of cookies, shared by the learner and the policy. Clones share the same list.
 #[derive(Clone, Debug, Default)]
 pub struct LearnedCookies(Arc<Shared>);
 
@@ -19,7 +19,7 @@ struct Shared {
 }
 
 impl LearnedCookies {
-    /// What a value of a cookie is kept as.
+    /// The stored form of a cookie's value.
     pub(super) fn key(&self, name: &str, value: &str) -> u64 {
         self.0.key.hash_one((name, value))
     }
@@ -55,7 +55,7 @@ impl LearnedCookies {
     }
 }
 
-/// What was learned is no setting of an owner's: two lists that were set alike are equal.
+/// Learned values are no setting of an owner: two lists with equal settings are equal.
 impl PartialEq for LearnedCookies {
     fn eq(&self, _: &Self) -> bool {
         true

@@ -1,4 +1,5 @@
-//! What the script says in [`MARK`](super::MARK), and what lists say of what follows a prefetch.
+//! The values of [`MARK`](super::MARK) from the script, and the values in lists for the request after a
+//! prefetch.
 //!
 //! | mark | of a request | of a list, to the script |
 //! |---|---|---|
@@ -8,15 +9,15 @@
 
 use super::visitor::Visitor;
 
-/// A prefetch, and the reply to one that may be kept.
+/// A prefetch, and its reply if that may be kept.
 pub(super) const AHEAD: &str = "1";
 /// The confirmation of a copy.
 pub(super) const CONFIRM: &str = "2";
 /// The question which server answers for a URL.
 pub(super) const LOOK: &str = "0";
-/// What the proxy says when it refuses, and in its answer to that question.
+/// The proxy's value for a rejection, and for its answer to the probe.
 pub(super) const REFUSED: &str = "0";
-/// What the proxy says of a prefetch for which there was no room: it may be hinted again.
+/// The proxy's value for a prefetch without capacity: it may be hinted again.
 pub(super) const NOT_NOW: &str = "3";
 
 /// The mark of a list of hints for this visitor.

@@ -1,22 +1,22 @@
-//! Who gets the script and hints, what may be fetched ahead, and what becomes of the replies.
+//! Decides which clients get the script and hints, what may be prefetched, and how replies are treated.
 //!
-//! Everything here is a function of request and reply heads; time comes in as an argument, and
-//! what is kept has a limit. Each answer is a value, and each no says why in words.
-//! `docs/prefetch-safety.md` has every rule with its reason and its test.
+//! Everything here is a function of request and reply heads; time comes in as an argument, and all state is
+//! bounded. Each answer is a value, and each rejection has a reason in words. `docs/prefetch-safety.md` has
+//! every rule with its reason and its test.
 //!
 //! | a proxy calls | when |
 //! |---|---|
-//! | [`Policy::page_visitor`] | a page is asked for: may its reply get the script? |
-//! | [`Policy::visitor`], [`of_a_list`] | somebody asks for hints |
+//! | [`Policy::page_visitor`] | a page is requested: may its reply get the script? |
+//! | [`Policy::visitor`], [`of_a_list`] | a client asks for hints |
 //! | [`Policy::may_hint`] | before a URL is put into a list |
 //! | [`take_tags`], [`Policy::renew`] | a browser asks whether it may use a copy: by a navigation, or where a request [`is_confirmation`] |
-//! | [`is_look`] | a request carries [`MARK`], and asks only who answers: [`refused`] |
+//! | [`is_look`] | a request carries [`MARK`] and probes for a cache in front: [`refused`] |
 //! | [`Policy::admit`], [`upstream_request`] | a request carries [`MARK`] |
 //! | [`Policy::lead`], [`Policy::admit_by_rules`], [`upstream_request`] | a request [`is_by_rules`] |
-//! | [`Policy::admit_for_worker`], [`upstream_request`] | a service worker asks, by a port of its own |
+//! | [`Policy::admit_for_worker`], [`upstream_request`] | a service worker asks, on its own port |
 //! | [`Policy::show`] | a navigation says which copies the service worker has: [`take_names`] |
-//! | [`Policy::keep`] | the reply to that has come |
-//! | [`Policy::observe`] | any reply has come |
+//! | [`Policy::keep`] | the reply to that has arrived |
+//! | [`Policy::observe`] | any reply has arrived |
 //! | [`Policy::bar`] | the rewriter found an opt-out in a page, or [`SideEffects`] an action |
 //! | [`CookieEvidence`], [`SideEffects`] | the body of a page has passed |
 
@@ -84,7 +84,7 @@ use protected::Protected;
 /// Why a URL is not fetched ahead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The request is none that fetches ahead.
+    /// The request is not a prefetch.
     #[error(transparent)]
     NotAhead(#[from] NotAhead),
     /// By the URL alone.
@@ -93,10 +93,10 @@ pub enum Refusal {
     /// By robots.txt.
     #[error(transparent)]
     Robots(#[from] Forbidden),
-    /// By where it is.
+    /// By its folder.
     #[error("a password was asked for in its folder within the last 24 hours")]
     Protected,
-    /// By what it did within a day.
+    /// By an offence within a day.
     #[error("{0} within the last 24 hours")]
     Barred(Offence),
     /// By its reply.
@@ -104,36 +104,36 @@ pub enum Refusal {
     Unkept(#[from] Unkept),
 }
 
-/// A prefetch that was let through.
+/// An admitted prefetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// What it fetches.
+    /// The URL that it fetches.
     pub target: Target,
-    /// The same as the request has it: path and query.
+    /// The same as in the request: path and query.
     url: String,
-    /// What keeps the copy from who signs in later.
+    /// How the copy is kept from a user who signs in later.
     pub safeguard: Safeguard,
     client: Client,
     /// When.
     at: Timestamp,
-    /// Fields that it carries and not every visitor does.
+    /// Its fields that not every visitor sends.
     unusual: Vec<HeaderName>,
 }
 
-/// A copy for cookies that were learned to be harmless is shown without a request for so long at most. What is learned may be
+/// How long a copy for learned harmless cookies is shown without a request. The learned decision may be
 /// revoked at any moment.
 const LEARNED_TTL: Duration = Duration::from_secs(60);
 
-/// What an owner can set.
+/// The settings of an owner.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Cookies that don't make somebody known.
+    /// Cookies that keep a user anonymous.
     pub harmless: Harmless,
-    /// What is said about URLs.
+    /// Rules for URLs.
     pub urls: OwnersRules,
 }
 
-/// The rules, and what they remember.
+/// The rules, and their state.
 #[derive(Debug)]
 pub struct Policy {
     settings: Settings,
@@ -150,8 +150,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Rules with these settings. Until robots.txt is known nothing is fetched ahead:
-    /// [`Policy::set_robots`].
+    /// Rules with these settings. Until robots.txt is known nothing is fetched ahead: [`Policy::set_robots`].
     pub fn new(settings: Settings) -> Self {
         Policy {
             settings,
@@ -162,12 +161,12 @@ impl Policy {
         }
     }
 
-    /// Takes what the site's robots.txt says.
+    /// Sets the rules of the site's robots.txt.
     pub fn set_robots(&mut self, robots: Robots) {
         self.robots = robots;
     }
 
-    /// Who asks for a page, if its reply may get the script.
+    /// The visitor that requests a page, if its reply may get the script.
     ///
     /// # Errors
     /// If it may not.
@@ -175,7 +174,7 @@ impl Policy {
         page_visitor(method, headers, &self.settings.harmless, Way::Cache)
     }
 
-    /// Who asks for hints, if there may be some.
+    /// The visitor that asks for hints, if there may be some.
     ///
     /// # Errors
     /// If not.
@@ -183,7 +182,7 @@ impl Policy {
         visitor(headers, &self.settings.harmless, Way::Cache)
     }
 
-    /// Whether a URL, as a path with its query, may be suggested.
+    /// Whether a URL, as a path with its query, may be hinted.
     ///
     /// # Errors
     /// If not.
@@ -205,8 +204,8 @@ impl Policy {
         }
     }
 
-    /// Whether a request that carries [`MARK`] is let through as a prefetch. If so, its headers go
-    /// upstream by [`upstream_request`]; if not, it gets [`refused`] and never goes upstream.
+    /// Whether a request with [`MARK`] is admitted as a prefetch. If so, its headers go upstream by
+    /// [`upstream_request`]; if not, it gets [`refused`] and never goes upstream.
     ///
     /// # Errors
     /// If not.
@@ -220,10 +219,10 @@ impl Policy {
         self.admitted(head, Safeguard::Vary, client, now)
     }
 
-    /// The same for a request that [`is_by_rules`]. It carries the cookies that the navigation will carry.
+    /// The same for a request that [`is_by_rules`]. It carries the cookies of the later navigation.
     ///
     /// # Errors
-    /// If it is not let through.
+    /// If it is not admitted.
     pub fn admit_by_rules(
         &self,
         head: &request::Parts,
@@ -248,7 +247,7 @@ impl Policy {
         Ok(Admitted { target, url, safeguard, client, at: now, unusual })
     }
 
-    /// Whether a request that [`is_by_rules`] is led on to `url`, which will be asked for then.
+    /// Whether a request that [`is_by_rules`] is redirected to `url`, which will then be requested.
     ///
     /// # Errors
     /// If not.
@@ -258,11 +257,10 @@ impl Policy {
         Ok(())
     }
 
-    /// The same for a request by which the service worker fetches, from the port that is for
-    /// nothing else.
+    /// The same for a request by which the service worker fetches, from the port that has no other use.
     ///
     /// # Errors
-    /// If it is not let through.
+    /// If it is not admitted.
     pub fn admit_for_worker(
         &self,
         head: &request::Parts,
@@ -270,18 +268,17 @@ impl Policy {
         now: Timestamp,
     ) -> Result<Admitted, Refusal> {
         prefetch::for_worker(head)?;
-        // Whether there are credentials is seen when it is shown.
+        // Credentials are checked when the copy is shown.
         self.admitted(head, Safeguard::Word, client, now)
     }
 
-    /// The name of a copy, which is as old as the request for it: what has happened since may not be in it.
+    /// The name of a copy. The copy is as old as its request: it may lack later changes.
     pub fn name(&self, ttl: Duration, admitted: &Admitted) -> String {
         self.copies.name(&admitted.url, ttl, admitted.at)
     }
 
-    /// Which of the copies that the service worker has, by their `names`, a navigation is shown; if
-    /// any. It is the navigation itself, with the cookies that its visitor has now; what may be
-    /// fetched ahead and from whom is asked once more.
+    /// The service worker's copy, of these `names`, that a navigation is shown, if any. It is the navigation
+    /// itself, with its visitor's present cookies; the URL and the visitor are checked again.
     pub fn show<'a>(
         &self,
         head: &request::Parts,
@@ -298,9 +295,9 @@ impl Policy {
         self.copies.find(names, url, client, now)
     }
 
-    /// The reply to a browser that asks whether it may use a copy of ours, by the `tags` that it has of it
-    /// ([`take_tags`]): 304, if its user is anonymous by the cookies of this very request, and the copy still lives.
-    /// Otherwise `None`, and the browser is to be given the page.
+    /// The reply to a browser that asks whether it may use a stored copy, with the `tags` of that copy
+    /// ([`take_tags`]). It is 304 if the cookies of this very request keep the user anonymous, and the copy
+    /// has not expired. Otherwise it is `None`, and the browser gets the page.
     pub fn renew(
         &self,
         head: &request::Parts,
@@ -324,14 +321,13 @@ impl Policy {
         not_modified(tag, if is_learned { left.min(LEARNED_TTL) } else { left })
     }
 
-    /// Takes note of a reply with `Clear-Site-Data`: what this client's service worker has is shown
-    /// no more.
+    /// Notes a reply with `Clear-Site-Data`: the copies of this client's service worker are no longer shown.
     pub fn cleared(&mut self, client: Client, now: Timestamp) {
         self.copies.clear(client, now);
     }
 
-    /// Whether the reply to a prefetch may still be given. To be asked again while it is under
-    /// way: what bars its URL ends it.
+    /// Whether the reply to a prefetch may still be given. To be called again while it is in flight: a bar of
+    /// its URL ends it.
     ///
     /// # Errors
     /// If not.
@@ -342,11 +338,11 @@ impl Policy {
         }
     }
 
-    /// Takes the reply to a prefetch: gives it the headers with which the browser keeps it for the
-    /// time that is returned, and uses it for nobody else.
+    /// Handles the reply to a prefetch: sets the headers with which the browser keeps it for the returned
+    /// time, and uses it for no other user.
     ///
     /// # Errors
-    /// If it may not be kept. Then the client gets [`refused`] in its place.
+    /// If it must not be kept. Then the client gets [`refused`] instead.
     pub fn keep(
         &mut self,
         admitted: &Admitted,
@@ -370,9 +366,9 @@ impl Policy {
         Ok(ttl)
     }
 
-    /// Takes note of the reply to a demand request, as the upstream server gave it: what bars its URL, and
-    /// where a password is asked for. The first reply to a browser's credentials (`Authorization`) sets the cookie
-    /// that keeps copies from the user who sent them; `has_auth_cookie` says that the browser has it already.
+    /// Observes the reply to a demand request, as the upstream server gave it: it may bar its URL, or ask for
+    /// a password. The first reply to a browser's credentials (`Authorization`) sets the cookie that keeps
+    /// copies from the user who sent them; `has_auth_cookie` says that the browser has it already.
     pub fn observe(
         &mut self,
         request: &request::Parts,
@@ -382,7 +378,7 @@ impl Policy {
         head: &mut response::Parts,
         now: Timestamp,
     ) {
-        // What other methods do, such as a form that leads back to its page, is nothing to who gets it.
+        // Replies to other methods, such as a form that leads back to its page, do not affect `GET`.
         let is_got = request.method == Method::GET || request.method == Method::HEAD;
         if is_got && let Ok(target) = prefetch::target_of(request) {
             let part = || prefetch::gives_a_part(request, head).then_some(Offence::Part);
@@ -392,7 +388,7 @@ impl Policy {
             }
         }
         if authentication::asks_for_credentials(&head.headers)
-            // What is no target may lie beside some. Below a folder that is none there are none.
+            // An invalid target may be next to valid ones. Below an invalid folder there are none.
             && let Ok(folder) = Target::parse(protected::folder(request.uri.path()))
         {
             self.protected.note(&folder, now);
@@ -403,14 +399,14 @@ impl Policy {
         }
     }
 
-    /// Whether the site says to a visitor whom nobody knows that a page is not to be kept.
+    /// Whether the site tells an anonymous visitor that a page must not be stored.
     fn is_never_kept(&self, request: &request::Parts, head: &response::Parts) -> bool {
         prefetch::is_not_stored(head)
             && visitor::anonymous(&request.headers, &self.settings.harmless).is_ok()
     }
 
-    /// Bars a URL, as for a page that opts out, or leads elsewhere by a `<meta>`; or may do so where nobody
-    /// can read it.
+    /// Bars a URL, such as that of a page that opts out, leads elsewhere by a `<meta>`, or is unreadable and
+    /// may do so.
     pub fn bar(&mut self, url: &str, offence: Offence, now: Timestamp) {
         if let Ok(target) = Target::parse(url) {
             self.bars.bar(&target, offence, now);
@@ -418,15 +414,14 @@ impl Policy {
     }
 }
 
-/// Whether [`Policy::observe`] has anything to see in a request and its reply. In most there is nothing.
+/// Whether [`Policy::observe`] has to check a request and its reply. Most need no check.
 pub fn is_to_be_observed(request: &request::Parts, head: &response::Parts) -> bool {
     prefetch::may_offend(request, head)
         || authentication::has_credentials(&request.headers)
         || authentication::asks_for_credentials(&head.headers)
 }
 
-/// What a prefetch gets that is not let through, or whose reply is not to be kept: nothing, and
-/// nothing to keep.
+/// The reply to a prefetch that is not admitted, or whose reply must not be kept: empty and not storable.
 pub fn refused() -> response::Parts {
     let (mut head, ()) = http::Response::new(()).into_parts();
     head.status = StatusCode::NO_CONTENT;
@@ -435,13 +430,13 @@ pub fn refused() -> response::Parts {
     head
 }
 
-/// Says of a refusal that the same prefetch may come again later.
+/// States in a refusal that the same prefetch may come again later.
 pub fn not_now(headers: &mut HeaderMap) {
     headers.insert(MARK, HeaderValue::from_static(marks::NOT_NOW));
 }
 
-/// What a browser gets whose copy is good for so long. `Vary` and the rest stay as they are stored with
-/// the copy: nothing is kept here that would say them.
+/// The reply to a browser whose copy is valid for this time. `Vary` and other fields stay as stored with the
+/// copy, because they are not kept here.
 fn not_modified(tag: &CopyTag, left: Duration) -> Option<response::Parts> {
     let (mut head, ()) = http::Response::new(()).into_parts();
     head.status = StatusCode::NOT_MODIFIED;

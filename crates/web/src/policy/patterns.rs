@@ -1,21 +1,21 @@
-//! Patterns of paths, as robots.txt has them (RFC 9309 §2.2.3): from the beginning of the path,
-//! `*` for anything, `$` for its end.
+//! Patterns of paths, as in robots.txt (RFC 9309 §2.2.3): from the beginning of the path, `*` for anything,
+//! `$` for its end.
 
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 
-/// A pattern that paths are held against.
+/// A pattern that is matched against paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
-    /// What stands between the stars, decoded as paths are.
+    /// The texts between the stars, decoded as paths are.
     parts: Vec<Vec<u8>>,
     to_the_end: bool,
 }
 
-/// Why a text is no pattern of an owner's. Paths begin with a slash, so it would never match, and nobody
-/// would notice.
+/// Why a text is an invalid pattern of an owner. Paths begin with a slash, so it would never match, without
+/// any sign of that.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a pattern begins with / or *: write '/{0}' for what begins with it, '*{0}' for what has it anywhere"
@@ -25,7 +25,7 @@ pub struct NoPattern(String);
 impl FromStr for Pattern {
     type Err = NoPattern;
 
-    /// The pattern of what an owner writes.
+    /// The pattern of an owner's text.
     fn from_str(text: &str) -> Result<Self, NoPattern> {
         if text.starts_with(['/', '*']) {
             Ok(Pattern::new(text))
@@ -36,7 +36,7 @@ impl FromStr for Pattern {
 }
 
 impl Pattern {
-    /// The pattern of `text`, such as `/shop/*/buy` or `*.pdf$`. In robots.txt there may be any.
+    /// The pattern of `text`, such as `/shop/*/buy` or `*.pdf$`. In robots.txt any text is valid.
     pub fn new(text: &str) -> Self {
         let (body, to_the_end) = match text.strip_suffix('$') {
             Some(body) => (body, true),
@@ -51,13 +51,12 @@ impl Pattern {
         &self.text
     }
 
-    /// How much it says: of several that match the longest counts (RFC 9309 §2.2.2).
+    /// Its length: of several that match the longest counts (RFC 9309 §2.2.2).
     pub(super) fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// Whether a decoded path, with its query, matches. Takes time in the product of both lengths
-    /// at most.
+    /// Whether a decoded path, with its query, matches. Takes time in the product of both lengths at most.
     pub fn matches(&self, path: &str) -> bool {
         let path = path.as_bytes();
         let (first, rest) = self.parts.split_first().expect("a split has a first part");
@@ -138,7 +137,7 @@ mod tests {
         }
     }
 
-    /// What the pattern means, by trying everything.
+    /// The meaning of the pattern, by exhaustive search.
     fn meaning(pattern: &[u8], path: &[u8]) -> bool {
         match pattern {
             [] => true,

@@ -1,4 +1,4 @@
-//! Requests that fetch ahead, and the replies that they may have.
+//! Prefetch requests, and their permitted replies.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,42 +20,42 @@ use super::marks;
 use super::visitor;
 use super::{Admitted, fields, target};
 
-/// The field by which the script marks a request that fetches ahead. Only the site's own pages can
-/// send it: from elsewhere a browser asks first (CORS), and nobody answers.
+/// The field by which the script marks a prefetch. Only the site's own pages can send it: from other origins
+/// a browser first asks for permission (CORS), and gets none.
 ///
-/// In the reply it says that the copy is the proxy's. Replies to visitors never have it, so a copy that a cache
-/// in front of the proxy made of one of these is told from ours.
+/// In the reply it marks the copy as the proxy's. Replies to visitors never have it. So a copy of one of
+/// these by a cache in front of the proxy can be distinguished from ours.
 pub const MARK: HeaderName = HeaderName::from_static("x-lull");
 
-/// The field in which a browser says whose speculation rules a request goes back to. Only rules of
-/// the site's own pages are named in it.
+/// The field in which a browser names the speculation rules that caused a request. It names only rules of the
+/// site's own pages.
 const RULES_TAGS: HeaderName = HeaderName::from_static("sec-speculation-tags");
-/// What the rules are called that the script puts into pages.
+/// The tag of the rules that the script puts into pages.
 const OUR_TAG: &str = "\"lull\"";
-/// The field in which a browser says that nobody has asked for this yet.
+/// The field by which a browser marks a prefetch.
 const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 
-/// What keeps a copy from a user who signs in after it was made.
+/// How a copy is kept from a user who signs in after it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Safeguard {
-    /// `Vary: Cookie`. A navigation with other cookies than those for which the browser stored the copy asks
-    /// the proxy: [`super::Policy::renew`].
+    /// `Vary: Cookie`. For a navigation with other cookies than the stored copy's, the browser asks the
+    /// proxy: [`super::Policy::renew`].
     Vary,
-    /// It lies with a service worker, which shows it only if the proxy says so in its answer to the
-    /// very navigation: [`super::Policy::show`].
+    /// It is kept by a service worker, which shows it only if the proxy permits it in its answer to that
+    /// navigation: [`super::Policy::show`].
     Word,
 }
 
-/// Why a request is not let through as a prefetch.
+/// Why a request is not admitted as a prefetch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAhead {
-    /// `X-Lull` says nothing that we say, nor does what speculation rules have in its place.
+    /// `X-Lull` has a value that Lull does not send, or the marks of speculation rules are missing.
     #[error("its mark is none of ours")]
     Mark,
     /// Not `GET`.
     #[error("it is no GET")]
     Method,
-    /// Says who somebody is, or asks for a part, or brings something.
+    /// Identifies a user, or asks for a part, or has a body.
     #[error("it carries {0}")]
     Carries(HeaderName),
     /// Not from a script of the site.
@@ -66,20 +66,19 @@ pub enum NotAhead {
     Spares(#[from] Excluded),
 }
 
-/// Whether the script asks who answers for a URL. Nobody but the proxy has the answer, which is
-/// [`super::refused`].
+/// Whether the script probes for a cache in front. Only the proxy answers it, with [`super::refused`].
 pub fn is_look(headers: &HeaderMap) -> bool {
     fields::single(headers, MARK) == Some(marks::LOOK)
 }
 
-/// Whether the script has a copy stored for the cookies that this request carries. It never goes upstream: the proxy
+/// Whether the script has a copy stored for the cookies of this request. It never goes upstream: the proxy
 /// answers 304 ([`super::Policy::renew`]) or [`super::refused`].
 pub fn is_confirmation(headers: &HeaderMap) -> bool {
     fields::single(headers, MARK) == Some(marks::CONFIRM)
 }
 
-/// Looks at the head of a request that carries `X-Lull`; whether its URL may be fetched ahead is for
-/// [`super::Policy::admit`] to look at.
+/// Checks the head of a request that carries `X-Lull`. Whether its URL may be fetched ahead is checked by
+/// [`super::Policy::admit`].
 pub(super) fn ahead(head: &request::Parts) -> Result<(), NotAhead> {
     let headers = &head.headers;
     if fields::single(headers, MARK) != Some(marks::AHEAD) {
@@ -94,29 +93,29 @@ pub(super) fn ahead(head: &request::Parts) -> Result<(), NotAhead> {
     Ok(())
 }
 
-/// Whether a browser sends a request by the speculation rules that the script has put into a page.
-/// Those of the site itself are called otherwise, or not at all.
+/// Whether a browser sends a request by speculation rules of the script. Rules of the site itself have
+/// another tag, or none.
 pub fn is_by_rules(headers: &HeaderMap) -> bool {
     fields::single(headers, SEC_PURPOSE) == Some("prefetch")
         && fields::list(headers, RULES_TAGS).is_some_and(|tags| tags.contains(&OUR_TAG))
 }
 
-/// Looks at the head of a request that [`is_by_rules`]. It carries the cookies of its visitor, so
-/// it says itself who that is.
+/// Checks the head of a request that [`is_by_rules`]. It carries the cookies of its visitor, so it identifies
+/// the visitor itself.
 pub(super) fn by_rules(head: &request::Parts, harmless: &Harmless) -> Result<(), NotAhead> {
     if !is_by_rules(&head.headers) {
         return Err(NotAhead::Mark);
     }
     gets(head)?;
-    // Nobody's page asks for it, says Chromium, also where the rules are a page's.
+    // Chromium says that no page requests it, also where the rules are a page's.
     let site = &["none", "same-origin"];
     says(&head.headers, &[("sec-fetch-site", site), ("sec-fetch-dest", &["document"])])?;
     visitor::visitor(&head.headers, harmless, Way::Cache)?;
     Ok(())
 }
 
-/// The site whose service worker sends a request to another port of the same host: what is in its
-/// `Origin`, less the scheme.
+/// The site whose service worker sends a request to another port of the same host: its `Origin` without the
+/// scheme.
 pub fn site_of_a_worker(head: &request::Parts) -> Option<Authority> {
     let asked: Authority = match head.uri.authority() {
         Some(authority) => authority.clone(),
@@ -128,8 +127,8 @@ pub fn site_of_a_worker(head: &request::Parts) -> Option<Authority> {
     (is_plain && origin.host().eq_ignore_ascii_case(asked.host())).then_some(origin)
 }
 
-/// Looks at the head of a request by which a service worker fetches. It has a port for that, so it
-/// needs no mark; and by what comes from elsewhere, or with cookies, nothing is done there.
+/// Checks the head of a service worker's request. The worker has its own port, so it needs no mark. Requests
+/// from other origins, or with cookies, are rejected there.
 pub(super) fn for_worker(head: &request::Parts) -> Result<(), NotAhead> {
     gets(head)?;
     if head.headers.contains_key(COOKIE) {
@@ -149,7 +148,7 @@ pub(super) fn for_worker(head: &request::Parts) -> Result<(), NotAhead> {
     Ok(())
 }
 
-/// Whether a request only gets something, as a whole, and without credentials.
+/// Whether a request only reads, the whole resource, and without credentials.
 fn gets(head: &request::Parts) -> Result<(), NotAhead> {
     let headers = &head.headers;
     if head.method != Method::GET {
@@ -170,8 +169,7 @@ fn gets(head: &request::Parts) -> Result<(), NotAhead> {
     Ok(())
 }
 
-/// Whether the browser says one of these of a request, where it says anything: to secure origins
-/// only.
+/// Whether the browser sends one of these values, if it sends the field: it does so only to secure origins.
 fn says(headers: &HeaderMap, wanted: &[(&'static str, &[&str])]) -> Result<(), NotAhead> {
     for &(name, wanted) in wanted {
         if headers.contains_key(name)
@@ -183,23 +181,22 @@ fn says(headers: &HeaderMap, wanted: &[(&'static str, &[&str])]) -> Result<(), N
     Ok(())
 }
 
-/// What a browser asks for when it goes to a page.
+/// The `Accept` field of a browser's navigation.
 const PAGE: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
 
-/// Makes the head of a prefetch what the upstream server shall see: one of the kind that browsers
-/// send by themselves when they fetch a page ahead.
+/// Gives a prefetch the head that the upstream server sees: like that of a browser's own prefetch of a page.
 pub fn upstream_request(headers: &mut HeaderMap) {
-    // With the cookies the page would be somebody's, if only for a measuring script.
+    // With its cookies the page would be personal, if only for a measuring script.
     for name in [MARK, RULES_TAGS, COOKIE] {
         headers.remove(name);
     }
-    // A 304 would make a copy of what the browser has from before, perhaps from when somebody was
-    // signed in.
+    // A 304 would turn an older response in the browser's cache into a copy, perhaps one for a signed-in
+    // user.
     for name in [IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE] {
         headers.remove(name);
     }
     headers.insert(SEC_PURPOSE, HeaderValue::from_static("prefetch"));
-    // One that a browser sends by itself is a navigation's in all the rest, too.
+    // A prefetch that a browser sends by itself has all the other fields of a navigation, too.
     let is_navigation = fields::single(headers, "sec-fetch-dest") == Some("document");
     if asks_for_a_page(headers) && !is_navigation {
         headers.insert(ACCEPT, HeaderValue::from_static(PAGE));
@@ -224,8 +221,8 @@ pub(crate) fn asks_for_a_page(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Fields that a script's request and the navigation after it have alike, those that somebody in between
-/// gives to both among them. One that ends in `-` stands for all that begin so.
+/// Fields that are equal in a script's request and the following navigation, including those that a proxy in
+/// between gives to both. One that ends in `-` stands for all with this prefix.
 const ALIKE: &[&str] = &[
     "accept-encoding",
     "accept-language",
@@ -245,7 +242,7 @@ const ALIKE: &[&str] = &[
     "x-real-ip",
 ];
 
-/// Fields in which they differ, or may. What varies on one of these the navigation would not find.
+/// Fields in which they differ, or may. A navigation would not find a copy that varies on one of these.
 const UNLIKE: &[&str] = &[
     "*",
     "accept",
@@ -269,15 +266,15 @@ fn is_listed(name: &str, list: &[&str]) -> bool {
     list.iter().any(|one| if one.ends_with('-') { name.starts_with(one) } else { name == *one })
 }
 
-/// Which fields a request carries that are on neither list. The navigation may have something else there;
-/// a field that this one lacks as well, it lacks, too.
+/// The fields of a request that are on neither list. The navigation may have another value there; a field
+/// that this request lacks, it lacks, too.
 pub(super) fn unusual(headers: &HeaderMap) -> Vec<HeaderName> {
     let is_known =
         |name: &HeaderName| [ALIKE, UNLIKE].iter().any(|of| is_listed(name.as_str(), of));
     headers.keys().filter(|name| !is_known(name)).cloned().collect()
 }
 
-/// Why the reply to a prefetch is thrown away.
+/// Why the reply to a prefetch is discarded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unkept {
     /// Not 200.
@@ -292,13 +289,13 @@ pub enum Unkept {
     /// Sets a cookie.
     #[error("it sets a cookie")]
     SetCookie,
-    /// Not to be kept.
+    /// Must not be kept.
     #[error("it may not be kept: {0}")]
     Stale(#[from] Stale),
-    /// Differs by what nobody knows.
+    /// Varies on an unknown field.
     #[error("it varies on `{0}`, so that the navigation would not find it")]
     Varies(String),
-    /// The same for this visitor, and not for others.
+    /// The same for this visitor, but not for others.
     #[error("it varies on `{0}`, which this visitor's navigation has otherwise")]
     VariesHere(String),
     /// About credentials, a part, or a file.
@@ -310,11 +307,11 @@ pub enum Unkept {
 }
 
 impl Unkept {
-    /// What its URL did, if that bars it. A server in trouble bars nothing, nor does what a cache or
-    /// another visitor may have otherwise.
+    /// The offence of its URL, if it bars that. A server in trouble bars nothing, nor does a difference that
+    /// depends on a cache or a visitor.
     pub fn offence(&self) -> Option<Offence> {
         match self {
-            // Of a page that was taken away no visitor says so: nobody goes there any more.
+            // For a removed page no visitor reports it, because none goes there any more.
             Unkept::Status(StatusCode::NOT_FOUND | StatusCode::GONE) => Some(Offence::Gone),
             Unkept::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 Some(Offence::Refused)
@@ -332,7 +329,7 @@ impl Unkept {
     }
 }
 
-/// Whether [`offence`] or [`gives_a_part`] is to be asked.
+/// Whether [`offence`] or [`gives_a_part`] must be asked.
 pub(super) fn may_offend(request: &request::Parts, head: &response::Parts) -> bool {
     is_redirect(head)
         || head.headers.contains_key(SET_COOKIE)
@@ -340,22 +337,22 @@ pub(super) fn may_offend(request: &request::Parts, head: &response::Parts) -> bo
         || is_not_stored(head)
 }
 
-/// Whether a reply says `no-store`.
+/// Whether a reply has `no-store`.
 pub(super) fn is_not_stored(head: &response::Parts) -> bool {
     head.status == StatusCode::OK && fields::may_direct(&head.headers, &["no-store"])
 }
 
-/// Whether a script was given a part of a page, or may have been, by a URL that leads to the whole page, too. Where
-/// the reply says that it varies by that, the browser's cache keeps the two apart.
+/// Whether a script got a part of a page, or may have, from a URL that leads to the whole page, too. If the
+/// reply varies on that, the browser's cache keeps the two apart.
 pub(super) fn gives_a_part(request: &request::Parts, head: &response::Parts) -> bool {
     fields::asks_for_a_part(&request.headers)
         && head.status == StatusCode::OK
-        // What else scripts ask for is not fetched ahead.
+        // Other requests of scripts are not prefetched.
         && is_page(&head.headers)
         && !fields::varies_by_part(&request.headers, &head.headers)
 }
 
-/// What the reply to `GET`, or to its `HEAD`, did that bars its URL, whoever asked for it.
+/// The offence in the reply to `GET`, or to its `HEAD`, that bars its URL, for any visitor.
 pub(super) fn offence(target: &target::Target, head: &response::Parts) -> Option<Offence> {
     if is_redirect(head) && !leads_elsewhere(target, head) {
         Some(Offence::Redirect)
@@ -370,8 +367,8 @@ fn is_redirect(head: &response::Parts) -> bool {
     matches!(head.status.as_u16(), 300..=303 | 305..=308) || head.headers.contains_key(REFRESH)
 }
 
-/// Whether a redirect leads to the same path and query by another scheme or host, as from `http` to
-/// `https`: that says how the site is called, and nothing of the URL.
+/// Whether a redirect leads to the same path and query with another scheme or host, such as from `http` to
+/// `https`: that names the site, and says nothing about the URL.
 fn leads_elsewhere(target: &target::Target, head: &response::Parts) -> bool {
     let location = match fields::single(&head.headers, LOCATION) {
         Some(location) if !head.headers.contains_key(REFRESH) => location,
@@ -388,7 +385,7 @@ fn leads_elsewhere(target: &target::Target, head: &response::Parts) -> bool {
     target::Target::parse(&format!("{root}{url}")).is_ok_and(|there| there == *target)
 }
 
-/// Whether the reply to a prefetch may be kept; if so, how long, with the headers that make the
+/// Whether the reply to a prefetch may be kept. If so, returns how long, and sets the headers that make the
 /// browser do that.
 pub(super) fn reply(
     head: &mut response::Parts,
@@ -419,15 +416,15 @@ pub(super) fn reply(
         headers.insert(MARK, HeaderValue::from_static(marks::AHEAD));
     }
 
-    // The copy is for this browser, for so long, and not to be renewed: a 304 to somebody who has
-    // signed in meanwhile would renew the anonymous page, on servers whose ETags don't tell them
-    // apart. Things in a page may be renewed, that is cheaper.
+    // The copy is for this browser, for this time, and must not be renewed. Otherwise a 304 to a user who has
+    // signed in meanwhile would renew the anonymous page, on servers with the same ETag for both.
+    // Subresources may be renewed, which is cheaper.
     fields::set(headers, CACHE_CONTROL, &kept_for(ttl));
     for name in [EXPIRES, AGE, PRAGMA] {
         headers.remove(name);
     }
-    // What the copy has aged is taken off already: from an older date a browser would take it off once
-    // more (RFC 9111 §4.2.3).
+    // The age of the copy is subtracted already: with an older date a browser would subtract it again (RFC
+    // 9111 §4.2.3).
     fields::set(headers, DATE, &httpdate::fmt_http_date(now));
     if is_page(headers) {
         headers.remove(ETAG);
@@ -436,15 +433,15 @@ pub(super) fn reply(
     Ok(ttl)
 }
 
-/// What has this browser keep a copy for so long, and nobody else.
+/// Makes only this browser keep a copy for this time.
 pub(super) fn kept_for(ttl: Duration) -> String {
     format!("private, max-age={}", ttl.as_secs())
 }
 
-/// Makes the reply one that a visitor with other cookies does not get without asking.
+/// Marks the reply so that a visitor with other cookies does not get it without a request.
 fn vary(headers: &mut HeaderMap, admitted: &Admitted) -> Result<(), Unkept> {
     let names = fields::list(headers, VARY).ok_or_else(|| Unkept::Varies("?".into()))?;
-    // What is no name might hide the one that is put behind it.
+    // An invalid name might hide the one that is appended.
     let is_none = |name: &str| name.parse::<HeaderName>().is_err();
     if let Some(name) = names.iter().find(|name| is_listed(name, UNLIKE) || is_none(name)) {
         return Err(Unkept::Varies((*name).to_owned()));

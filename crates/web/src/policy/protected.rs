@@ -1,8 +1,8 @@
 //! Folders where the site asks for a password (RFC 9110 §11).
 //!
-//! A user who has given it sends it with every navigation to that folder and below (RFC 7617 §2.2), without
-//! being asked again, so the anonymous copy would be fetched in vain. So nothing there is fetched ahead
-//! for a day after the last 401, whoever got it.
+//! A user who has given one sends it with every navigation to that folder and below (RFC 7617 §2.2), without
+//! being asked again. The anonymous copy would then be useless. So nothing there is prefetched for a day
+//! after the last 401, for any client.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,20 @@ use lull_cc::Timestamp;
 use super::bars::BARRED_FOR;
 use super::target::Target;
 
-/// Folders that are kept. Beyond that they are told apart by their first segment only, then not at all.
+/// The maximum number of folders. Beyond that they are distinguished only by their first segment, then not at
+/// all.
 const MOST: usize = 1024;
 
 /// The folders, by the end of their day. Each ends in `/`.
 #[derive(Debug, Default)]
 pub(super) struct Protected {
     until: HashMap<String, Timestamp>,
-    /// Until then some have no place here.
+    /// Until then some folders may be missing.
     full_until: Timestamp,
 }
 
 impl Protected {
-    /// A password was asked for at `target`.
+    /// A password was requested at `target`.
     pub(super) fn note(&mut self, target: &Target, now: Timestamp) {
         let mut folder = folder(target.path());
         if !self.has_room(folder) {
@@ -45,8 +46,8 @@ impl Protected {
         self.until.len() < MOST || self.until.contains_key(folder)
     }
 
-    /// Whether `path`, decoded, lies in such a folder. The root is none: users who have given a password
-    /// there send it with their requests for hints as well, and get none; all others may have some.
+    /// Whether `path`, decoded, is in such a folder. The root is not included: users with a password there
+    /// send it with their requests for hints as well, and get none; all others may get some.
     pub(super) fn has(&self, path: &str, now: Timestamp) -> bool {
         if now < self.full_until || self.until.is_empty() {
             return now < self.full_until;
@@ -56,7 +57,7 @@ impl Protected {
     }
 }
 
-/// `/a/` of `/a/b`, and of itself.
+/// `/a/` for `/a/b`, and for itself.
 pub(super) fn folder(path: &str) -> &str {
     path.rfind('/').map_or("/", |end| &path[..=end])
 }

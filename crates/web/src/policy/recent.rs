@@ -5,26 +5,26 @@ use std::time::Duration;
 
 use lull_cc::Timestamp;
 
-/// Clients that are kept. When there is no room, every client counts as recent until there is.
+/// Number of clients that are kept. When there is no room, every client counts as recent until there is.
 const MOST: usize = 1 << 16;
 
-/// A client, as the proxy tells them apart: a keyed hash of the address.
+/// A client, as the proxy distinguishes them: a keyed hash of the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Client(pub u64);
 
-/// Clients that were noted within the last `kept_for`. Its memory is bounded.
+/// Clients noted within the last `kept_for`. Its memory is bounded.
 #[derive(Debug)]
 pub(super) struct RecentClients {
     kept_for: Duration,
     last: HashMap<Client, Timestamp>,
-    /// Each of these once, by when it was noted first.
+    /// Each of these once, by its first note.
     order: VecDeque<(Timestamp, Client)>,
     /// Until then a client may be missing here.
     full_until: Timestamp,
 }
 
 impl RecentClients {
-    /// Clients are remembered for so long.
+    /// Clients are remembered for this long.
     pub(super) fn kept_for(kept_for: Duration) -> Self {
         RecentClients {
             kept_for,
@@ -50,7 +50,7 @@ impl RecentClients {
             }
             self.order.pop_front();
             match self.last.get(&client) {
-                // It was noted again since: it is looked at again when that is over.
+                // It was noted again since: it is checked again when that time is over.
                 Some(&at) if now.saturating_since(at) < self.kept_for => {
                     self.order.push_back((at, client));
                 }
@@ -62,7 +62,7 @@ impl RecentClients {
         self.last.contains_key(&client) || self.order.len() < MOST
     }
 
-    /// When `client` was noted last, if it was within the time. `now` while a client may be missing.
+    /// When `client` was last noted, if that was within the time. `now` while a client may be missing.
     pub(super) fn last(&self, client: Client, now: Timestamp) -> Option<Timestamp> {
         if now < self.full_until {
             return Some(now);

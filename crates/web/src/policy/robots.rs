@@ -1,18 +1,18 @@
-//! The rules of robots.txt (RFC 9309). What robots must not fetch is nothing to fetch unasked.
+//! The rules of robots.txt (RFC 9309). URLs disallowed for robots are not prefetched either.
 //!
-//! The whole of it is small: the group of the name `lull` if there is one, else that of `*`; the
-//! longest matching rule; `allow` where two are equally long.
+//! Only a small part is needed: the group of the name `lull` if there is one, otherwise that of `*`; the
+//! longest matching rule; `allow` if two are equally long.
 
 use super::patterns::Pattern;
 
-/// The name that robots.txt may speak to.
+/// The name for groups in robots.txt.
 const NAME: &str = "lull";
-/// What is read of a file: at least 500 KiB by RFC 9309 §2.5.
+/// The maximum number of bytes read of a file: at least 500 KiB by RFC 9309 §2.5.
 const LONGEST: usize = 500 * 1024;
-/// Rules that are kept of a group.
+/// Rules kept per group.
 const MOST_RULES: usize = 4096;
 
-/// What a site's robots.txt says.
+/// The rules of a site's robots.txt.
 #[derive(Clone, Debug, Default)]
 pub struct Robots {
     said: Said,
@@ -20,8 +20,7 @@ pub struct Robots {
 
 #[derive(Clone, Debug, Default)]
 enum Said {
-    /// Nobody has looked yet, or the server could not answer: nothing may be fetched
-    /// (RFC 9309 §2.3.1.4).
+    /// It was not fetched so far, or the server could not answer: nothing may be fetched (RFC 9309 §2.3.1.4).
     #[default]
     Unknown,
     /// More than is read or kept: the rest may forbid anything.
@@ -40,26 +39,26 @@ pub enum Forbidden {
         "robots.txt is longer than {LONGEST} bytes, or has more than {MOST_RULES} rules for us"
     )]
     TooMuch,
-    /// A rule of it.
+    /// One of its rules.
     #[error("robots.txt disallows `{0}`")]
     Rule(String),
 }
 
 impl Robots {
-    /// What the answer to `GET /robots.txt` says, by its status and body.
+    /// The rules by the answer to `GET /robots.txt`, its status and body.
     pub fn fetched(status: u16, body: &[u8]) -> Self {
         match status {
             200..=299 => Robots { said: parse(body).map_or(Said::TooMuch, Said::Rules) },
-            // These say nothing of the file: what is asked for is not understood, not known by this
-            // name, or too much.
+            // These do not describe the file: the request is not understood, not for a known host, or over a
+            // limit.
             400 | 421 | 429 => Robots::default(),
-            // RFC 9309 §2.3.1.3: there is none, so nothing is forbidden.
+            // RFC 9309 §2.3.1.3: there is no robots.txt, so nothing is forbidden.
             400..=499 => Robots { said: Said::Rules(Vec::new()) },
             _ => Robots::default(),
         }
     }
 
-    /// Whether it is known what is forbidden, if anything is.
+    /// Whether the rules are known, even if there are none.
     pub fn is_known(&self) -> bool {
         !matches!(self.said, Said::Unknown)
     }
@@ -85,7 +84,7 @@ impl Robots {
     }
 }
 
-/// The rules for us, unless there are too many.
+/// The rules for Lull, unless there are too many.
 fn parse(body: &[u8]) -> Option<Vec<(bool, Pattern)>> {
     if body.len() > LONGEST {
         return None;
@@ -109,13 +108,13 @@ fn parse(body: &[u8]) -> Option<Vec<(bool, Pattern)>> {
             named |= for_us;
         } else if key.eq_ignore_ascii_case("allow") || key.eq_ignore_ascii_case("disallow") {
             in_rules = true;
-            // An empty rule says nothing.
+            // An empty rule has no effect.
             if value.is_empty() {
                 continue;
             }
             let rule = (key.eq_ignore_ascii_case("allow"), Pattern::new(value));
             for (is_for, group) in [(for_us, &mut ours), (for_all, &mut everybodys)] {
-                // One more says that there are too many.
+                // One more shows that there are too many.
                 if is_for && group.len() <= MOST_RULES {
                     group.push(rule.clone());
                 }
@@ -196,7 +195,7 @@ mod tests {
         for (file, b, c) in [
             (group("*", MOST_RULES), Ok(()), Ok(())),
             (group("*", MOST_RULES + 1), too_much(), too_much()),
-            // Each group is counted by itself, and only the one that holds.
+            // Each group is counted separately, and only the one that applies.
             (group("*", MOST_RULES) + ours, by_our_rule(), Ok(())),
             (group("*", MOST_RULES + 1) + ours, by_our_rule(), Ok(())),
             (group("other", MOST_RULES + 1) + ours, by_our_rule(), Ok(())),

@@ -8,11 +8,11 @@ use super::Policy;
 use super::bars::Bars;
 
 impl Policy {
-    /// How kept bars begin.
+    /// The first bytes of saved bars.
     pub const KEPT_BARS: &'static [u8] = b"lullbar\x01";
 
-    /// The bars as they are now, to be given to [`Policy::take_bars`] of another process. They name no
-    /// URL: whoever has this can only find out of one whether it is barred.
+    /// The present bars, to be given to [`Policy::take_bars`] of another process. They name no URL: their
+    /// holder can only check whether a given one is barred.
     pub fn keep_bars(&self, now: Timestamp, wall: SystemTime) -> Vec<u8> {
         let mut kept = Self::KEPT_BARS.to_vec();
         self.bars.keep(now, wall, &mut kept);
@@ -21,7 +21,8 @@ impl Policy {
         kept
     }
 
-    /// Goes on with bars of before, in place of those so far; false, and nothing changes, if they are none.
+    /// Continues with earlier bars, in place of the current ones. Returns false and changes nothing if they
+    /// are malformed.
     pub fn take_bars(&mut self, kept: &[u8], now: Timestamp, wall: SystemTime) -> bool {
         let Some(mut kept) = kept.strip_prefix(Self::KEPT_BARS) else { return false };
         let taken = Bars::taken(&mut kept, now, wall).zip(Bars::taken(&mut kept, now, wall));
@@ -30,7 +31,7 @@ impl Policy {
         true
     }
 
-    /// A number that another one follows when something is barred.
+    /// A number that increases when something is barred.
     pub fn bar_changes(&self) -> u64 {
         self.bars.changes
     }

@@ -12,56 +12,56 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Pages that are compared, the URLs that each is held against, and the requests that are remembered. All are bounded, so
-/// that memory is.
+/// Number of compared pages, of candidate URLs per page, and of remembered requests. All are bounded, so
+/// memory is bounded.
 const MOST_PAGES: usize = 512;
 const MOST_PAIRS: usize = 8192;
 const MOST_FOUND: usize = 1024;
 const MOST_RECENT: usize = 1024;
-/// Of so many requests for pages for which there is no room one makes some.
+/// When there is no room for a page, one request in this many makes some.
 const RARE_LOOK: u64 = 16;
-/// More URLs in between than this, and it is unknown which of them it was.
+/// With more URLs in between, the cause is unknown.
 const MOST_BETWEEN: usize = 16;
-/// Changes of a page after requests for a URL that are enough to say that it acts.
+/// Changes of a page after requests for a URL that are enough evidence of an effect.
 const ENOUGH: u32 = 3;
-/// Of so many requests one may have changed nothing, as where a visitor votes twice.
+/// One request in this many may have changed nothing, for example a second vote.
 const RARELY: u32 = 4;
-/// Of so many looks at a page without the URL in between one may have found a change.
+/// One look in this many at a page, without the URL in between, may have found a change.
 const STEADY: u32 = 8;
 
-/// A page, as it was the last time.
+/// A page in its last version.
 #[derive(Clone, Copy, Debug)]
 struct Page {
     body: u64,
-    /// The number of the request by which that was found.
+    /// The number of the request with which that was found.
     at: u64,
     looks: u32,
     changes: u32,
 }
 
-/// How often a page was another one after requests for a URL, and how often the same.
+/// How often a page had changed after requests for a URL, and how often not.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pair {
     changed: u32,
     same: u32,
 }
 
-/// What was asked for, and what became of pages.
+/// The requests, and the changes of pages.
 #[derive(Debug, Default)]
 pub struct SideEffects {
     pages: HashMap<u64, Page>,
     /// By the URL and the page.
     pairs: HashMap<(Arc<str>, u64), Pair>,
     found: VecDeque<Arc<str>>,
-    /// The last requests by their numbers; without a URL where the method was unsafe.
+    /// The last requests by their numbers; without a URL if the method was unsafe.
     recent: VecDeque<(u64, Option<Arc<str>>)>,
     count: u64,
 }
 
 impl SideEffects {
-    /// Some client got `url`. Whether it was found before that it acts.
+    /// A client got `url`. Returns whether it is already known to have side effects.
     pub fn got(&mut self, url: &str) -> bool {
-        // Pages have many parts, and the same URL one after the other is one.
+        // Pages have many parts, and consecutive requests for the same URL are one.
         let last = self.recent.back().and_then(|(_, url)| url.as_deref());
         if last != Some(url) {
             self.note(Some(url.into()));
@@ -69,7 +69,7 @@ impl SideEffects {
         self.found.iter().any(|found| **found == *url)
     }
 
-    /// Some client sent something by an unsafe method, which may change any page.
+    /// A client used an unsafe method, which may change any page.
     pub fn sent(&mut self) {
         self.note(None);
     }
@@ -82,13 +82,14 @@ impl SideEffects {
         self.recent.push_back((self.count, url));
     }
 
-    /// A number for the requests so far, by which [`SideEffects::saw`] knows what a page cannot have in it.
+    /// The number of requests so far, by which [`SideEffects::saw`] knows the requests that a page cannot
+    /// reflect.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// An anonymous visitor got a page, by its key and at `url`, with this body, whose reply began after `at` requests.
-    /// Returns the URLs that are now found to act.
+    /// An anonymous visitor got a page, by its key and at `url`, with this body, whose reply began after `at`
+    /// requests. Returns the URLs that are now found to have side effects.
     pub fn saw(&mut self, page: u64, url: &str, body: u64, at: u64) -> Vec<Arc<str>> {
         if self.pages.get(&page).is_some_and(|before| before.at > at) {
             return Vec::new();
@@ -112,7 +113,7 @@ impl SideEffects {
         self.weigh(page, &now, between, has_changed)
     }
 
-    /// What was asked for since, if it is known and little.
+    /// The requests since then, if they are known and few.
     fn between(&self, since: u64, until: u64, page: &str) -> Option<Vec<Arc<str>>> {
         if self.recent.front().is_some_and(|(first, _)| *first > since + 1) {
             return None;
@@ -142,7 +143,7 @@ impl SideEffects {
         for url in between {
             let key = (url, page);
             let is_new = !self.pairs.contains_key(&key);
-            // Only what may have changed the page is looked at further.
+            // Only requests that may have changed the page are examined further.
             if is_new && (!has_changed || self.pairs.len() >= MOST_PAIRS) {
                 continue;
             }
@@ -168,8 +169,8 @@ impl SideEffects {
         found
     }
 
-    /// Whether there is room for a page, perhaps in the place of the one that nobody has got for the longest time. To look for that
-    /// takes time, so few new pages get it: one that many read is among them soon.
+    /// Whether there is space for a page, perhaps in place of the least recently requested one. That search
+    /// takes time, so only a share of new pages gets space: a frequently read page gets it soon.
     fn has_room(&mut self, page: u64) -> bool {
         if self.pages.len() < MOST_PAGES || self.pages.contains_key(&page) {
             return true;
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(site.found, Vec::<String>::new());
     }
 
-    /// Editors change the page now and then, and visitors go where they like.
+    /// Editors change the page sometimes, and visitors go anywhere.
     #[test]
     fn pages_read_beside_rare_edits_are_hardly_ever_found() {
         let mut state = 1_u64;

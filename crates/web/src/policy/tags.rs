@@ -15,36 +15,36 @@ use http::header::{HeaderValue, IF_NONE_MATCH};
 use super::fields;
 
 const OURS: &str = "lull-";
-/// More tags of ours than the browser has copies of one URL are not read.
+/// The number of our tags that are parsed: a browser has no more copies of one URL.
 const MOST: usize = 4;
 
-/// A tag of ours in a request.
+/// A tag of Lull in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyTag {
-    /// As the browser sent it.
+    /// As sent by the browser.
     pub(super) whole: String,
     /// The name of the copy, if it is one.
     pub(super) name: String,
 }
 
-/// The tag of the copy of that name, with the origin's own ETag in it if there is one.
+/// The tag of the copy with that name, including the origin's own ETag if there is one.
 pub(super) fn of_copy(name: &str, origins: Option<&str>) -> String {
     match origins.and_then(parts) {
         Some((weak, opaque)) => format!("{weak}\"{OURS}{name}-{opaque}\""),
-        // Weak: with a strong one a browser would keep what was cut off, and ask for the rest.
+        // Weak: with a strong one a browser would keep a truncated response, and ask for the rest.
         None => format!("W/\"{OURS}{name}\""),
     }
 }
 
-/// `W/` or nothing, and what is between the quotation marks. `None` if it is no tag, or has a backslash,
-/// which not all programs read alike.
+/// `W/` or nothing, and the text between the quotation marks. `None` if it is no tag, or has a backslash,
+/// which programs parse differently.
 fn parts(tag: &str) -> Option<(&str, &str)> {
     let (weak, quoted) = if tag.starts_with("W/") { tag.split_at(2) } else { ("", tag) };
     let opaque = quoted.strip_prefix('"')?.strip_suffix('"')?;
     (!opaque.contains(['"', '\\'])).then_some((weak, opaque))
 }
 
-/// Takes our tags out of `If-None-Match`, and puts the origin's own tags in their place.
+/// Removes Lull's tags from `If-None-Match`, and restores the origin's own tags.
 pub fn take_tags(headers: &mut HeaderMap) -> Vec<CopyTag> {
     let Some(tags) = fields::list(headers, IF_NONE_MATCH) else { return Vec::new() };
     let (mut ours, mut others) = (Vec::new(), Vec::new());
@@ -55,7 +55,7 @@ pub fn take_tags(headers: &mut HeaderMap) -> Vec<CopyTag> {
             others.push(tag.to_owned());
             continue;
         };
-        // Three numbers are the name, and what is behind them is the origin's.
+        // Three numbers are the name, and the rest is the origin's tag.
         let end = rest.match_indices('-').nth(2).map_or(rest.len(), |(end, _)| end);
         if let Some(opaque) = rest[end..].strip_prefix('-') {
             others.push(format!("{weak}\"{opaque}\""));

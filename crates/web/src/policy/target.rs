@@ -8,7 +8,7 @@ use super::patterns::Pattern;
 /// Longer ones are never fetched ahead; `lull-speculate` does not keep them either.
 const LONGEST: usize = 1024;
 
-/// A path of the site, with its query if it has one, that cannot be read in two ways.
+/// An unambiguous path of the site, with its query if it has one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     path: String,
@@ -24,10 +24,10 @@ pub enum Unfit {
     /// Too long.
     #[error("it is longer than {LONGEST} bytes")]
     TooLong,
-    /// Read differently by different programs.
+    /// Programs read it differently.
     #[error("it can be read in two ways: {0}")]
     Ambiguous(Ambiguous),
-    /// Ours, or for machines.
+    /// Reserved for Lull, or for machines.
     #[error("`{0}` is for machines")]
     Reserved(&'static str),
     /// With a query.
@@ -36,28 +36,27 @@ pub enum Unfit {
     /// Something may happen.
     #[error("it looks like an action: `{0}`")]
     Action(String),
-    /// The owner said no.
+    /// The owner denied it.
     #[error("the owner denies `{0}`")]
     Denied(String),
 }
 
-/// What makes a URL one that two programs read differently. Each has let something through some
-/// proxy.
+/// Why two programs may parse a URL differently. Each reason has opened a hole in some proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ambiguous {
-    /// A character that no URL has.
+    /// A character that URLs may not contain.
     #[error("a control character, a space, or one outside of ASCII")]
     Character,
     /// A percent sign without two digits.
     #[error("a percent sign without two hexadecimal digits")]
     Escape,
-    /// Decoded once more it would say something else.
+    /// A second decoding would change it.
     #[error("it is encoded twice")]
     Twice,
-    /// No text once decoded.
+    /// Not text once decoded.
     #[error("no UTF-8 when decoded")]
     Utf8,
-    /// `/` or `\` in disguise.
+    /// An encoded `/` or `\`.
     #[error("an encoded slash, or a backslash")]
     Slash,
     /// `.` or `..`.
@@ -66,7 +65,7 @@ pub enum Ambiguous {
     /// `//`.
     #[error("an empty segment")]
     Empty,
-    /// `;`, behind which sessions hide.
+    /// `;`, which may precede a session.
     #[error("a path parameter (`;`)")]
     Parameter,
     /// `#`.
@@ -74,16 +73,16 @@ pub enum Ambiguous {
     Fragment,
 }
 
-/// Folders that no page lives in: our own, and RFC 8615's.
+/// Folders without pages: Lull's own, and RFC 8615's.
 const RESERVED: &[&str] = &["/.lull", "/.well-known"];
 
 impl Target {
-    /// Reads a path with its query, as a request line has it.
+    /// Reads a path with its query, as in a request line.
     ///
     /// # Errors
-    /// If it is none, or could be read in two ways.
+    /// If the text is malformed, or ambiguous.
     pub fn parse(text: &str) -> Result<Self, Unfit> {
-        // `//host/` would be another origin to a browser.
+        // For a browser `//host/` would be another origin.
         if !text.starts_with('/') || text.starts_with("//") {
             return Err(Unfit::OtherOrigin);
         }
@@ -121,7 +120,7 @@ impl Target {
         self.query.as_deref()
     }
 
-    /// Both, as patterns are held against it.
+    /// Both, for matches with patterns.
     pub(super) fn whole(&self) -> String {
         match &self.query {
             Some(query) => format!("{}?{query}", self.path),
@@ -130,7 +129,7 @@ impl Target {
     }
 }
 
-/// Decodes once, and refuses what another program would decode to something else.
+/// Decodes once, and rejects text that another program would decode differently.
 fn decode(text: &str) -> Result<String, Ambiguous> {
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Ambiguous::Character);
@@ -145,11 +144,11 @@ fn decode(text: &str) -> Result<String, Ambiguous> {
     if decoded.chars().any(char::is_control) {
         return Err(Ambiguous::Character);
     }
-    // One that stands for itself, as in `100%25`, is fine.
+    // A literal percent sign, as in `100%25`, is fine.
     if percent_decode_str(&decoded).any_escape() {
         return Err(Ambiguous::Twice);
     }
-    // Decoding must not have made a slash of anything.
+    // Decoding must not produce a slash.
     let slashes = |text: &str| text.matches(['/', '\\', '?', '#']).count();
     if slashes(&decoded) != slashes(text) {
         return Err(Ambiguous::Slash);
@@ -182,7 +181,7 @@ fn segments(path: &str) -> Result<(), Ambiguous> {
     }
     let mut segments = path[1..].split('/').peekable();
     while let Some(segment) = segments.next() {
-        // Spaces at the end are cut off by some file systems, and so are dots.
+        // Some file systems remove spaces and dots at the end.
         match segment.trim_end_matches([' ', '.']) {
             "" if segment.is_empty() && segments.peek().is_none() => {}
             "" if segment.is_empty() => return Err(Ambiguous::Empty),
@@ -193,7 +192,7 @@ fn segments(path: &str) -> Result<(), Ambiguous> {
     Ok(())
 }
 
-/// What the owner of a site says about its URLs.
+/// The rules of a site's owner for its URLs.
 #[derive(Clone, Debug, Default)]
 pub struct OwnersRules {
     /// Never fetched ahead.
@@ -205,7 +204,7 @@ pub struct OwnersRules {
 }
 
 impl OwnersRules {
-    /// Whether the query of a URL is part of its name: the owner lets it be fetched ahead with that.
+    /// Whether the query of a URL is part of its name: the owner allows prefetching with it.
     pub fn is_named_by_query(&self, url: &str) -> bool {
         url.contains('?')
             && Target::parse(url).is_ok_and(|target| {
@@ -214,7 +213,7 @@ impl OwnersRules {
             })
     }
 
-    /// What a URL is called: with its query where that is part of its name, else without.
+    /// The name of a URL: with its query if that is part of its name, otherwise without.
     pub fn name_of<'a>(&self, url: &'a str) -> &'a str {
         match url.split_once('?') {
             Some((path, _)) if !self.is_named_by_query(url) => path,
@@ -222,7 +221,7 @@ impl OwnersRules {
         }
     }
 
-    /// Whether a URL may be fetched ahead, by these rules and by how it looks.
+    /// Whether a URL may be prefetched, by these rules and by its appearance.
     ///
     /// # Errors
     /// If not.
@@ -389,7 +388,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever decodes once more, or resolves dots, or merges slashes, reads the same.
+        /// A server that decodes again, resolves dots or merges slashes reads the same.
         #[test]
         fn what_is_read_can_be_read_in_one_way_only(text in "/[a./%25eEfF;\\\\#?~-]{0,20}") {
             if let Ok(target) = Target::parse(&text) {

@@ -72,13 +72,13 @@ fn only_what_our_script_sends_is_let_through_as_a_prefetch() {
             &[("x-lull", "1"), ("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "empty")],
             None,
         ),
-        // Marks that are none.
+        // Invalid marks.
         ("GET", &[], Some(NotAhead::Mark)),
         ("GET", &[("x-lull", "")], Some(NotAhead::Mark)),
         ("GET", &[("x-lull", "3")], Some(NotAhead::Mark)),
         ("GET", &[("x-lull", "2")], Some(NotAhead::Mark)),
         ("GET", &[("x-lull", "1"), ("x-lull", "1")], Some(NotAhead::Mark)),
-        // Requests that do or say more.
+        // Requests that do more, or have more fields.
         ("POST", &[("x-lull", "1")], Some(NotAhead::Method)),
         ("HEAD", &[("x-lull", "1")], Some(NotAhead::Method)),
         ("GET", &[("x-lull", "1"), ("cookie", "_ga=1")], carries("cookie")),
@@ -96,7 +96,7 @@ fn only_what_our_script_sends_is_let_through_as_a_prefetch() {
     }
 }
 
-/// What Chromium says of a prefetch by rules of the script's.
+/// Chromium's fields of a prefetch by rules of the script.
 const BY_RULES: [(&str, &str); 5] = [
     ("sec-purpose", "prefetch"),
     ("sec-speculation-tags", "\"lull\""),
@@ -115,14 +115,14 @@ fn only_what_rules_of_the_scripts_fetch_is_let_through_as_theirs() {
         ("GET", "sec-speculation-tags", "null, \"lull\"", None),
         ("GET", "sec-fetch-site", "same-origin", None),
         ("GET", "cookie", "_ga=1", None),
-        // Rules that are none of ours.
+        // Rules that are not the script's.
         ("GET", "sec-speculation-tags", "null", Some(NotAhead::Mark)),
         ("GET", "sec-speculation-tags", "lull", Some(NotAhead::Mark)),
         ("GET", "sec-speculation-tags", "\"lullaby\"", Some(NotAhead::Mark)),
         ("GET", "sec-purpose", "prefetch;prerender", Some(NotAhead::Mark)),
         ("GET", "sec-fetch-site", "cross-site", elsewhere("sec-fetch-site")),
         ("GET", "sec-fetch-dest", "empty", elsewhere("sec-fetch-dest")),
-        // Requests that do or say more.
+        // Requests that do more, or have more fields.
         ("POST", "x", "", Some(NotAhead::Method)),
         ("HEAD", "x", "", Some(NotAhead::Method)),
         ("GET", "range", "bytes=0-1", carries("range")),
@@ -334,8 +334,8 @@ fn only_public_replies_are_kept() {
         let mut head = answered(code, fields);
         let found = policy.keep(&admitted(), &mut head, at(0), wall());
         assert_eq!(found, Err(Refusal::Unkept(expected.clone())), "{code} {fields:?}");
-        // Trouble of the server passes, and so does the age of a copy in front of it; the rest is how the
-        // URL is.
+        // Trouble of the server is temporary, and so is the age of a copy in front of it; the rest is a
+        // property of the URL.
         let passes = match &expected {
             Status(_) => ![401, 403, 404, 410].contains(&code),
             expected => matches!(expected, Elsewhere | Unkept::Stale(Stale::Aged)),
@@ -391,7 +391,7 @@ fn headers_of_a_copy_are_the_proxys() {
 
 #[test]
 fn a_copy_is_of_now_however_old_it_was_when_it_passed() {
-    // A minute and a half old, of a cache of the site's that says no age.
+    // A minute and a half old, from a cache of the site that sends no age.
     let old = ("date", "Sun, 06 Nov 1994 08:48:07 GMT");
     for (fields, ttl) in [(&[old][..], 60), (&[old, ("cache-control", "max-age=200")], 110)] {
         let mut head = answered(200, fields);
@@ -423,7 +423,7 @@ fn a_refused_prefetch_leaves_nothing_behind() {
     let head = refused();
     assert_eq!(head.status, 204);
     assert_eq!(head.headers["cache-control"], "no-store");
-    // It says that it is the proxy's.
+    // It claims to be the proxy's.
     assert_eq!(head.headers["x-lull"], "0");
     assert_eq!(head.headers.len(), 2);
 }
@@ -454,7 +454,7 @@ fn every_no_says_why() {
 }
 
 proptest! {
-    /// Whatever the upstream server says, what is kept is private, short-lived, and varies on cookies.
+    /// For any reply of the upstream server, a kept copy is private, short-lived, and varies on cookies.
     #[test]
     fn what_is_kept_is_bounded(
         fields in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! Who may get the script and hints.
+//! Decides which visitors get the script and hints.
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
@@ -8,19 +8,18 @@ use super::cookies::{self, Harmless, Sent};
 use super::excluded::Excluded;
 use super::fields;
 
-/// Somebody who may get hints, because nobody knows who it is.
+/// A visitor that may get hints, because it is anonymous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Visitor {
-    /// Sends no cookies, as prefetches do: its navigations find the copy, which varies on cookies.
+    /// Sends no cookies, like prefetches: its navigations find the copy, which varies on cookies.
     Cookieless,
-    /// Sends cookies that are harmless, by the list or because that was learned, and no others. The script has each copy
-    /// confirmed for them.
+    /// Sends only harmless cookies, by the list or by learning. The script has each copy confirmed for them.
     Measured,
 }
 
-/// What servers, sign-on proxies and clouds put into requests of somebody whom they know: by a certificate,
-/// a ticket, or a session of their own. Prefetches carry it like all other requests, so no copy is
-/// anonymous there.
+/// Fields that servers, sign-on proxies and clouds add to requests of identified users: by a certificate, a
+/// ticket, or a session of their own. Prefetches carry them like all other requests, so no copy is anonymous
+/// there.
 const IDENTITIES: &[&str] = &[
     "remote-user",
     "x-remote-user",
@@ -60,7 +59,7 @@ const IDENTITIES: &[&str] = &[
     "tailscale-user-login",
 ];
 
-/// By which header a request says who sends it; one without a value says that nobody is known.
+/// The header that identifies the sender of a request; an empty one means that the user is anonymous.
 pub(super) fn identified_by(headers: &HeaderMap) -> Option<&'static str> {
     let says = |name: &&&str| {
         let mut values = headers.get_all(**name).iter().map(|value| value.as_bytes().trim_ascii());
@@ -69,13 +68,13 @@ pub(super) fn identified_by(headers: &HeaderMap) -> Option<&'static str> {
     IDENTITIES.iter().find(says).copied()
 }
 
-/// Devices with so many GiB, or fewer, have better uses for it.
+/// Devices with this many GiB or fewer have better uses for the memory.
 const SMALL_DEVICE: f32 = 0.5;
 
-/// Which visitor sends a request with these headers, from a browser for that way.
+/// The kind of visitor that sends a request with these headers, from a browser for that way.
 ///
 /// # Errors
-/// If it is none that may get hints.
+/// If the sender may not get hints.
 pub fn visitor(headers: &HeaderMap, harmless: &Harmless, way: Way) -> Result<Visitor, Excluded> {
     let visitor = anonymous(headers, harmless)?;
     browsers::gains(headers, way)?;
@@ -83,7 +82,7 @@ pub fn visitor(headers: &HeaderMap, harmless: &Harmless, way: Way) -> Result<Vis
     Ok(visitor)
 }
 
-/// The same of any browser: whether nothing in a request says who its user is.
+/// The same for any browser: whether nothing in a request identifies its user.
 pub(super) fn anonymous(headers: &HeaderMap, harmless: &Harmless) -> Result<Visitor, Excluded> {
     if headers.contains_key(AUTHORIZATION) {
         return Err(Excluded::Authorization);
@@ -98,7 +97,7 @@ pub(super) fn anonymous(headers: &HeaderMap, harmless: &Harmless) -> Result<Visi
     }
 }
 
-/// The same for the request of a page: `GET`, or `HEAD`, whose reply has the headers of `GET`'s.
+/// The same for the request of a page: `GET`, or `HEAD`, whose reply has the headers of `GET`.
 ///
 /// # Errors
 /// If its reply must not get the script.
@@ -114,7 +113,7 @@ pub fn page_visitor(
     visitor(headers, harmless, way)
 }
 
-/// Whether user, network and device have something to spare, as far as the headers say.
+/// Whether user, network and device have spare capacity, according to the headers.
 pub(super) fn spares(headers: &HeaderMap) -> Result<(), Excluded> {
     let says = |name: &str, words: &[&str]| {
         headers.get_all(name).iter().any(|value| {

@@ -1,4 +1,4 @@
-//! The access log in Combined format, written by a thread of its own.
+//! The access log in Combined format, written by its own thread.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -19,35 +19,34 @@ use super::config::AccessLog;
 use super::error::{Error, Result};
 use super::event::{Event, Listener};
 
-/// Lines that may wait for the disk, and their bytes. Beyond these they are lost: no visitor waits for
-/// a log.
+/// Lines that may wait for the disk, and their bytes. Further lines are lost: no visitor waits for a log.
 const MOST_WAITING: usize = 8192;
 const MOST_BYTES: usize = 16 << 20;
-/// How long a line waits for others to be written with.
+/// How long a line waits for others, to be written together.
 const TOGETHER: Duration = Duration::from_millis(200);
-/// How long the end waits for what is not written yet. A pipe that nobody reads and a disk that hangs take
-/// nothing ever again, and who waits in a write cannot be woken.
+/// How long shutdown waits for unwritten lines. A pipe without a reader and a hanging disk never accept them,
+/// and a blocked write cannot be interrupted.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// What a line says of a request.
+/// The data of a request's line.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     peer: IpAddr,
     at: SystemTime,
     method: Method,
-    // Texts of its own: those of the request hold all of its head.
+    // Separate texts: those of the request keep all of its head in memory.
     target: Box<str>,
     version: Version,
     referer: Option<Box<[u8]>>,
     agent: Option<Box<[u8]>>,
-    /// Whether no request came for it, because its browser had it since before.
+    /// Whether no request came for it, because its browser already had the copy.
     is_prefetched: bool,
 }
 
-/// What stands in the second column of a page that was shown out of the visitor's cache.
+/// The second column for a page that was shown from the visitor's cache.
 const PREFETCHED: &str = "prefetched";
 
-/// The time of day, for logs alone.
+/// The time of day, only for logs.
 #[allow(clippy::disallowed_methods)]
 fn time_of_day() -> SystemTime {
     SystemTime::now()
@@ -68,23 +67,23 @@ impl Line {
         })
     }
 
-    /// A page that a client was shown out of its cache, as a message over another request says.
+    /// A page that a client was shown out of its cache, according to a message in another request.
     fn of_visit(client: IpAddr, page: &str, message: &request::Parts) -> Box<Self> {
         let mut line = Line::new(client, message);
         line.method = Method::GET;
         line.target = page.into();
-        // That is the page itself; where its link was nobody says.
+        // That is the page itself; the page with the link is unknown.
         line.referer = None;
         line.is_prefetched = true;
         line
     }
 
-    /// It is this client's, whoever the connection is from.
+    /// Sets the client, if it differs from the peer of the connection.
     pub(crate) fn of(&mut self, client: IpAddr) {
         self.peer = client.to_canonical();
     }
 
-    /// What it takes while it waits.
+    /// Its memory while it waits.
     fn bytes(&self) -> usize {
         let of = |text: &Option<Box<[u8]>>| text.as_ref().map_or(0, |text| text.len());
         size_of::<Self>() + self.target.len() + of(&self.referer) + of(&self.agent)
@@ -92,7 +91,7 @@ impl Line {
 
     /// `ADDRESS - - [TIME] "REQUEST" STATUS BYTES "REFERER" "AGENT"`
     ///
-    /// The second word is for the client's identity (RFC 1413), which nobody says any more. So readers pass it over.
+    /// The second word is for the client's identity (RFC 1413), which is no longer used. So readers skip it.
     fn write(&self, to: &mut impl Write, status: u16, bytes: u64) -> io::Result<()> {
         let mark = if self.is_prefetched { PREFETCHED } else { "-" };
         write!(to, "{} {mark} - [", self.peer)?;
@@ -114,8 +113,8 @@ impl Line {
     }
 }
 
-/// So that no client writes lines of its own: quotes, backslashes and what is not printable ASCII
-/// become `\xHH`, as nginx has it.
+/// Prevents clients from injecting lines: quotes, backslashes and bytes that are not printable ASCII become
+/// `\xHH`, as in nginx.
 fn write_quoted(to: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     for chunk in bytes.chunk_by(|&a, &b| is_plain(a) == is_plain(b)) {
         if chunk.first().copied().is_some_and(is_plain) {
@@ -144,11 +143,11 @@ enum Message {
     Reopen,
 }
 
-/// Where the threads put their lines.
+/// The queue of lines from all threads.
 #[derive(Clone)]
 pub(crate) struct LogSender {
     lines: SyncSender<Message>,
-    /// Bytes of the lines that wait.
+    /// Bytes of the waiting lines.
     waiting: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
 }
@@ -167,12 +166,12 @@ impl LogSender {
     }
 }
 
-/// The access log for visits that came past the proxy, because their pages had been fetched ahead.
+/// The access log for visits that sent no request to the proxy, because their pages had been fetched ahead.
 #[derive(Clone)]
 pub struct VisitLog(LogSender);
 
 impl VisitLog {
-    /// A client was shown `page`, a path with its query, as `message` says. Never waits.
+    /// A client was shown `page`, a path with its query, according to `message`. Never waits.
     pub fn write(&self, client: IpAddr, page: &str, message: &request::Parts) {
         self.0.write(Line::of_visit(client, page, message), 200, 0);
     }
@@ -187,7 +186,7 @@ impl std::fmt::Debug for VisitLog {
 /// The thread that writes.
 pub(crate) struct Log {
     sender: LogSender,
-    /// The file is to be opened anew, and among the lines there was no room to say so.
+    /// The file must be reopened, and the queue had no space for that message.
     reopens: Arc<AtomicBool>,
     /// Closed at the thread's end.
     end: Receiver<()>,
@@ -229,15 +228,15 @@ impl Log {
         VisitLog(self.sender())
     }
 
-    /// Opens the file anew, after what was written before, or where that waits for its place, with the
-    /// next line. Never waits: who hears signals calls it.
+    /// Reopens the file after the lines written before, or, if that has to wait for a place in the queue,
+    /// with the next line. Never blocks: signal handling calls it.
     pub(crate) fn reopen(&self) {
         if self.sender.lines.try_send(Message::Reopen).is_err() {
             self.reopens.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Waits for the last line, but not for ever. All other senders are gone by now.
+    /// Waits for the last line, but only for a limited time. All other senders are gone by now.
     pub(crate) fn finish(self) {
         drop(self.sender);
         if self.end.recv_timeout(LAST_WAIT) == Err(RecvTimeoutError::Timeout) {
@@ -265,10 +264,10 @@ fn open(to: &AccessLog) -> io::Result<Output> {
     Ok(Output::File(file))
 }
 
-/// Whether a log has half a line at its end: a full disk has taken no more of it, or a process was
-/// killed. The next line would be lost with it.
+/// Whether a log ends with a truncated line: a full disk has taken no more of it, or a process was killed.
+/// The next line would be lost with it.
 fn ends_within_a_line(log: &File, path: &Path) -> io::Result<bool> {
-    // Who reads a pipe takes something out of it.
+    // A read from a pipe would consume data.
     if !log.metadata()?.is_file() || log.metadata()?.len() == 0 {
         return Ok(false);
     }
@@ -287,14 +286,14 @@ struct Writer {
     lost: Arc<AtomicU64>,
     reopens: Arc<AtomicBool>,
     listener: Listener,
-    /// When what is written goes to the disk, if there is any.
+    /// When buffered lines are flushed to the disk, if there are any.
     due: Option<Instant>,
-    /// Whether the operator knows that lines are being lost.
+    /// Whether the operator was informed that lines are lost.
     has_told: bool,
 }
 
 impl Writer {
-    /// Writes until nobody sends any more. `_lasts` is closed then, however it ends.
+    /// Writes until all senders are gone. `_lasts` is closed then, however it ends.
     fn run(mut self, _lasts: Sender<()>) {
         loop {
             if self.reopens.swap(false, Ordering::Relaxed)
@@ -332,13 +331,13 @@ impl Writer {
         }
     }
 
-    /// Has the disk take all that was written.
+    /// Makes the disk write all pending data.
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.output {
             Output::File(file) => file.flush(),
             Output::Stdout(out) => out.flush(),
         }?;
-        // Only now they are there: what the disk has no room for was taken by the buffer before.
+        // Only now they are written: the buffer had accepted lines that the disk has no space for.
         if self.due.take().is_some() {
             match self.lost.swap(0, Ordering::Relaxed) {
                 0 => self.has_told = false,
@@ -354,7 +353,7 @@ impl Writer {
         flushed
     }
 
-    /// Loses what could not be written: it would stand before every later line.
+    /// Drops the lines that could not be written: they would precede every later line.
     fn give_up(&mut self, error: &io::Error) {
         self.due = None;
         self.lost.store(0, Ordering::Relaxed);
@@ -367,7 +366,7 @@ impl Writer {
         self.tell(error.to_string());
     }
 
-    /// Tells once that lines are lost, until they are not.
+    /// Reports once that lines are lost, until a line is written again.
     fn tell(&mut self, why: String) {
         if !std::mem::replace(&mut self.has_told, true) {
             self.listener.tell(&Event::LogLost { why });

@@ -1,14 +1,14 @@
-//! Where the proxy listens.
+//! Addresses that the proxy listens on.
 
 use std::net::SocketAddr;
 
-/// Where clients come in.
+/// The listening addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The address, with the port that the kernel chose if it was asked to.
+    /// The address, with the port chosen by the kernel if it was asked for one.
     pub address: SocketAddr,
-    /// Whether clients speak TLS there.
+    /// Whether clients use TLS there.
     pub secure: bool,
-    /// Whether all that comes in there is in the background.
+    /// Whether all its connections are in the background.
     pub background: bool,
 }

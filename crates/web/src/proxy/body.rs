@@ -10,10 +10,10 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::upstream::UpstreamBody;
 
-/// What goes wrong within a body, whoever made it.
+/// An error within a body, from any source.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The body of a response: the upstream's as it comes, or another.
+/// The body of a response: the upstream's as it arrives, or another.
 #[derive(Debug)]
 pub struct Body(Kind);
 
@@ -47,7 +47,7 @@ impl Body {
         if bytes.is_empty() { Self::empty() } else { Body(Kind::Full(Some(bytes))) }
     }
 
-    /// A body of any kind, such as one that transforms another as it comes.
+    /// A body of any kind, for example one that transforms another.
     pub fn wrap<B>(body: B) -> Self
     where
         B: HttpBody<Data = Bytes> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What a proxy is told: whom it asks, where it listens, and what it bears.
+//! The configuration of a proxy: its upstream, its listeners, and its limits.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -12,13 +12,13 @@ use http::uri::Authority;
 
 use super::error::{Error, Result};
 
-/// The server that the proxy stands in front of.
+/// The server behind the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
     pub(crate) target: Target,
-    /// Whether it is spoken to over TLS.
+    /// Whether it uses TLS.
     pub(crate) secure: bool,
-    /// What stands in `Host` where the client gave none.
+    /// The `Host` for requests without one.
     pub(crate) authority: HeaderValue,
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Target {
 }
 
 impl Upstream {
-    /// Its addresses, if its port is this one: its name is looked up then.
+    /// Its addresses, if it has this port: its name is resolved then.
     pub(crate) fn addresses_of(&self, of: u16) -> Vec<SocketAddr> {
         match &self.target {
             Target::Tcp { host, port } if *port == of => {
@@ -105,7 +105,7 @@ impl fmt::Display for Upstream {
 pub struct Listen {
     /// The address; port 0 lets the kernel choose.
     pub address: SocketAddr,
-    /// Whether clients speak TLS there. `None`: if there is a certificate.
+    /// Whether clients use TLS there. `None`: if there is a certificate.
     pub secure: Option<bool>,
 }
 
@@ -129,7 +129,7 @@ impl FromStr for Listen {
     }
 }
 
-/// Where the certificate for clients lies.
+/// The files of the certificate for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// The chain in PEM, the server's own certificate first.
@@ -138,28 +138,28 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
-/// How much is borne.
+/// Limits of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Open connections of clients. `None`: half of what the limit of descriptors leaves.
+    /// Open connections of clients. `None`: half of the descriptors that the limit leaves.
     pub connections: Option<NonZeroUsize>,
     /// Those of one address (IPv6: of one /64). `None`: an eighth of all.
     pub connections_per_address: Option<NonZeroUsize>,
-    /// Requests that are with the upstream at a time. `None`: a quarter of the descriptors.
+    /// Concurrent requests to the upstream. `None`: a quarter of the descriptors.
     pub upstream_requests: Option<NonZeroUsize>,
-    /// Idle connections that are kept to the upstream, over all threads.
+    /// Idle connections kept to the upstream, over all threads.
     pub upstream_idle: usize,
-    /// Bytes of a request's or response's header section, 8 KiB at least.
+    /// Bytes of a request's or response's header section, at least 8 KiB.
     pub header_bytes: usize,
     /// Bytes of a request's target.
     pub uri_bytes: usize,
-    /// Requests at a time on one HTTP/2 connection.
+    /// Concurrent requests on one HTTP/2 connection.
     pub h2_streams: u32,
-    /// Streams that an HTTP/2 client may have reset before they were looked at. More is an attack
+    /// Number of streams that an HTTP/2 client may reset before the proxy sees them. More is an attack
     /// (CVE-2023-44487), and ends the connection.
     pub h2_resets: usize,
-    /// Bytes a second that a request's body must bring, so that nobody occupies a connection with
-    /// a byte now and then. Zero: none.
+    /// Minimum rate of a request's body, in bytes per second, so that no client occupies a connection with a
+    /// byte now and then. Zero: none.
     pub body_rate: u64,
 }
 
@@ -179,25 +179,25 @@ impl Default for Limits {
     }
 }
 
-/// How long is waited.
+/// Time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the upstream to take a connection.
+    /// For the upstream to accept a connection.
     pub connect: Duration,
     /// For the head of the upstream's answer, once the request is sent.
     pub head: Duration,
     /// For the next piece of the upstream's answer.
     pub body: Duration,
-    /// How long a connection to the upstream is kept idle: less than common servers keep it (5 s
-    /// by Node and Apache), so that they rarely close one that is about to be used.
+    /// How long a connection to the upstream is kept idle: less than common servers keep it (5 s by Node and
+    /// Apache), so that they rarely close one that is about to be used.
     pub upstream_idle: Duration,
     /// For a client's request head, from its first byte, and for its TLS handshake.
     pub client_head: Duration,
-    /// For a client that neither sends the body it has announced nor takes its answer.
+    /// For a client that neither sends its announced body nor takes its answer.
     pub client_stalled: Duration,
     /// How long a client's connection is kept idle.
     pub client_idle: Duration,
-    /// How long what is under way may last once the proxy is to end.
+    /// How long requests in progress may last once the proxy drains.
     pub drain: Duration,
 }
 
@@ -216,12 +216,12 @@ impl Default for Timeouts {
     }
 }
 
-/// Where the access log goes.
+/// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLog {
     /// To standard output.
     Stdout,
-    /// Appended to a file, which is opened anew on a reload, for log rotation.
+    /// Appended to a file, which is reopened on a reload, for log rotation.
     File(PathBuf),
 }
 

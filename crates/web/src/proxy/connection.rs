@@ -1,4 +1,4 @@
-//! An accepted connection, as the rest sees it: who is there, and whether its bytes yield.
+//! An accepted connection, as seen by other modules: its peer, and whether its bytes yield.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -14,12 +14,12 @@ use super::limits::Permit;
 use super::metrics::Opened;
 use super::streams::Streams;
 
-/// Whether what a connection sends yields to everybody else.
+/// Whether a connection's bytes yield to all other traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     /// It competes like any other.
     Demand,
-    /// TCP Nice: it takes what others leave.
+    /// TCP Nice: it takes the capacity that others leave.
     Background,
 }
 
@@ -35,11 +35,11 @@ pub struct Connection {
     wanted: AtomicU8,
     actual: AtomicU8,
     turns: Mutex<Turns>,
-    /// Somebody waits for what is fetched ahead.
+    /// A prefetch is awaited.
     hurried: Notify,
     /// The task of a connection in the background.
     owner: Mutex<Option<Waker>>,
-    /// What the watch needs to know, see [`Snapshot`].
+    /// The data for the watch, see [`Snapshot`].
     pub(crate) read: AtomicU64,
     pub(crate) written: AtomicU64,
     /// [`NOT_LOOKED_AT`] at first.
@@ -50,14 +50,14 @@ pub struct Connection {
     pub(crate) waiting_for_upstream: AtomicU32,
     pub(crate) waiting_for_body: AtomicU32,
     pub(crate) write_blocked: AtomicBool,
-    /// Whether the client may still be sending a body that nobody reads.
+    /// Whether the client may still be sending a body that is not read.
     pub(crate) left_unread: AtomicBool,
     /// Requests without a body so far, and whether there was one with a body.
     pub(crate) bodiless: AtomicU64,
     pub(crate) has_had_body: AtomicBool,
-    /// How much had been read when the last request was answered.
+    /// Bytes read when the last request was answered.
     pub(crate) read_by_then: AtomicU64,
-    /// Whether it speaks something else than HTTP by now, in which one end may close before the other.
+    /// Whether its protocol is no longer HTTP, so that one end may close before the other.
     pub(crate) is_tunnel: AtomicBool,
     /// Close it by a reset, because its end would look like the end of a body.
     pub(crate) reset: AtomicBool,
@@ -70,61 +70,61 @@ pub struct Connection {
 const DEMAND: u8 = 0;
 const BACKGROUND_BY_KERNEL: u8 = 1;
 const BACKGROUND_BY_USER_SPACE: u8 = 2;
-/// What was wanted could not be had, and is not tried again.
+/// The wanted class was not available, and is not tried again.
 const STUCK: u8 = 3;
 
-/// What is under way on a connection, as far as its place goes by that. In HTTP/2 there is much at a
-/// time, and a connection is in the background as a whole or not at all.
+/// The requests in progress on a connection, as far as its class depends on them. In HTTP/2 there are many at
+/// a time, and a connection is in the background as a whole or not at all.
 #[derive(Debug, Default)]
 struct Turns {
     /// Requests of visitors.
     demand: u32,
-    /// Requests that fetch ahead.
+    /// Prefetch requests.
     ahead: u32,
-    /// Whether somebody waits for one of these.
+    /// Whether one of these is awaited.
     is_awaited: bool,
-    /// Whether others may be under way beside each.
+    /// Whether others may be in progress beside each.
     is_among_others: bool,
-    /// When the last one ended, among others, that somebody waits for: not all of it has left by then.
+    /// When the last awaited one ended, among others: not all of it has left by then.
     ended: Option<Instant>,
 }
 
 impl Turns {
-    /// Something that somebody waits for has ended, as far as its body goes.
+    /// The body of an awaited request has ended.
     fn end(&mut self) {
         self.ended = self.is_among_others.then(Instant::now);
     }
 }
 
-/// No connection has acknowledged so many bytes.
+/// More bytes than a connection can acknowledge.
 const NOT_LOOKED_AT: u64 = u64::MAX;
 
-/// What is left of an answer in HTTP/2's buffers when its body has ended has so long to leave.
+/// How long the rest of an answer in HTTP/2's buffers has to leave after its body has ended.
 const TAIL: Duration = Duration::from_secs(1);
 
-/// The numbers of a connection at one time.
+/// A snapshot of a connection's numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     /// Bytes from and to the client, within TLS.
     pub(crate) read: u64,
     pub(crate) written: u64,
-    /// Bytes that the client's kernel has acknowledged, as far as that was [looked at](Connection::look_at_acked).
+    /// Bytes that the client's kernel has acknowledged, at the last [check](Connection::look_at_acked).
     pub(crate) acked: Option<u64>,
     /// Bytes of answers in HTTP/2 that have left.
     pub(crate) left: u64,
-    /// Requests so far, and those that have not ended.
+    /// Requests so far, and unfinished ones.
     pub(crate) began: u32,
     pub(crate) under_way: u32,
-    /// Requests that wait for the upstream, or for the client to go on with their body.
+    /// Requests that wait for the upstream, or for the client to continue their body.
     pub(crate) waiting_for_upstream: u32,
     pub(crate) waiting_for_body: u32,
-    /// Whether the client does not take what is sent.
+    /// Whether the client does not read.
     pub(crate) write_blocked: bool,
 }
 
 impl Snapshot {
-    /// Whether the client's kernel may not have all that was sent. TLS adds some bytes, so of the last ones it does not
-    /// know.
+    /// Whether the client's kernel may not have all sent bytes. TLS adds some bytes, so the last ones are
+    /// uncertain.
     pub(crate) fn has_unacked(&self) -> bool {
         self.acked.unwrap_or(0) < self.written
     }
@@ -172,13 +172,13 @@ impl Connection {
         }
     }
 
-    /// The same, in the background for as long as it lasts, but for the handshake of TLS.
+    /// The same, permanently in the background, except for the TLS handshake.
     pub(crate) fn always_in_background(self) -> Self {
         self.put(Place::Background);
         Connection { always_background: true, ..self }
     }
 
-    /// Whether it came in where all is in the background:
+    /// Whether it was accepted by the listener for background traffic:
     /// [`Config::listen_background`](super::Config::listen_background).
     pub fn is_always_background(&self) -> bool {
         self.always_background
@@ -199,19 +199,19 @@ impl Connection {
         self.secure
     }
 
-    /// Asks for a place: it takes effect before the connection's next byte leaves; out of the
-    /// background also what was written before, at once.
+    /// Requests a class: it takes effect before the connection's next byte leaves. A move out of the
+    /// background also takes effect at once for bytes that were written before.
     ///
-    /// The proxy does so for each request by itself, before a [`Site`](super::Site) sees it:
-    /// [`Place::Background`] with `X-Lull`, as long as no request without is under way beside it, else
-    /// [`Place::Demand`]. A connection that [is always in the background](Self::is_always_background)
-    /// stays there.
+    /// The proxy does so for each request itself, before a [`Site`](super::Site) sees it:
+    /// [`Place::Background`] with `X-Lull`, unless a request without it is in progress beside it, otherwise
+    /// [`Place::Demand`]. A connection that [is always in the background](Self::is_always_background) stays
+    /// there.
     fn put(&self, place: Place) {
         let wanted = match place {
             Place::Demand if !self.always_background => DEMAND,
             _ => BACKGROUND_BY_KERNEL,
         };
-        // Nearly always it is there already, and a load is cheaper than a store.
+        // Nearly always the value is the same already, and a load is cheaper than a store.
         if self.wanted.load(Ordering::Relaxed) != wanted {
             self.wanted.store(wanted, Ordering::Relaxed);
             if let Some(owner) = self.lock_owner().take() {
@@ -220,13 +220,13 @@ impl Connection {
         }
     }
 
-    /// Somebody waits for what is fetched ahead over this connection: it leaves the background, with
-    /// what was written to it already, until that has come.
+    /// A prefetch on this connection is awaited: the connection leaves the background, with the bytes that
+    /// were written already, until the prefetch has arrived.
     pub fn hurry(&self) {
         let mut turns = self.turns();
         turns.is_awaited = turns.ahead > 0;
         if !turns.is_awaited {
-            // Its body has ended, and what is left of it is in the buffers.
+            // Its body has ended, and the rest is in the buffers.
             turns.end();
         }
         drop(turns);
@@ -234,9 +234,9 @@ impl Connection {
         self.hurried.notify_waiters();
     }
 
-    /// Comes when somebody waits for what is fetched ahead over this connection.
+    /// Completes when a prefetch on this connection is awaited.
     pub(crate) async fn is_hurried(&self) {
-        // Before it is looked, or it could be missed.
+        // Before the check, otherwise it could be missed.
         let hurried = self.hurried.notified();
         if !self.turns().is_awaited {
             hurried.await;
@@ -247,8 +247,7 @@ impl Connection {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `owner` woken when another place is asked for: only the task that has the socket may
-    /// touch it.
+    /// Has `owner` woken when another place is requested: only the task with the socket may use it.
     pub(crate) fn set_owner(&self, owner: &Waker) {
         let mut place = self.lock_owner();
         match &mut *place {
@@ -261,7 +260,7 @@ impl Connection {
         self.owner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place that was asked for last.
+    /// The last requested place.
     pub(crate) fn wanted(&self) -> Place {
         match self.wanted.load(Ordering::Relaxed) {
             DEMAND => Place::Demand,
@@ -269,8 +268,8 @@ impl Connection {
         }
     }
 
-    /// What carries the connection in the background; `None` where it competes like any other,
-    /// which it also does if it was to be in the background and cannot.
+    /// The carrier of the connection in the background; `None` if it competes like any other, which it also
+    /// does if it should be in the background and cannot.
     pub fn carrier(&self) -> Option<Carrier> {
         match self.actual.load(Ordering::Relaxed) {
             BACKGROUND_BY_KERNEL => Some(Carrier::Kernel),
@@ -292,20 +291,20 @@ impl Connection {
         self.actual.store(STUCK, Ordering::Relaxed);
     }
 
-    /// Has the owner of the socket look how much was acknowledged, with its next poll: a writer that waits hears
-    /// nothing before a third of the kernel's buffer has left, which takes minutes where that yields.
+    /// Makes the owner of the socket count acknowledged bytes with its next poll. A waiting writer is woken
+    /// only when a third of the kernel's buffer has left, which takes minutes on a yielding connection.
     pub(crate) fn look_at_acked(&self) {
         self.looks_at_acked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is to do so now.
+    /// Whether it is time to do so.
     pub(crate) fn is_to_look_at_acked(&self) -> bool {
-        // Nearly always it is not, and a load is cheaper than a store.
+        // Nearly always it is false, and a load is cheaper than a store.
         self.looks_at_acked.load(Ordering::Relaxed)
             && self.looks_at_acked.swap(false, Ordering::Relaxed)
     }
 
-    /// The owner has looked: so many bytes.
+    /// The owner has counted this many bytes.
     pub(crate) fn set_acked(&self, bytes: u64) {
         self.acked.store(bytes, Ordering::Relaxed);
     }
@@ -325,7 +324,7 @@ impl Connection {
     }
 }
 
-/// One more in a number of the connection, for as long as this lives.
+/// Adds one to a counter of the connection while it exists.
 #[derive(Debug)]
 pub(crate) struct Counted {
     connection: Arc<Connection>,
@@ -338,7 +337,7 @@ impl Counted {
         Counted { connection: Arc::clone(connection), of }
     }
 
-    /// A request that has not ended.
+    /// A request in progress.
     pub(crate) fn request(connection: &Arc<Connection>) -> Self {
         connection.began.fetch_add(1, Ordering::Relaxed);
         Self::new(connection, |connection| &connection.under_way)
@@ -366,7 +365,7 @@ impl Drop for Counted {
     }
 }
 
-/// A request whose turn it is on its connection, for as long as this lives.
+/// A request in progress on its connection, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     connection: Arc<Connection>,
@@ -374,8 +373,8 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// A request begins: one that fetches ahead, or one of a visitor's. While there is one of these, or
-    /// somebody waits for one of those, the connection yields to nobody.
+    /// A request begins: a prefetch, or one of a visitor. While there is one of a visitor, or an awaited
+    /// prefetch, the connection does not yield.
     pub(crate) fn new(connection: &Arc<Connection>, is_ahead: bool, is_among_others: bool) -> Self {
         let mut turns = connection.turns();
         turns.is_among_others = is_among_others;
@@ -391,7 +390,7 @@ impl Turn {
         turn
     }
 
-    /// More of the answer is about to leave: into the background, if nobody waits on the connection by
+    /// More of the answer is about to leave: in the background, if nothing on the connection is awaited by
     /// now.
     pub(crate) fn goes_on(&self) {
         if !self.is_ahead {
@@ -423,19 +422,19 @@ impl Drop for Turn {
 
 #[cfg(test)]
 impl Connection {
-    /// One over which nothing comes.
+    /// One on which nothing arrives.
     pub(crate) fn of_tests() -> Arc<Self> {
         let peer = "[::ffff:192.0.2.7]:5000".parse().unwrap();
         let local = "[::1]:80".parse().unwrap();
         Arc::new(Connection::new(peer, local, false, Opened::new(&Arc::default()), Permit::none()))
     }
 
-    /// A request that fetches ahead, for as long as it lives.
+    /// A request that fetches ahead, while it exists.
     pub(crate) fn fetches_ahead(self: &Arc<Self>) -> Turn {
         Turn::new(self, true, false)
     }
 
-    /// Whether it is to yield to others.
+    /// Whether it should yield.
     pub(crate) fn yields(&self) -> bool {
         self.wanted() == Place::Background
     }
@@ -502,7 +501,7 @@ mod tests {
         let later = turn(true);
         is(Place::Background);
         drop(later);
-        // What is in the buffers is waited for as well; what is fetched ahead next is not.
+        // Bytes in the buffers are awaited as well; the next prefetch is not.
         connection.hurry();
         is(Place::Demand);
         drop(turn(true));
@@ -534,7 +533,7 @@ mod tests {
         connection.hurry();
         stays(&connection, Place::Demand);
 
-        // What nobody waits for leaves no trace.
+        // A prefetch that is not awaited leaves no trace.
         let (connection, ahead) = begin(true);
         drop(ahead);
         stays(&connection, Place::Background);

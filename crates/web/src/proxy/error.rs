@@ -1,4 +1,4 @@
-//! What can go wrong: before the proxy runs, and with a single request.
+//! Errors: before the proxy runs, and of a single request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,50 +6,50 @@ use std::path::PathBuf;
 
 use http::StatusCode;
 
-/// Why a proxy could not be started, or a certificate not be loaded.
+/// Why a proxy could not be started, or a certificate could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An upstream that is no address of a server.
+    /// An upstream that is not an address of a server.
     #[error(
         "'{given}' is no upstream: {why}; write http://HOST:PORT, https://HOST:PORT or unix:/PATH"
     )]
     Upstream {
-        /// What was given.
+        /// The given value.
         given: String,
-        /// What is wrong with it.
+        /// The problem.
         why: &'static str,
     },
-    /// A listener that is no address.
+    /// A listener that is not an address.
     #[error("'{given}' is no address to listen on: write HOST:PORT, http://… or https://…")]
     Listen {
-        /// What was given.
+        /// The given value.
         given: String,
     },
-    /// An address that is not free, or not ours.
+    /// An address that is in use, or belongs to another machine.
     #[error("cannot listen on {address} ({source}): {}", way_to_listen(source))]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// No address to listen on.
     #[error("nothing to listen on: give --listen ADDR")]
     NoListener,
-    /// A socket that the process was started with, for no listener.
+    /// A socket that the process was started with, without a listener.
     #[error("the process was started with a socket at {address}: name it by --listen {address}")]
     Unnamed {
-        /// Where it listens.
+        /// The listening address.
         address: SocketAddr,
     },
-    /// The proxy would ask itself.
+    /// The proxy would send requests to itself.
     #[error("the upstream {address} is this proxy itself: give the address of the site's server")]
     Loop {
-        /// The address that is both.
+        /// The address of both.
         address: SocketAddr,
     },
-    /// HTTPS is asked for, and there is no certificate.
+    /// HTTPS is requested, and there is no certificate.
     #[error("https on {address} needs a certificate: give --cert FILE and --key FILE")]
     NoCertificate {
         /// The address.
@@ -60,27 +60,27 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A file that holds no certificate or no key.
+    /// A file without a certificate or a key.
     #[error("{path} holds no {what} in PEM: {why}")]
     Pem {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
+        /// The expected item.
         what: &'static str,
-        /// What the parser said.
+        /// The error of the parser.
         why: String,
     },
-    /// A certificate and a key that are not a pair, or that nobody can use.
+    /// A certificate and a key that do not belong together, or are unusable.
     #[error("{certificates} and {key} cannot be used together: {why}")]
     Pair {
         /// The file of the certificate.
         certificates: PathBuf,
         /// The file of the key.
         key: PathBuf,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
     /// A file that cannot be written.
@@ -88,7 +88,7 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// No self-signed certificate could be made until one is issued.
@@ -107,7 +107,7 @@ pub enum Error {
     /// A system call failed.
     #[error("cannot {what} ({source})")]
     System {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
         /// What the system said.
         source: io::Error,
@@ -120,7 +120,7 @@ pub enum Error {
 /// The result of functions of this module.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What can be done where an address cannot be listened on.
+/// What the operator can do if the proxy cannot listen on an address.
 fn way_to_listen(why: &io::Error) -> &'static str {
     match why.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -137,13 +137,13 @@ impl Error {
     }
 }
 
-/// Why one exchange failed.
+/// Why an exchange failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Failure {
     /// The upstream could not be reached.
     Unreachable,
-    /// The upstream did not take the connection in time.
+    /// The upstream did not accept the connection in time.
     ConnectTimeout,
     /// The upstream did not begin to answer in time.
     HeadTimeout,
@@ -151,15 +151,15 @@ pub enum Failure {
     BodyTimeout,
     /// The upstream closed or reset the connection before or within its answer.
     Reset,
-    /// The upstream's answer is no HTTP, or not to be passed on.
+    /// The upstream's answer is not HTTP, or must not be passed on.
     Garbage,
-    /// As many requests as allowed are with the upstream already.
+    /// The upstream already has as many requests as permitted.
     Busy,
-    /// A prefetch for which there was no room at the upstream for too long, or which was stopped because demand came.
+    /// A prefetch for which the upstream had no room for too long, or which was stopped because demand came.
     NotNow,
-    /// The client's request is malformed or over a limit.
+    /// The client's request is malformed or exceeds a limit.
     Refused,
-    /// The client went away, or stopped sending its request.
+    /// The client disconnected, or stopped sending its request.
     Client,
 }
 
@@ -178,7 +178,7 @@ impl Failure {
         Failure::Client,
     ];
 
-    /// Its place among [`ALL`](Self::ALL).
+    /// Its index in [`ALL`](Self::ALL).
     pub fn index(self) -> usize {
         self as usize
     }
@@ -199,7 +199,7 @@ impl Failure {
         }
     }
 
-    /// What the client is answered, if nothing of an answer has been sent yet.
+    /// The status for the client, if nothing of an answer has been sent so far.
     pub fn status(self) -> StatusCode {
         match self {
             Failure::Unreachable | Failure::Reset | Failure::Garbage => StatusCode::BAD_GATEWAY,

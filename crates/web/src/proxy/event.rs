@@ -1,25 +1,25 @@
-//! What the proxy tells its operator: one line each, and never one for each request.
+//! The events of the proxy for its operator: one line each, and never one for each request.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Something that the operator wants to know.
+/// An event for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// Clients may come.
     Listening {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// Whether over TLS.
         secure: bool,
     },
     /// A new certificate is used from now on.
     CertificateLoaded,
-    /// The files of the certificate have changed and cannot be used: the old one stays.
+    /// The files of the certificate have changed and are not usable: the old one stays.
     CertificateKept {
-        /// What is wrong with the new one.
+        /// The problem of the new one.
         why: String,
     },
     /// The certificate authority has issued no certificate for a site. It is tried again later.
@@ -29,9 +29,9 @@ pub enum Event {
         /// Why.
         why: String,
     },
-    /// The upstream cannot be reached, since now.
+    /// The upstream cannot be reached from now on.
     UpstreamDown {
-        /// What was tried, and what came of it.
+        /// The attempt and its result.
         why: String,
     },
     /// It can be reached again.
@@ -48,9 +48,9 @@ pub enum Event {
         /// The server.
         server: String,
     },
-    /// A connection could not be put in the background, or not be taken back. Told once.
+    /// A connection could not be put in the background, or not be taken back. Reported once.
     NotSwitched {
-        /// What the transport said.
+        /// The error of the transport.
         why: String,
     },
     /// Lines of the access log were lost.
@@ -60,101 +60,100 @@ pub enum Event {
     },
     /// Connections cannot be accepted for now.
     CannotAccept {
-        /// What the kernel said.
+        /// The error of the kernel.
         why: String,
     },
-    /// An address has as many connections as one may have, so another one was closed. Told once.
+    /// An address has as many connections as one may have, so a further one was closed. Reported once.
     AddressRefused {
         /// The address.
         address: IpAddr,
     },
-    /// A content delivery network or another shared cache stands in front: who comes by way of it
-    /// gets no script and no hints. Told once.
+    /// A content delivery network or another shared cache is in front: its clients get no script and no
+    /// hints. Reported once.
     BehindCdn {
-        /// The header field that says so, with what it says if that is its name.
+        /// The header field that shows it, with its value if that is its name.
         name: String,
     },
-    /// The figures can be looked at: told at the start, if the token was made for this run.
+    /// The dashboard is available: reported at the start, if the token was generated for this run.
     Figures {
-        /// Where, with the token.
+        /// The URL, with the token.
         url: String,
     },
-    /// Nobody can look at the figures, because clients come in at a public address and the owner has set no
-    /// token. Told at the start.
+    /// There is no access to the figures, because clients connect to a public address and the owner has set
+    /// no token. Reported at the start.
     FiguresOff {
         /// The address.
         address: SocketAddr,
     },
-    /// The logs were learned from, while the site was served.
+    /// The logs were learned, while the site was served.
     Learned {
-        /// The requests in them that something was learned from: none that the model knows already.
+        /// The requests in them that were learned: without those that the model knows already.
         requests: u64,
-        /// What could not be read, of each log of which that is so; and of which several sites one is.
+        /// The unreadable lines, for each log that has some; and logs that cover several sites.
         unread: Vec<String>,
     },
-    /// A log is not learned from, or not to its end.
+    /// A log is not learned, or not to its end.
     NotLearned {
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// The model of before cannot be read, so learning begins anew.
+    /// The earlier model cannot be read, so learning starts over.
     ModelAside {
-        /// What is wrong with it, and where it is now.
+        /// The problem, and where the model is now.
         why: String,
     },
-    /// What was learned cannot be kept, and what was kept before is there still. It is tried again
-    /// each minute and at the end. Told once until it works.
+    /// The model cannot be saved; the earlier saved one still exists. It is retried each minute and at the
+    /// end. Reported once until it works.
     ModelUnsaved {
-        /// What is wrong, and with what.
+        /// The problem, and its file.
         why: String,
     },
-    /// Since the start no request was for the site by one of its names, for a minute at least. Told
-    /// once.
+    /// Since the start no request named the site, for a minute at least. Reported once.
     NoneOfSite {
-        /// By which name there was one last.
+        /// The name in the last request.
         host: String,
     },
-    /// `X-Forwarded-For` is believed and cannot be read, so the proxy in front is taken for the
-    /// client. Told once.
+    /// `X-Forwarded-For` is trusted and cannot be read, so the proxy in front counts as the client. Reported
+    /// once.
     ForwardedUnread {
-        /// What it says.
+        /// Its value.
         value: String,
     },
-    /// Hints were asked for, and for an hour there was no budget for one. Told once until there is.
+    /// Clients asked for hints, and for an hour there was no budget for one. Reported once until there is.
     NoBudget {
-        /// Why, and what can be done.
+        /// The reason, and the remedy.
         why: String,
     },
-    /// What browsers fetch ahead by speculation rules yields to nobody. Told at the start.
+    /// Prefetches by speculation rules do not yield. Reported at the start.
     NotInBackground,
-    /// The site has a service worker of its own, so ours goes. Told when it is seen, and not again
+    /// The site has its own service worker, so ours is removed. Reported when it is seen, and not again
     /// within a day.
     SiteHasWorker {
-        /// Where its script is.
+        /// The URL of its script.
         path: String,
     },
-    /// The site's robots.txt cannot be read, so nothing is fetched ahead. Told when that lasts, and once
-    /// until it can be.
+    /// The site's robots.txt cannot be read, so nothing is fetched ahead. Reported when that lasts, once
+    /// until it can be read.
     RobotsUnknown {
-        /// What came in its place.
+        /// The unexpected answer.
         why: String,
     },
-    /// What the monitor asks for gives no answer of use. Told once until one comes: of all objects
-    /// together, as there is no budget then, and of each that alone is given up.
+    /// The monitor's requests get no usable answers. Reported once until one comes: for all objects together,
+    /// because there is no budget then, and for each single dropped one.
     ProbesFail {
-        /// What is asked for.
+        /// The requested path.
         path: String,
-        /// What came of it.
+        /// The result.
         why: String,
     },
-    /// No new connections; waiting for what is under way.
+    /// No new connections; waiting for requests in progress.
     Draining {
         /// Connections that are still open.
         connections: u64,
     },
     /// The end.
     Stopped {
-        /// Connections that were cut.
+        /// Connections that were closed early.
         cut: u64,
     },
 }
@@ -194,7 +193,7 @@ impl Event {
         }
     }
 
-    /// Whether it is bad news.
+    /// Whether it is a warning.
     pub fn is_warning(&self) -> bool {
         matches!(
             self,
@@ -328,7 +327,7 @@ impl Event {
     }
 }
 
-/// Who is told.
+/// The receiver of events.
 #[derive(Clone)]
 pub struct Listener(Arc<dyn Fn(&Event) + Send + Sync>);
 

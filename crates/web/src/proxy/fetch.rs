@@ -1,4 +1,4 @@
-//! Requests of the proxy's own: for robots.txt, and what a monitor asks for.
+//! The proxy's own requests: for robots.txt, and the monitor's objects.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -21,19 +21,19 @@ use super::pool::Connector;
 use super::request_body::RequestBody;
 use super::upstream_group::UpstreamServer;
 
-/// Asks the upstream on nobody's behalf, over a connection of its own that it keeps. A clone has
-/// another one.
+/// Sends the proxy's own requests to the upstream over its own persistent connection. A clone has another
+/// one.
 ///
-/// It says what visitors' requests say: by which name they came, and whether by HTTPS. A site that is
-/// told otherwise leads elsewhere, or is another one.
+/// Its requests have the host name and the scheme of visitors' requests. With others a site may redirect, or
+/// be a different one.
 pub struct Fetcher {
     connector: Arc<Connector>,
     counters: Arc<Counters>,
-    /// What stands in `Host`.
+    /// The value of `Host`.
     host: HeaderValue,
-    /// Whether that is so whatever the site is called.
+    /// Whether that holds for any name of the site.
     is_host_fixed: bool,
-    /// The site's name, as visitors say it.
+    /// The site's name, as visitors send it.
     site: HeaderValue,
     is_secure: Arc<AtomicBool>,
     patience: Duration,
@@ -43,16 +43,16 @@ pub struct Fetcher {
 /// For each answer, if nothing else is said.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Which codings an answer may come in.
+/// Which codings an answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codings {
-    /// None: it is to be read.
+    /// None: the proxy reads the answer.
     Identity,
-    /// Those that browsers take. A server that packs its answers takes as long for them only then.
+    /// Those of browsers. Only then a server that compresses its answers takes as long for them.
     OfBrowsers,
 }
 
-/// What the upstream answered.
+/// The upstream's answer.
 #[derive(Clone, Debug)]
 pub struct Fetched {
     /// Its status.
@@ -63,7 +63,7 @@ pub struct Fetched {
     pub body: Vec<u8>,
     /// From the request's last byte to the head of the answer.
     pub time_to_first_byte: Duration,
-    /// The same to the end of what was read.
+    /// The same up to the end of the bytes that were read.
     pub duration: Duration,
 }
 
@@ -77,7 +77,7 @@ impl Fetcher {
         let host = fixed.unwrap_or(&server.config.authority);
         Fetcher {
             connector: Arc::clone(&server.connector),
-            // Not among those of the threads: nobody's request is counted there.
+            // Not among those of the threads: these are no requests of clients.
             counters: Arc::default(),
             host: host.clone(),
             is_host_fixed: fixed.is_some(),
@@ -94,18 +94,18 @@ impl Fetcher {
         Fetcher { patience, ..self }
     }
 
-    /// The `Host` by which it asks.
+    /// The `Host` of its requests.
     pub fn host(&self) -> &HeaderValue {
         &self.host
     }
 
-    /// The name by which visitors ask, as far as it is known: what it says in `X-Forwarded-Host`.
+    /// The host name of visitors' requests, if known: the value of `X-Forwarded-Host`.
     pub fn site(&self) -> &HeaderValue {
         &self.site
     }
 
-    /// Whether it says that it came by HTTPS: for it and all its clones, and to be set by who finds out
-    /// that visitors do. At first it says so where the proxy listens for TLS.
+    /// Whether it declares HTTPS: shared by all its clones, and set once visitors are known to use it.
+    /// Initially it is set if the proxy listens for TLS.
     pub fn secure(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_secure)
     }
@@ -121,11 +121,11 @@ impl Fetcher {
         self
     }
 
-    /// Asks for a path, as `agent`, and reads `most` bytes of the answer, as they come: packed, where that
-    /// may be. Redirects are not followed.
+    /// Requests a path, as `agent`, and reads `most` bytes of the answer, as they arrive: compressed, where
+    /// that is permitted. Redirects are not followed.
     ///
     /// # Errors
-    /// If nothing came, or it broke off; [`Failure::Refused`] if the path is none.
+    /// If no answer came, or it was cut off; [`Failure::Refused`] if the path is invalid.
     pub async fn get(
         &mut self,
         path: &str,
@@ -138,7 +138,7 @@ impl Fetcher {
             && !kept.is_closed()
         {
             match self.ask(kept, &uri, agent, codings, most).await {
-                // The upstream may have closed it just then.
+                // The upstream may have just closed it.
                 Err(Failure::Reset) => {}
                 result => return result,
             }
@@ -147,11 +147,11 @@ impl Fetcher {
         self.ask(fresh, &uri, agent, codings, most).await
     }
 
-    /// Has a connection at hand, for whoever wants to know how long the answer takes and not the way to it;
+    /// Opens a connection in advance, for measurements of the answer without the connection setup; returns
     /// whether it is a new one.
     ///
     /// # Errors
-    /// If there is none to be had.
+    /// If there is no connection.
     pub async fn connect(&mut self) -> Result<bool, Failure> {
         let is_new = self.kept.as_ref().is_none_or(SendRequest::is_closed);
         if is_new {
@@ -186,7 +186,7 @@ impl Fetcher {
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
         let codings = match codings {
             Codings::Identity => "identity",
-            // They take Brotli and Zstandard from who speaks TLS only.
+            // Browsers accept Brotli and Zstandard only over TLS.
             Codings::OfBrowsers if scheme == "https" => "gzip, deflate, br, zstd",
             Codings::OfBrowsers => "gzip, deflate",
         };
@@ -212,7 +212,7 @@ impl Fetcher {
             is_whole = body.len() + data.len() <= most;
             body.extend_from_slice(&data[..data.len().min(most - body.len())]);
         }
-        // What is left unread would stand in the way of the next answer.
+        // Unread bytes would precede the next answer.
         self.kept = is_whole.then_some(sender);
         Ok(Fetched {
             status: head.status,

@@ -1,6 +1,6 @@
-//! What is done to the heads of requests and responses (RFC 9110 §7.6, RFC 9112 §3, §6, §11).
+//! Rewrites the heads of requests and responses (RFC 9110 §7.6, RFC 9112 §3, §6, §11).
 //!
-//! Pure: a head comes in, and goes out changed or refused.
+//! Pure: takes a head, and changes or rejects it.
 
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery};
@@ -8,7 +8,7 @@ use http::{Method, StatusCode, Uri, Version, request, response};
 
 /// The mark of a prefetch by the browser's script.
 pub const X_LULL: HeaderName = HeaderName::from_static("x-lull");
-/// What an upstream is told of a prefetch (Fetch standard §3.1, `Sec-Purpose`).
+/// The field that marks a prefetch for the upstream (Fetch standard §3.1, `Sec-Purpose`).
 pub const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -17,7 +17,7 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-/// What other proxies say of the client besides, and this one does not.
+/// Further fields of other proxies about the client, which this one does not send.
 static FORWARDED: [HeaderName; 7] = [
     header::FORWARDED,
     HeaderName::from_static("x-forwarded-port"),
@@ -28,7 +28,7 @@ static FORWARDED: [HeaderName; 7] = [
     HeaderName::from_static("x-real-ip"),
 ];
 
-/// Whether a header of this name says who the client is, or how it came.
+/// Whether a header of this name describes the client or its connection.
 fn is_of_the_client(name: &str) -> bool {
     let said = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST];
     said.iter().chain(&FORWARDED).any(|one| one.as_str() == name)
@@ -38,7 +38,7 @@ fn is_of_the_client(name: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
-    /// In a few words, for the client's developer.
+    /// A short reason, for the client's developer.
     pub(crate) why: &'static str,
 }
 
@@ -46,21 +46,21 @@ const fn refuse<T>(status: StatusCode, why: &'static str) -> Result<T, Refusal> 
     Err(Refusal { status, why })
 }
 
-/// What the checks found out.
+/// The results of the checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
-    /// The host that the client means, if it said one.
+    /// The host of the client's request, if it has one.
     pub(crate) host: Option<HeaderValue>,
-    /// Whether it is a prefetch of ours.
+    /// Whether it is a prefetch of the script.
     pub(crate) is_marked: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(crate) expects_continue: bool,
 }
 
-/// Refuses what two parsers could read in two ways, or what is over a limit.
+/// Rejects requests with two possible readings, or over a limit.
 ///
-/// hyper has refused before what is no HTTP at all, what has several lengths, folded lines or an
-/// unknown last coding; and has dropped `Content-Length` beside `Transfer-Encoding`.
+/// hyper has already rejected bytes that are not HTTP, several lengths, folded lines and an unknown last
+/// coding. It has dropped `Content-Length` beside `Transfer-Encoding`.
 pub(crate) fn check(
     head: &request::Parts,
     has_body: bool,
@@ -83,8 +83,8 @@ pub(crate) fn check(
     })
 }
 
-/// Whether the script says in `X-Lull` that nobody waits for this (`docs/web-protocol.md`): a prefetch, or the question
-/// before it. Whether it is good is for the site to say.
+/// Whether `X-Lull` marks a prefetch or the probe before it (`docs/web-protocol.md`). The site decides
+/// whether it is valid.
 fn is_mark(value: &HeaderValue) -> bool {
     value == "1" || value == "0"
 }
@@ -122,8 +122,8 @@ fn is_chunked(coding: &HeaderValue) -> bool {
     coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked")
 }
 
-/// The host that is meant. RFC 9112 §3.2, §3.2.2: there is one `Host`, it is valid, and that of an
-/// absolute target goes before it. RFC 9113 §8.3.1: `Host` beside `:authority` says the same.
+/// The requested host. RFC 9112 §3.2, §3.2.2: there is one valid `Host`, and an absolute target overrides it.
+/// RFC 9113 §8.3.1: `Host` and `:authority` must be the same.
 fn host(head: &request::Parts) -> Result<Option<HeaderValue>, Refusal> {
     let mut hosts = head.headers.get_all(header::HOST).iter();
     let host = hosts.next();
@@ -156,8 +156,8 @@ fn says(host: &HeaderValue, authority: &Authority) -> bool {
     host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
 }
 
-/// Whether these are the bytes of `uri-host [ ":" port ]` (RFC 9110 §7.2): no user, no path, no
-/// list of hosts.
+/// Whether these are the bytes of `uri-host [ ":" port ]` (RFC 9110 §7.2): no user, no path, no list of
+/// hosts.
 fn is_host(bytes: &[u8]) -> bool {
     !bytes.is_empty()
         && bytes
@@ -165,15 +165,15 @@ fn is_host(bytes: &[u8]) -> bool {
             .all(|&byte| byte.is_ascii_alphanumeric() || b"-._~:[]%!$&'()*+;=".contains(&byte))
 }
 
-/// What the upstream is told beside the client's own words.
+/// The information for the upstream beside the client's own fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Forwarding<'a> {
     /// The client's address.
     pub(crate) peer: &'a HeaderValue,
     pub(crate) is_secure: bool,
-    /// Whether what another proxy has said before is kept.
+    /// Whether fields of an earlier proxy are kept.
     pub(crate) trusts: bool,
-    /// What stands in `Host` instead of the client's, and where the client gave none.
+    /// Replaces the client's `Host`, also if there was none.
     pub(crate) upstream_host: Option<&'a HeaderValue>,
     pub(crate) upstream_authority: &'a HeaderValue,
     pub(crate) via: Option<&'a HeaderValue>,
@@ -183,13 +183,13 @@ pub(crate) struct Forwarding<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     None,
-    /// `Content-Length` is there, or hyper sets it.
+    /// `Content-Length` is present, or hyper sets it.
     Length,
     Chunked,
 }
 
-/// Makes of a client's request what goes upstream over HTTP/1.1. Returns the protocol that it is to
-/// be upgraded to, if the client asks for one that may pass.
+/// Turns a client's request into that for the upstream over HTTP/1.1. Returns the protocol to upgrade to, if
+/// the client asks for one that may pass.
 pub(crate) fn to_upstream(
     head: &mut request::Parts,
     checked: &Checked,
@@ -212,8 +212,8 @@ pub(crate) fn to_upstream(
         headers.remove(header::EXPECT);
     }
     match framing {
-        // RFC 9110 §8.6: where a body would mean something, that there is none is said. HTTP/2 has no
-        // need of that, and some servers answer 411 without it.
+        // RFC 9110 §8.6: for a method with a defined body, the length 0 is stated. HTTP/2 does not need that,
+        // but some servers answer 411 without it.
         Framing::None if [Method::POST, Method::PUT, Method::PATCH].contains(&head.method) => {
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
@@ -240,16 +240,15 @@ pub(crate) fn to_upstream(
     upgrade
 }
 
-/// Makes one field of the cookies. Browsers send each in one of its own over HTTP/2, and whoever hands
-/// them on in HTTP/1.1 has to join them (RFC 9113 §8.2.3): servers would take the first for all, or
-/// join them by commas.
+/// Merges the cookie fields. Browsers send several over HTTP/2, and a proxy to HTTP/1.1 has to join them (RFC
+/// 9113 §8.2.3): servers would use only the first, or join them with commas.
 pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     let values = headers.get_all(header::COOKIE);
     if values.iter().nth(1).is_none() {
         return;
     }
     let values: Vec<_> = values.iter().map(HeaderValue::as_bytes).collect();
-    // Pieces of valid values are one.
+    // Concatenated valid values are valid.
     if let Ok(joined) = HeaderValue::from_bytes(&values.join(&b"; "[..])) {
         headers.insert(header::COOKIE, joined);
     }
@@ -261,11 +260,11 @@ fn forward(headers: &mut HeaderMap, checked: &Checked, forwarding: &Forwarding<'
         append(headers, X_FORWARDED_FOR, peer);
     } else {
         headers.insert(X_FORWARDED_FOR, peer.clone());
-        // Applications believe it as they believe the others.
+        // Applications trust it like the others.
         for name in &FORWARDED {
             headers.remove(name);
         }
-        // In CGI and what came after it both are called `HTTP_X_FORWARDED_FOR`.
+        // In CGI and its successors both are called `HTTP_X_FORWARDED_FOR`.
         let is_twin = |name: &&HeaderName| {
             name.as_str().contains('_') && is_of_the_client(&name.as_str().replace('_', "-"))
         };
@@ -292,7 +291,7 @@ fn forward(headers: &mut HeaderMap, checked: &Checked, forwarding: &Forwarding<'
     headers.insert(header::HOST, host.clone());
 }
 
-/// Makes one list of all values and `value`.
+/// Joins all values and `value` into one list.
 fn append(headers: &mut HeaderMap, name: HeaderName, value: &HeaderValue) {
     let mut list = Vec::new();
     for before in headers.get_all(&name) {
@@ -300,7 +299,7 @@ fn append(headers: &mut HeaderMap, name: HeaderName, value: &HeaderValue) {
         list.extend_from_slice(b", ");
     }
     list.extend_from_slice(value.as_bytes());
-    // Pieces of valid values are one.
+    // Concatenated valid values are valid.
     headers.insert(name, HeaderValue::from_bytes(&list).unwrap_or_else(|_| value.clone()));
 }
 
@@ -316,8 +315,8 @@ fn add_via(headers: &mut HeaderMap, version: Version, name: &HeaderValue) {
     }
 }
 
-/// The protocol to upgrade to. Upgrades to HTTP/2 do not pass: what came behind would get past
-/// every rule of this module.
+/// The protocol to upgrade to. Upgrades to HTTP/2 do not pass: the following requests would bypass every rule
+/// of this module.
 fn upgrade_of(head: &request::Parts) -> Option<HeaderValue> {
     let asks = head.version == Version::HTTP_11
         && tokens(&head.headers, header::CONNECTION)
@@ -345,9 +344,9 @@ fn tokens(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> 
         .filter(|token| !token.is_empty())
 }
 
-/// RFC 9110 §7.6.1: what concerns one connection only, and what `Connection` names. What `Connection`
-/// may not name are the headers that say how the message is read; and where a proxy in front is believed, what that has
-/// said of the client, who may have written `Connection`.
+/// RFC 9110 §7.6.1: fields of one connection only, and those that `Connection` names. `Connection` may not
+/// name the headers for message framing. With a trusted proxy in front it may not name that proxy's fields
+/// about the client, because the client may have written `Connection`.
 fn remove_hop_by_hop(headers: &mut HeaderMap, keeps_forwarded: bool) {
     if headers.contains_key(header::CONNECTION) {
         let named: Vec<HeaderName> = tokens(headers, header::CONNECTION)
@@ -384,7 +383,7 @@ fn single(headers: &mut HeaderMap, name: HeaderName) {
     }
 }
 
-/// Makes one length of a list of equal ones (RFC 9110 §8.6). That they are equal was looked at when it was read.
+/// Merges a list of equal lengths (RFC 9110 §8.6). Their equality was checked when it was parsed.
 fn one_length(headers: &mut HeaderMap) {
     let length = headers.get(header::CONTENT_LENGTH).filter(|all| all.as_bytes().contains(&b','));
     let first = length.and_then(|all| all.as_bytes().split(|byte| *byte == b',').next());
@@ -397,10 +396,10 @@ fn one_length(headers: &mut HeaderMap) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unusable;
 
-/// Makes of an upstream's response what goes to the client.
+/// Turns an upstream's response into that for the client.
 ///
 /// # Errors
-/// [`Unusable`] if nobody could say where its body ends.
+/// [`Unusable`] if the end of its body is undefined.
 pub(crate) fn to_client(head: &mut response::Parts, is_upgrade: bool) -> Result<(), Unusable> {
     let headers = &mut head.headers;
     let switches = head.status == StatusCode::SWITCHING_PROTOCOLS;
@@ -412,7 +411,7 @@ pub(crate) fn to_client(head: &mut response::Parts, is_upgrade: bool) -> Result<
         if codings.next().is_some() || !is_chunked(coding) {
             return Err(Unusable);
         }
-        // RFC 9112 §6.3: the coding goes before a length.
+        // RFC 9112 §6.3: the coding overrides a length.
         headers.remove(header::CONTENT_LENGTH);
     } else {
         single(headers, header::CONTENT_LENGTH);
@@ -420,7 +419,7 @@ pub(crate) fn to_client(head: &mut response::Parts, is_upgrade: bool) -> Result<
     }
     let protocol = if switches { headers.get(header::UPGRADE).cloned() } else { None };
     remove_hop_by_hop(headers, false);
-    // The upstream speaks of another port of its own, past this proxy.
+    // It names another port of the upstream, which bypasses this proxy.
     headers.remove(header::ALT_SVC);
     if switches {
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));

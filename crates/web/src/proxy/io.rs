@@ -1,4 +1,4 @@
-//! The bytes of both sides: counted, and on the client's side sent in the place that was asked for.
+//! The bytes of both sides: counted, and on the client's side sent in the requested place.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use super::connection::{Connection, Place};
 use super::event::{Event, Listener};
 use super::target_escape::TargetEscape;
 
-/// Polls the stream within, whichever it is.
+/// Polls the inner stream of either kind.
 macro_rules! each {
     ($stream:expr, $kind:ident, $inner:ident => $what:expr) => {
         match $stream {
@@ -36,12 +36,12 @@ pub(crate) enum ClientStream {
     Tls(Box<server::TlsStream<TcpStream>>),
 }
 
-/// What puts connections in the background.
+/// Moves connections into the background.
 #[derive(Debug)]
 pub(crate) struct Switch {
     pub(crate) options: Options,
     pub(crate) listener: Listener,
-    /// So that the operator hears of it once.
+    /// So that the operator gets one report.
     pub(crate) told: std::sync::atomic::AtomicBool,
 }
 
@@ -52,25 +52,25 @@ pub(crate) struct ClientIo {
     switch: Arc<Switch>,
     place: Place,
     guard: Option<Guard>,
-    /// Whether the client was told that nothing more comes.
+    /// Whether the client was informed that nothing more comes.
     is_shut: bool,
     is_h2: bool,
     linger: Option<Linger>,
     escape: TargetEscape,
-    /// What was read and found no room.
+    /// Bytes that were read and did not fit.
     unread: Bytes,
 }
 
-/// What a client sends that was answered before its end is thrown away for a while. Closed at once, the kernel answers
-/// what still comes by a reset, and with that the client may lose the answer (RFC 9112 §9.6).
+/// The rest of a request that was answered before its end is discarded for a while. After an immediate close
+/// the kernel answers later bytes with a reset, and the client may lose the answer (RFC 9112 §9.6).
 struct Linger {
-    /// The end, for lack of more.
+    /// The end, if there are no more bytes.
     pause: Pin<Box<Sleep>>,
     /// The end in any case.
     until: Instant,
 }
 
-/// As long as that lasts without a byte, and in all.
+/// Longest pause without a byte, and longest time in total.
 const LINGER_PAUSE: Duration = Duration::from_secs(2);
 const LINGER: Duration = Duration::from_secs(10);
 
@@ -102,11 +102,11 @@ impl ClientIo {
         }
     }
 
-    /// Moves to the place that was asked for, and looks at what was asked for. Called by each poll, because only
-    /// the owner of the socket may touch it.
+    /// Moves to the requested class, and makes the requested checks. Called by each poll, because only the
+    /// owner of the socket may touch it.
     fn follow(&mut self, cx: &Context<'_>) {
         if [self.place, self.connection.wanted()].contains(&Place::Background) {
-            // Before the look that counts: who asks for another place after it finds whom to wake.
+            // Before the check that counts: a later request for another class finds a waker.
             self.connection.set_owner(cx.waker());
         }
         if self.connection.is_to_look_at_acked()
@@ -129,8 +129,8 @@ impl ClientIo {
                 self.connection.set_carrier(guard.as_ref().map(Guard::carrier));
                 self.guard = guard;
                 if wanted == Place::Demand {
-                    // The option is set already. To set it sends at once what was written while
-                    // the kernel still waited for the next pair to be due.
+                    // The option is set already. Setting it again sends at once the bytes that the kernel was
+                    // still holding back for pacing.
                     let _ = self.tcp().set_nodelay(true);
                 }
             }
@@ -143,9 +143,9 @@ impl ClientIo {
         }
     }
 
-    /// Whether the client may be sending what nobody reads: a body that was answered before its end, or a head that
-    /// hyper has refused by itself, of which it has read more than belongs to the requests that were answered. Streams of
-    /// HTTP/2 are reset each by itself.
+    /// Whether the client may be sending bytes that are not read. Either a body was answered before its end,
+    /// or hyper has rejected a head by itself, and has read more than the answered requests. Streams of
+    /// HTTP/2 are reset separately.
     fn may_still_send(&self) -> bool {
         let connection = &*self.connection;
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl ClientIo {
         is_http1 && (is_refused || connection.left_unread.load(Ordering::Relaxed))
     }
 
-    /// Reads on and keeps nothing, until the client ends too.
+    /// Reads and discards bytes, until the client ends too.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = Instant::now();
         let linger = self.linger.get_or_insert_with(|| Linger {
@@ -168,13 +168,13 @@ impl ClientIo {
         let mut dropped = [0; 16 * 1024];
         while tcp.poll_read_ready(cx).is_ready() {
             match tcp.try_read(&mut dropped) {
-                // Not counted as read: for the watch it would be a head that comes byte by byte.
+                // Not counted as read: otherwise the watch would see a head that arrives byte by byte.
                 Ok(count) if count > 0 => {
                     let next = (Instant::now() + LINGER_PAUSE).min(linger.until);
                     linger.pause.as_mut().reset(next.into());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // It has ended, or gone.
+                // It has ended, or disconnected.
                 _ => return Poll::Ready(()),
             }
             if Instant::now() >= linger.until {
@@ -184,7 +184,7 @@ impl ClientIo {
         linger.pause.as_mut().poll(cx)
     }
 
-    /// Puts a target that URLs may have into what was just read from `before` on.
+    /// Escapes invalid URL characters in the bytes that were read from `before` on.
     fn escape(&mut self, before: usize, buffer: &mut ReadBuf<'_>) {
         let handled = self.connection.bodiless.load(Ordering::Relaxed);
         let is_simple = !self.connection.has_had_body.load(Ordering::Relaxed);
@@ -277,7 +277,7 @@ impl AsyncWrite for ClientIo {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.follow(cx);
-        // Plain TCP has nothing to flush. TLS has records that may not have left yet.
+        // Plain TCP has nothing to flush. TLS may have records that have not left so far.
         if let ClientStream::Tls(tls) = &mut self.stream {
             let result = Pin::new(tls).poll_flush(cx);
             self.note_blocked(result.is_pending());
@@ -303,7 +303,7 @@ impl AsyncWrite for ClientIo {
     }
 }
 
-/// Reads into `buffer`, and adds up how much came.
+/// Reads into `buffer`, and adds up the bytes.
 fn counted(
     total: &AtomicU64,
     buffer: &mut ReadBuf<'_>,
@@ -318,7 +318,7 @@ fn counted(
     result
 }
 
-/// A stream to the upstream, which counts what has come from there.
+/// A stream to the upstream, which counts the received bytes.
 pub(crate) struct UpstreamIo {
     pub(crate) stream: UpstreamStream,
     pub(crate) read: Arc<AtomicU64>,

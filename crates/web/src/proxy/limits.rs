@@ -1,4 +1,4 @@
-//! How many connections are borne, and whose.
+//! The number of connections, in total and per client.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,9 +10,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::config::Limits;
 
-/// Descriptors for everything but connections: listeners, logs, the runtime's own.
+/// Descriptors for everything except connections: listeners, logs, the runtime's own.
 const RESERVED: u64 = 64;
-/// More descriptors than these are not planned with, however many there may be.
+/// Descriptors beyond this number are not used for limits.
 const MOST_DESCRIPTORS: u64 = 1 << 18;
 
 /// Limits as numbers.
@@ -24,9 +24,9 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// A client takes a descriptor, and so does each of its requests while it is with the
-    /// upstream; HTTP/2 has many of those on one connection. Half for clients and a quarter for
-    /// the upstream leave the rest for idle connections there and for files.
+    /// A client takes a descriptor, and so does each of its requests while the upstream has it; HTTP/2 has
+    /// many of those on one connection. Half for clients and a quarter for the upstream leave the rest for
+    /// idle upstream connections and for files.
     pub(crate) fn new(limits: &Limits, descriptors: u64) -> Self {
         let free = descriptors.min(MOST_DESCRIPTORS).saturating_sub(RESERVED).max(32) as usize;
         let connections = limits.connections.map_or(free / 2, |given| given.get());
@@ -80,7 +80,7 @@ impl Gate {
     }
 }
 
-/// Whose address it is: one host of IPv6 has a /64 of them.
+/// The site of an address: one host of IPv6 has a /64.
 fn site_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
@@ -91,7 +91,7 @@ fn site_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A connection's place among the limits, until it is dropped.
+/// A connection's share of the limits, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit(Option<(Arc<Gate>, IpAddr, OwnedSemaphorePermit)>);
 

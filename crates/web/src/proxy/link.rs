@@ -1,8 +1,8 @@
 //! A connection to the upstream.
 //!
-//! It has no task of its own: the exchange or the body that waits for something from it drives it. That spares
-//! two wake-ups a request. What comes of it can only come while it is driven, so the channels between it and
-//! its driver are looked at without a waker.
+//! It has no task of its own: it is driven by the exchange or the body that waits for it. That saves two
+//! wake-ups per request. It only produces data while it is driven, so its channels are polled without a
+//! waker.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use super::error::Failure;
 use super::io::UpstreamIo;
 use super::request_body::{RequestBody, Upload};
 
-/// How long a client that waits for `100 Continue` waits for the upstream's word. Upstreams that
-/// know nothing of it never say it (RFC 9110 §10.1.1).
+/// How long a client that waits for `100 Continue` waits for the upstream's answer. Upstreams that do not
+/// support it never send it (RFC 9110 §10.1.1).
 const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 
 /// A connection to the upstream.
@@ -33,28 +33,28 @@ pub(crate) struct Link {
     pub(super) sender: SendRequest<RequestBody>,
     /// `None` once it has ended.
     pub(super) driver: Option<Driver<TokioIo<UpstreamIo>, RequestBody>>,
-    /// Whether it may become something else than HTTP, and what has ended then.
+    /// Whether the protocol may change, and the ended HTTP connection then.
     may_upgrade: bool,
     ended: Option<Driver<TokioIo<UpstreamIo>, RequestBody>>,
     pub(super) timer: Pin<Box<Sleep>>,
-    /// Bytes that have come from the upstream.
+    /// Bytes received from the upstream.
     read: Arc<AtomicU64>,
     pub(super) upload: Option<Arc<Upload>>,
-    /// Whether the upstream may take all that comes over it for one client's: it goes with that
-    /// client's exchange, and nobody else's request ever goes over it.
+    /// Whether the upstream may attribute all requests on it to one client: it is used only for that client's
+    /// exchange, and closed afterwards.
     pub(super) is_somebodys: bool,
-    /// Whether the upstream answers by HTTP/1.0. hyper goes on in that version then, in which a body without a length
-    /// cannot be said: it would leave it out.
+    /// Whether the upstream answers with HTTP/1.0. hyper continues in that version then, in which a body
+    /// without a length is impossible: it would be left out.
     pub(super) is_old: bool,
     pub(crate) idle_since: Instant,
 }
 
-/// An exchange that came to nothing.
+/// A failed exchange.
 pub(super) struct Broken {
     pub(super) failure: Failure,
-    /// The request, if nothing of it was sent.
+    /// The request, if none of it was sent.
     pub(super) unsent: Option<Box<Request<RequestBody>>>,
-    /// Whether the upstream closed the connection and had not answered a byte.
+    /// Whether the upstream closed the connection before the first byte of an answer.
     pub(super) is_untouched: bool,
 }
 
@@ -78,17 +78,17 @@ impl Link {
         })
     }
 
-    /// Goes on as far as it can.
+    /// Continues as far as it can.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
         if let Some(driver) = &mut self.driver
             && Pin::new(driver).poll(cx).is_ready()
         {
-            // What went wrong is told to who waits for the response or its body.
+            // The failure was returned to the caller that waits for the response or its body.
             self.ended = self.driver.take().filter(|_| self.may_upgrade);
         }
     }
 
-    /// Its stream, once it is HTTP no more, and what was read of it already.
+    /// Its stream after the protocol change, and the bytes that were read from it already.
     pub(crate) async fn into_stream(mut self: Box<Self>) -> Option<(UpstreamIo, Bytes)> {
         std::future::poll_fn(|cx| {
             self.drive(cx);
@@ -99,13 +99,13 @@ impl Link {
         Some((parts.io.into_inner(), parts.read_buf))
     }
 
-    /// Whether the next request may go over it.
+    /// Whether the next request may use it.
     pub(super) fn is_reusable(&mut self) -> bool {
         if self.is_somebodys || self.is_old {
             return false;
         }
-        // Without a waker: from now on nobody waits for it, and what it finds out meanwhile is
-        // found when it is used again.
+        // Without a waker: from now on it has no waiting caller, and its events are found when it is used
+        // again.
         self.drive(&mut Context::from_waker(Waker::noop()));
         self.driver.is_some() && self.sender.is_ready()
     }
@@ -133,8 +133,8 @@ impl Link {
         let is_held = upload.is_some_and(|upload| !upload.is_open());
         let first_wait = if is_held { CONTINUE_WAIT.min(patience) } else { patience };
         self.wait_until(Instant::now() + first_wait);
-        // Ready only after the driver was polled. Outside the budget of Tokio's tasks, whose end
-        // would be told to a waker that nobody hears.
+        // Ready only after the driver was polled. Outside the budget of Tokio's tasks, whose end would go to
+        // a waker without a receiver.
         let mut answer = pin!(unconstrained(self.sender.try_send_request(request)));
         let mut sent = 0;
         let result = std::future::poll_fn(|cx| {
@@ -142,7 +142,7 @@ impl Link {
             let mut unheard = Context::from_waker(Waker::noop());
             let mut polled = answer.as_mut().poll(&mut unheard);
             if polled.is_pending() && self.driver.is_none() {
-                // It holds the request still, and lets go of it when it is dropped.
+                // It still holds the request, and releases it when it is dropped.
                 self.ended = None;
                 polled = answer.as_mut().poll(&mut unheard);
             }
@@ -165,8 +165,8 @@ impl Link {
     }
 }
 
-/// Whether the time that has passed belongs to the client and not to the upstream. A body that was
-/// held back is let go.
+/// Whether the time that has passed belongs to the client and not to the upstream. A held-back body is
+/// released.
 pub(super) fn goes_on(upload: &Upload, sent: &mut u64) -> bool {
     if !upload.is_open() {
         upload.open();
@@ -186,7 +186,7 @@ impl Broken {
 
 pub(super) fn failure_of(error: &hyper::Error) -> Failure {
     if error.is_user() {
-        // The body that it could not read is the client's.
+        // The unreadable body is the client's.
         Failure::Client
     } else if error.is_parse() {
         Failure::Garbage

@@ -1,8 +1,8 @@
-//! Where a response leads to: an upstream that names its own address means the site's.
+//! The target of a redirect: an upstream that names its own address means the site's.
 //!
 //! A server on another port than the proxy's often writes that port into its redirects, as nginx does with
-//! `port_in_redirect`. Visitors cannot reach it, or would go past the proxy. So `Location` and `Content-Location` get the site's
-//! own address in its place, as by Apache's `ProxyPassReverse`.
+//! `port_in_redirect`. Visitors cannot reach it, or would bypass the proxy. So `Location` and
+//! `Content-Location` get the site's own address instead, as with Apache's `ProxyPassReverse`.
 
 use http::HeaderMap;
 use http::header::{CONTENT_LOCATION, HeaderName, HeaderValue, LOCATION};
@@ -10,10 +10,10 @@ use http::uri::{Authority, Scheme};
 
 use super::config::{Target, Upstream};
 
-/// The fields that lead somewhere.
+/// The fields with a location.
 const FIELDS: [HeaderName; 2] = [LOCATION, CONTENT_LOCATION];
 
-/// How visitors call the site: as the request said it.
+/// The site's address for visitors, from the request.
 #[derive(Clone, Debug)]
 pub(crate) struct PublicOrigin {
     scheme: Scheme,
@@ -21,14 +21,14 @@ pub(crate) struct PublicOrigin {
 }
 
 impl PublicOrigin {
-    /// By a scheme, `http` or `https`, and a host with its port; `None` if they cannot be read.
+    /// By a scheme, `http` or `https`, and a host with its port; `None` if they are malformed.
     pub(crate) fn new(scheme: Option<&HeaderValue>, host: Option<&HeaderValue>) -> Option<Self> {
         let scheme = if scheme? == "https" { Scheme::HTTPS } else { Scheme::HTTP };
         let authority = Authority::try_from(host?.as_bytes()).ok()?;
         Some(PublicOrigin { scheme, authority })
     }
 
-    /// Puts the site's own address into what names the upstream's.
+    /// Replaces the upstream's address by the site's own.
     pub(crate) fn rewrite(&self, headers: &mut HeaderMap, upstream: &Upstream) {
         for name in FIELDS {
             let rewritten = headers.get(&name).and_then(|value| self.rewritten(value, upstream));
@@ -120,7 +120,7 @@ mod tests {
                 "http://[::1]:8080/a",
                 "http://site.example/a",
             ),
-            // Another server, or the site as visitors call it.
+            // Another server, or the site's own address.
             ("http://127.0.0.1:8080", "http", "site.example", "http://other.example:8080/a", ""),
             ("http://127.0.0.1:8080", "http", "site.example", "http://site.example:9090/a", ""),
             ("http://127.0.0.1:8080", "http", "site.example", "https://site.example:8080/a", ""),

@@ -1,4 +1,4 @@
-//! Counters, kept by each thread for itself so that counting costs next to nothing.
+//! Counters, one set per thread, so that counting is cheap.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::counter::Counter;
 use super::error::Failure;
 use super::scheduler::UpstreamScheduler;
 
-/// The counters of one thread, on cache lines of their own.
+/// The counters of one thread, on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
@@ -39,7 +39,7 @@ impl Counters {
     }
 }
 
-/// A connection that is open, for as long as this lives.
+/// An open connection, counted while this exists.
 #[derive(Debug)]
 pub(crate) struct Opened(Arc<Counters>);
 
@@ -56,12 +56,12 @@ impl Drop for Opened {
     }
 }
 
-/// The counters of all threads; a clone is the same ones.
+/// The counters of all threads; clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     pub(crate) threads: Arc<[Arc<Counters>]>,
     pub(crate) refused_connections: Arc<Counter>,
-    /// Requests that may still go to the upstream, of so many at a time.
+    /// Requests that may still go to the upstream, out of the concurrent ones permitted.
     pub(crate) upstream_room: Arc<Semaphore>,
     upstream_requests: usize,
     scheduler: Option<Arc<UpstreamScheduler>>,
@@ -84,18 +84,18 @@ impl Metrics {
         Metrics { scheduler, ..self.clone() }
     }
 
-    /// Where prefetches wait for room at the upstream, if they do.
+    /// The queue of prefetches for capacity at the upstream, if there is one.
     pub fn scheduler(&self) -> Option<&Arc<UpstreamScheduler>> {
         self.scheduler.as_ref()
     }
 
-    /// Whether more than half of the requests that may be with the upstream at a time are not there.
-    /// Only then there is room for what nobody waits for yet: half of it stays for visitors.
+    /// Whether more than half of the allowed concurrent requests to the upstream are free. Only then there is
+    /// capacity for prefetches: half of it stays for visitors.
     pub fn has_room_ahead(&self) -> bool {
         self.upstream_room.available_permits() > self.upstream_requests / 2
     }
 
-    /// What has been counted since the start.
+    /// The counters since the start.
     pub fn totals(&self) -> Totals {
         let sum = |of: &dyn Fn(&Counters) -> u64| self.threads.iter().map(|one| of(one)).sum();
         let closed: u64 = sum(&|one| one.closed.get());
@@ -128,7 +128,7 @@ pub struct Totals {
     pub failures: [u64; Failure::ALL.len()],
     /// Bytes of bodies that clients sent.
     pub bytes_received: u64,
-    /// Bytes of bodies that clients were sent.
+    /// Bytes of bodies sent to clients.
     pub bytes_sent: u64,
     /// Connections of clients now.
     pub open_connections: u64,

@@ -1,15 +1,13 @@
 //! A streaming reverse proxy for unmodified servers and browsers.
 //!
-//! Requests come over HTTP/1.1 or HTTP/2, with TLS or without, and go over kept HTTP/1.1
-//! connections to one upstream. Bodies pass as they come, in both directions, and no faster than
-//! the other side takes them. What a request may not say is in `headers`, what a client may not do
-//! in `watch`, `streams` and `limits`.
+//! Requests come over HTTP/1.1 or HTTP/2, with TLS or without, and go over persistent HTTP/1.1 connections to
+//! one upstream. Bodies are streamed in both directions, no faster than the other side reads them. `headers`
+//! restricts requests; `watch`, `streams` and `limits` restrict clients.
 //!
-//! A request with `X-Lull` is a prefetch: the connection that it came over is put in the
-//! background before its answer leaves, and back by the next request without it.
+//! A request with `X-Lull` is a prefetch: its connection is put in the background before its answer leaves,
+//! and back by the next request without it.
 //!
-//! The rest of NPS is a [`Site`], which sees each request and may change what comes back:
-//! [`crate::nps`].
+//! The rest of NPS is a [`Site`], which sees each request and may change its answer: [`crate::nps`].
 //!
 //! ```no_run
 //! use lull_web::proxy::{Config, Listener, Server};

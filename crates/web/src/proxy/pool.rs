@@ -25,8 +25,8 @@ use super::proxy_config::Config;
 use super::request_body::RequestBody;
 use crate::tls;
 
-/// Idle connections of one thread. The one that was used last is used next, so that the others
-/// become old and go.
+/// Idle connections of one thread. The most recently used one is used next, so that the others age and are
+/// closed.
 pub(crate) struct Pool {
     idle: Mutex<VecDeque<Box<Link>>>,
     known: Mutex<KeepAlive>,
@@ -53,10 +53,11 @@ impl Pool {
         (link.idle_since.elapsed() < self.timeout).then_some(link)
     }
 
-    /// The same for a request that must not be lost: only if the upstream is known not to close connections that soon.
+    /// The same for a request that must not be lost: only if the upstream is known not to close connections
+    /// that soon.
     pub(crate) fn take_safe(&self) -> Option<Box<Link>> {
         let mut idle = self.idle();
-        // The one that has been idle for longest is the first that the upstream closes.
+        // The upstream closes the longest idle one first.
         if let Some(oldest) = idle.front_mut()
             && !oldest.is_reusable()
         {
@@ -71,7 +72,7 @@ impl Pool {
         if is_safe { idle.pop_back() } else { None }
     }
 
-    /// What became of a request over a connection that had been idle for so long.
+    /// The result of a request over a connection that had been idle for this time.
     pub(crate) fn learn(&self, idle: Duration, was_closed: bool) {
         if was_closed {
             self.known().was_closed(idle, Instant::now());
@@ -93,7 +94,7 @@ impl Pool {
         drop(oldest);
     }
 
-    /// Closes what has been idle for too long.
+    /// Closes connections that have been idle for too long.
     pub(crate) fn sweep(&self, now: Instant) {
         let mut idle = self.idle();
         let old = idle.partition_point(|link| now.duration_since(link.idle_since) >= self.timeout);
@@ -157,7 +158,7 @@ impl Connector {
         })
     }
 
-    /// Makes a connection, and tells when the upstream goes down and comes back.
+    /// Opens a connection, and reports when the upstream goes down and comes back.
     pub(crate) async fn connect(
         &self,
         counters: &Counters,
@@ -166,8 +167,8 @@ impl Connector {
         Ok(Link::new(sender, driver, read))
     }
 
-    /// The same in its parts: what takes requests, what somebody has to drive, and how many bytes
-    /// have come.
+    /// The same in its parts: the sender of requests, the driver that must be polled, and the counter of
+    /// received bytes.
     pub(crate) async fn client(&self, counters: &Counters) -> std::result::Result<Parts, Failure> {
         counters.upstream_connections.increment();
         let (failure, why) = match tokio::time::timeout(self.patience, self.open()).await {
@@ -216,15 +217,15 @@ impl Connector {
 /// A connection in its parts.
 type Parts = (SendRequest<RequestBody>, Driver<TokioIo<UpstreamIo>, RequestBody>, Arc<AtomicU64>);
 
-/// What hyper needs at least.
+/// The minimum that hyper needs.
 pub(crate) const LEAST_HEADER_BYTES: usize = 8 << 10;
-/// How much of a body is read or written at a time. Below the size from which on the allocator of
-/// glibc asks the kernel for each buffer (128 KiB), and gives it back.
+/// Bytes of a body read or written at a time. Below the size from which on the allocator of glibc asks the
+/// kernel for each buffer (128 KiB), and returns it.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
-    // Those that cannot be read are missed when a certificate is judged by them.
+    // Unreadable ones are missing when a certificate is verified.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     roots
 }

@@ -1,5 +1,5 @@
-//! A prefetch on its way: it waits for room at the upstream, is sent, and is sent again if demand has come before its
-//! answer was here.
+//! A prefetch on its way: it waits for room at the upstream, is sent, and is sent again if demand has come
+//! before its answer.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::traffic_thread::TrafficThread;
 use super::upstream::{self, Answer, UpstreamBody};
 use super::upstream_access::UpstreamAccess;
 
-/// Who sends a prefetch, and by what.
+/// The client of a prefetch, and its resources.
 pub(crate) struct Sending<'a> {
     pub(crate) thread: &'a TrafficThread,
     pub(crate) upstream: &'a Arc<UpstreamAccess>,
@@ -30,11 +30,11 @@ pub(crate) struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    /// The answer, which is here as far as it is small: so a client does not see that it was aborted in between. Once
-    /// somebody waits for it, it is demand like any other.
+    /// The answer, which is stored here if it is small: so a client does not see that it was aborted in
+    /// between. Once it is awaited, it is demand like any other.
     ///
     /// # Errors
-    /// [`Failure::NotNow`] if there was no room for too long; what went wrong at the upstream otherwise.
+    /// [`Failure::NotNow`] if there was no room for too long; otherwise the upstream's failure.
     pub(crate) async fn send(
         &self,
         request: Request<RequestBody>,

@@ -19,20 +19,20 @@ pub struct Config {
     pub listen: Vec<Listen>,
     /// Where they connect, if anywhere, whose connections are in the background, whatever they request.
     pub listen_background: Option<Listen>,
-    /// Whether `X-Forwarded-*` of clients is believed: there is another proxy in front.
+    /// Whether `X-Forwarded-*` of clients is trusted: there is another proxy in front.
     pub trust_forwarded: bool,
-    /// The name that this proxy adds to `Via`; none is added by default, because nginx as an
-    /// upstream stops compressing when it sees one.
+    /// This proxy's name in `Via`. By default there is none, because nginx as an upstream stops compressing
+    /// when it sees one.
     pub via: Option<HeaderValue>,
     /// Threads that carry the traffic. `None`: one for each core.
     pub threads: Option<NonZeroUsize>,
-    /// How much is borne.
+    /// Limits of load.
     pub limits: Limits,
-    /// How long is waited.
+    /// Time limits.
     pub timeouts: Timeouts,
-    /// Where the access log goes, if anywhere.
+    /// The destination of the access log, if any.
     pub access_log: Option<AccessLog>,
-    /// What a marked connection is put in the background by.
+    /// How a marked connection is put in the background.
     pub background: lull_transport::Options,
 }
 

@@ -1,4 +1,4 @@
-//! What the client gets, and the account of it.
+//! The client's answer, and its accounting.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -20,10 +20,10 @@ use super::site::{Exchange, Outcome};
 use super::streams::{Piece, Stream};
 use super::traffic_thread::TrafficThread;
 
-/// What is noted for a client that went away before it was answered, as nginx does.
+/// The status in the log for a client that went away before the answer, as in nginx.
 const GONE: u16 = 499;
 
-/// What is kept of an exchange until its end.
+/// The data of an exchange until its end.
 pub(crate) struct Account {
     worker: Arc<TrafficThread>,
     connection: Arc<Connection>,
@@ -36,7 +36,7 @@ pub(crate) struct Account {
     started: Instant,
     time_to_first_byte: Option<Duration>,
     upstream_time: Option<Duration>,
-    /// What the client was answered; [`GONE`] until then.
+    /// The status for the client; [`GONE`] until then.
     status: u16,
     bytes: u64,
     failure: Option<Failure>,
@@ -45,7 +45,7 @@ pub(crate) struct Account {
     /// In HTTP/2.
     pub(crate) stream: Option<Arc<Stream>>,
     is_closed: bool,
-    /// From when it is known what kind of request it is.
+    /// From when its kind of request is known.
     pub(crate) turn: Option<Turn>,
     _ongoing: Counted,
 }
@@ -80,7 +80,7 @@ impl Account {
         }
     }
 
-    /// The access log has it as of this client; without one it is left out.
+    /// Sets the client for the access log; without one the line is left out.
     pub(crate) fn log_as(&mut self, client: Option<IpAddr>) {
         match client {
             Some(client) => {
@@ -92,7 +92,7 @@ impl Account {
         }
     }
 
-    /// The upstream has begun to answer what was `sent` to it, if nothing of that came later.
+    /// The upstream has begun to answer the request `sent` to it, if no part of that was sent later.
     pub(crate) fn note_first_byte(&mut self, sent: Option<Instant>) {
         self.time_to_first_byte = Some(self.started.elapsed());
         self.upstream_time = sent.map(|sent| sent.elapsed());
@@ -115,7 +115,7 @@ impl Account {
         })
     }
 
-    /// Answers in the proxy's own words, unless who hears of the response has others.
+    /// Answers with the proxy's own error, unless the observer of the response has another answer.
     pub(crate) fn fail(
         mut self,
         failure: Failure,
@@ -135,7 +135,7 @@ impl Account {
             site.config.response_headers.apply(headers);
         }
         if failure == Failure::Refused && self.version != Version::HTTP_2 {
-            // Where the next request would begin is in doubt.
+            // The beginning of the next request is in doubt.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         self.reply(response)
@@ -200,7 +200,7 @@ impl Drop for Account {
     }
 }
 
-/// The body that the client gets, whose end closes the account.
+/// The client's body, whose end completes the accounting.
 pub(crate) struct Reply {
     body: Body,
     is_head: bool,
@@ -267,7 +267,7 @@ impl HttpBody for Reply {
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        // hyper does not ask a body for its end that is known, or that is not to be sent.
+        // hyper does not poll a body for an end that is known, or not to be sent.
         let is_whole = self.is_head || self.body.is_end_stream();
         let failure = if is_whole { None } else { Some(Failure::Client) };
         self.close(failure);

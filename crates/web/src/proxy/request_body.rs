@@ -14,7 +14,7 @@ use super::metrics::Counters;
 use super::streams::Stream;
 pub(super) use super::upload::Upload;
 
-/// The body of a request, as it comes from the client.
+/// The body of a request, as it arrives from the client.
 #[derive(Debug, Default)]
 pub struct RequestBody(Option<Coming>);
 
@@ -26,9 +26,9 @@ struct Coming {
     counters: Arc<Counters>,
     /// In HTTP/2.
     stream: Option<Arc<Stream>>,
-    /// While the client is waited for.
+    /// While it waits for the client.
     waiting: Option<Counted>,
-    /// Whether its end has come.
+    /// Whether its end has arrived.
     has_ended: bool,
     /// A request has not ended before its body has, even if it is answered already.
     _ongoing: Counted,
@@ -92,7 +92,7 @@ impl HttpBody for RequestBody {
                     upload.is_waiting.store(false, Ordering::Relaxed);
                 }
                 let frame = frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref));
-                // Trailers are the last as well.
+                // Trailers are the last frame as well.
                 coming.has_ended = matches!(frame, None | Some(Ok(None)));
                 if let Some(Ok(Some(data))) = frame {
                     upload.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);

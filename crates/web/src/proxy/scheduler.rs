@@ -1,5 +1,5 @@
-//! The priority scheduler of the upstream ([`lull_speculate::scheduler`]) for the threads that carry traffic: who waits for
-//! it, who is told to stop, and its timer.
+//! The priority scheduler of the upstream ([`lull_speculate::scheduler`]) for the threads that carry traffic:
+//! its waiting requests, its aborts, and its timer.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::counter::Counter;
 use super::error::Failure;
 
-/// How much a prefetch is worth, among those that wait.
+/// The worth of a prefetch among the waiting ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrefetchPriority {
     /// Its client, which may have a share of the queue.
@@ -29,7 +29,7 @@ pub struct PrefetchPriority {
     pub priority: f64,
 }
 
-/// Without anything to wait for it is looked so often.
+/// Interval of its calls when nothing is waiting.
 const LOOK: Duration = Duration::from_secs(1);
 
 const WAITING: u8 = 0;
@@ -37,7 +37,7 @@ const STARTED: u8 = 1;
 const REFUSED: u8 = 2;
 const ABORTED: u8 = 3;
 
-/// A prefetch, as its task sees it.
+/// The state of a prefetch for its task.
 #[derive(Debug, Default)]
 struct Slot {
     phase: AtomicU8,
@@ -49,11 +49,11 @@ struct State {
     scheduler: Scheduler,
     prefetches: BTreeMap<Id, Arc<Slot>>,
     next_id: Id,
-    /// When the timer wakes up; none if it does by [`LOOK`] only.
+    /// When the timer fires; none if it fires by [`LOOK`] only.
     armed: Option<Timestamp>,
 }
 
-/// How often the scheduler has done what.
+/// Counts of the scheduler's actions.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     started: Counter,
@@ -65,13 +65,13 @@ pub(crate) struct Done {
 /// Counts of a scheduler since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedulerTotals {
-    /// Prefetches that were sent to the upstream, each time that they were.
+    /// Prefetches sent to the upstream; each attempt counts.
     pub started: u64,
-    /// Those that were stopped again.
+    /// Those that were stopped.
     pub aborted: u64,
     /// Prefetches that were answered "not now" after their patience.
     pub waited: u64,
-    /// Those for which there was no place in the queue.
+    /// Those for which the queue had no room.
     pub full: u64,
 }
 
@@ -85,7 +85,7 @@ pub struct UpstreamScheduler {
 }
 
 impl UpstreamScheduler {
-    /// A scheduler of an upstream of which nothing is known.
+    /// A scheduler of an unknown upstream.
     pub fn new(parameters: Parameters) -> Arc<Self> {
         Arc::new(UpstreamScheduler {
             state: Mutex::new(State {
@@ -100,17 +100,17 @@ impl UpstreamScheduler {
         })
     }
 
-    /// How many hints a client may have now, of so many.
+    /// How many hints a client may have now, at most this many.
     pub fn room(&self, hints: u32) -> Room {
         self.with(|state, now| state.scheduler.room(now, hints))
     }
 
-    /// What there is to see.
+    /// The current values.
     pub fn figures(&self) -> Figures {
         self.with(|state, now| state.scheduler.figures(now))
     }
 
-    /// What has been counted since the start.
+    /// The counters since the start.
     pub fn totals(&self) -> SchedulerTotals {
         SchedulerTotals {
             started: self.done.started.get(),
@@ -120,7 +120,7 @@ impl UpstreamScheduler {
         }
     }
 
-    /// Does what is due by the clock alone, until it is dropped. Runs beside the traffic.
+    /// Carries out actions that are due by the clock alone, until it is dropped. Runs beside the traffic.
     pub async fn keep_time(&self) {
         loop {
             let next = self.with(|state, now| {
@@ -128,7 +128,7 @@ impl UpstreamScheduler {
                 state.armed = next;
                 next.map(|next| next.saturating_since(now))
             });
-            // Timers of the runtime are rough, and an early one would wake up again at once.
+            // Timers of the runtime are coarse, and an early one would fire again immediately.
             let wait = next.map_or(LOOK, |next| next.clamp(Duration::from_millis(1), LOOK));
             let _ = timeout(wait, self.rearm.notified()).await;
         }
@@ -177,7 +177,7 @@ impl UpstreamScheduler {
         if phase == REFUSED { Err(Failure::NotNow) } else { Ok(place) }
     }
 
-    /// Calls the scheduler, and does what it says then.
+    /// Calls the scheduler, and carries out its actions.
     fn with<T>(&self, call: impl FnOnce(&mut State, Timestamp) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Timestamp::ZERO + self.begun.elapsed();
@@ -216,22 +216,22 @@ impl UpstreamScheduler {
 pub(crate) struct Place {
     scheduler: Arc<UpstreamScheduler>,
     id: Id,
-    /// That of a prefetch.
+    /// The slot of a prefetch.
     slot: Option<Arc<Slot>>,
-    /// How it ends, if it does not break off.
+    /// How it ends, if it is not cut off.
     end: End,
     is_over: bool,
 }
 
 impl Place {
-    /// The head of the response has come. `end` is how the exchange is taken at its end: what fails says nothing of how fast
-    /// the server is.
+    /// The head of the response has arrived. `end` is how the exchange counts at its end: failures do not
+    /// show how fast the server is.
     pub(crate) fn head(&mut self, end: End) {
         self.end = end;
         self.scheduler.with(|state, now| state.scheduler.handle_head(now, self.id));
     }
 
-    /// The whole response is here.
+    /// The whole response has arrived.
     pub(crate) fn finish(mut self) {
         self.is_over = true;
     }
@@ -242,7 +242,7 @@ impl Place {
         self.is_over = true;
     }
 
-    /// Whether it is that of a prefetch, which may be stopped.
+    /// Whether it belongs to a prefetch, which may be aborted.
     pub(crate) fn is_prefetch(&self) -> bool {
         self.slot.is_some()
     }
@@ -255,7 +255,7 @@ impl Place {
         })
     }
 
-    /// Comes when it must stop.
+    /// Completes when it must stop.
     pub(crate) async fn aborted(&self) {
         poll_fn(|cx| if self.is_aborted(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
@@ -269,7 +269,7 @@ impl Drop for Place {
                 state.scheduler.handle_demand_end(now, self.id, end);
                 return;
             }
-            // It is not there any more if it was refused or aborted.
+            // It is missing if it was refused or aborted.
             if state.prefetches.remove(&self.id).is_some() {
                 match end {
                     End::Cancelled => state.scheduler.handle_cancel(now, self.id),

@@ -35,18 +35,18 @@ use super::worker::Arrival;
 use crate::acme;
 use crate::tls::Certificates;
 
-/// How long nothing is accepted after the kernel could not, such as for want of descriptors.
+/// How long nothing is accepted after a failure of the kernel, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long the end of a thread waits for what it cannot end.
+/// How long the end of a thread waits for tasks that it cannot end.
 const LAST_WAIT: Duration = Duration::from_millis(100);
-/// How often the files of the certificate are looked at.
+/// How often the files of the certificate are checked.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(5);
 
-/// A running proxy. Dropped, it ends at once.
+/// A running proxy. It ends immediately when it is dropped.
 pub struct Server {
     addresses: Vec<Address>,
     phase: watch::Sender<Phase>,
-    /// `None` once it has been waited for.
+    /// `None` once they were awaited.
     threads: Option<Vec<JoinHandle<()>>>,
     metrics: Metrics,
     certificates: Option<Arc<Certificates>>,
@@ -60,7 +60,7 @@ impl Server {
     /// Starts a proxy whose first site has this hook: when this returns, clients may connect.
     ///
     /// # Errors
-    /// What is wrong with the configuration or the machine, in one line.
+    /// A problem of the configuration or the machine, in one line.
     pub fn start(
         config: Config,
         hook: Option<Arc<dyn Site>>,
@@ -183,7 +183,7 @@ impl Server {
                 }
             };
             tokio::select! {
-                // Until nothing more is to be accepted. The runtime takes the listeners with it.
+                // Until no more connections are accepted. The runtime drops the listeners.
                 _ = phases.wait_for(|phase| *phase != Phase::Running) => {}
                 () = reload => {}
             }
@@ -195,7 +195,7 @@ impl Server {
         self.sites.all().iter().filter_map(|site| site.hook.as_ref())
     }
 
-    /// Where clients come in.
+    /// The listening addresses.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
@@ -205,8 +205,7 @@ impl Server {
         &self.metrics
     }
 
-    /// Loads the certificate anew if its files have changed, opens the access log anew, and tells the
-    /// site.
+    /// Reloads the certificate if its files have changed, reopens the access log, and informs the site.
     pub fn reload(&self) {
         if let Some(certificates) = &self.certificates {
             tell_reload(certificates, &self.listener);
@@ -217,13 +216,12 @@ impl Server {
         self.hooks().for_each(|hook| hook.reloaded());
     }
 
-    /// Tells the site that the upstream is another one by now, such as a new release that takes longer.
+    /// Informs the site that the upstream has changed, for example by a new release that takes longer.
     pub fn upstream_changed(&self) {
         self.hooks().for_each(|hook| hook.upstream_changed());
     }
 
-    /// Begins the end: nothing more is accepted, idle connections are closed, others after what is
-    /// under way.
+    /// Begins the drain: no new connections, idle ones are closed, others after their requests in progress.
     pub fn drain(&self) {
         let connections = self.metrics.totals().open_connections;
         self.listener.tell(&Event::Draining { connections });
@@ -235,7 +233,7 @@ impl Server {
         self.threads.iter().flatten().all(|thread| thread.is_finished())
     }
 
-    /// Ends it, and cuts what is left.
+    /// Ends it, and cuts the remaining connections.
     pub fn stop(mut self) {
         self.end();
     }
@@ -246,7 +244,7 @@ impl Server {
         let cut = if is_drained { 0 } else { self.metrics.totals().open_connections };
         self.phase.send_replace(Phase::Ended);
         for thread in threads {
-            // A thread that panicked has said so.
+            // A thread that panicked has reported it.
             let _ = thread.join();
         }
         self.hooks().for_each(|hook| hook.ended());
@@ -406,7 +404,7 @@ fn tell_reload(certificates: &Certificates, listener: &Listener) {
     }
 }
 
-/// Runs a future in a thread and a runtime of its own.
+/// Runs a future in a separate thread and runtime.
 fn run_in_thread(
     name: String,
     future: impl Future<Output = ()> + Send + 'static,
@@ -419,7 +417,7 @@ fn run_in_thread(
         .name(name)
         .spawn(move || {
             runtime.block_on(future);
-            // A name that is being looked up is not waited for.
+            // A running name resolution is not awaited.
             runtime.shutdown_timeout(LAST_WAIT);
         })
         .map_err(Error::system("start a thread"))
@@ -427,15 +425,15 @@ fn run_in_thread(
 
 type Door = (StdTcpListener, Address, Option<TlsAcceptor>);
 
-/// Takes connections in and gives each to the thread that has the fewest.
+/// Accepts connections and gives each to the thread with the fewest.
 struct Desk {
     gate: Arc<Gate>,
     lanes: Vec<(mpsc::UnboundedSender<Arrival>, Arc<Counters>)>,
     refused: Arc<Counter>,
     listener: Listener,
-    /// Whether the operator knows that connections cannot be accepted.
+    /// Whether the operator was informed that connections cannot be accepted.
     is_starved: AtomicBool,
-    /// And that one was refused.
+    /// Likewise for a refused connection.
     is_told_of_refusal: AtomicBool,
 }
 
@@ -457,7 +455,7 @@ impl Desk {
                 }
             };
             self.is_starved.store(false, Ordering::Relaxed);
-            // With one in hand: what waits with the kernel would have to wait for the other
+            // With one in hand: connections that wait in the kernel would have to wait for the other
             // listeners, too.
             let Some(room) = self.gate.room().await else { return };
             let Some(permit) = self.gate.admit(room, peer.ip()) else {
@@ -468,7 +466,7 @@ impl Desk {
                 }
                 continue;
             };
-            // The thread that it goes to has an event loop of its own.
+            // Its new thread has a separate event loop.
             let Ok(stream) = stream.into_std() else { continue };
             let emptiest =
                 self.lanes.iter().min_by_key(|(_, counters)| counters.open_connections());
@@ -481,7 +479,7 @@ impl Desk {
     }
 }
 
-/// Whether it is only the connection that was to be accepted that has failed (accept(2)).
+/// Whether only the incoming connection has failed (accept(2)).
 fn is_of_one_connection(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{
         ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,

@@ -234,7 +234,7 @@ impl Way<'_> {
         if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
             return Ok(permit);
         }
-        // Its place in the queue is a visitor's.
+        // Its place in the queue belongs to a visitor.
         if priority.is_some() {
             return Err(Failure::Busy);
         }
@@ -267,7 +267,7 @@ impl Way<'_> {
         let patience = thread.config.timeouts.head;
         let answer = upstream::send(upstream, request, upload.as_ref(), patience).await?;
         let Answer { response, link, service, sent } = answer;
-        // Of an upload more may have come later.
+        // More of an upload may have arrived later.
         account.note_first_byte(upload.is_none().then_some(sent));
         let is_upgrade = upstream::is_upgrade(&response);
         if let Some(place) = &mut place {
@@ -278,7 +278,7 @@ impl Way<'_> {
         headers::to_client(&mut head, upgrade.is_some()).map_err(|_| Failure::Garbage)?;
         self.finish(&mut head);
         if let Some((on_upgrade, _)) = upgrade.filter(|_| is_upgrade) {
-            // Browsers take the cookies that come with it like any others.
+            // Browsers accept its cookies like any others.
             if let Some(exchange) = &mut account.exchange {
                 exchange.response(&mut head, Body::empty());
             }

@@ -1,4 +1,4 @@
-//! A proxy that runs until it is told to end by a signal.
+//! A proxy that runs until a signal ends it.
 
 use std::time::Duration;
 
@@ -9,11 +9,10 @@ use tokio::time::{sleep, timeout};
 use super::error::{Error, Result};
 use super::server::Server;
 
-/// How often it is looked whether all connections have ended.
+/// How often it is checked whether all connections have ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The signals that a proxy obeys. Made before it starts, so that none of them ends the process in
-/// between.
+/// The signals that a proxy handles. Made before it starts, so that none of them ends the process in between.
 #[derive(Debug)]
 pub struct Signals {
     runtime: tokio::runtime::Runtime,
@@ -25,10 +24,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 over.
+    /// Takes over SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2.
     ///
     /// # Errors
-    /// [`Error::System`] if they cannot be.
+    /// [`Error::System`] if that is not possible.
     pub fn take() -> Result<Self> {
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -39,15 +38,15 @@ impl Signals {
         let terminate = take(SignalKind::terminate())?;
         let interrupt = take(SignalKind::interrupt())?;
         let hang_up = take(SignalKind::hangup())?;
-        // By this nginx is told to open its logs anew, so that is what is meant.
+        // nginx reopens its logs on this signal, so users expect that.
         let reopen = take(SignalKind::user_defined1())?;
         let change = take(SignalKind::user_defined2())?;
         drop(entered);
         Ok(Signals { runtime, terminate, interrupt, hang_up, reopen, change })
     }
 
-    /// Runs a proxy: SIGHUP and SIGUSR1 reload; SIGUSR2 says that the upstream changed; SIGTERM and SIGINT end it after
-    /// what is under way, a second one at once.
+    /// Runs a proxy. SIGHUP and SIGUSR1 reload; SIGUSR2 reports that the upstream changed. SIGTERM and SIGINT
+    /// end it after the requests in progress, a second one at once.
     pub fn run(self, server: Server) {
         let Signals { runtime, mut terminate, mut interrupt, mut hang_up, mut reopen, mut change } =
             self;

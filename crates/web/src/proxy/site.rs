@@ -1,4 +1,4 @@
-//! The hook: what the rest of NPS sees of the traffic, and where it may change it.
+//! The hook: how the rest of NPS observes the traffic, and where it may change it.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -20,70 +20,69 @@ use super::metrics::Metrics;
 use super::request_body::RequestBody;
 use super::scheduler::PrefetchPriority;
 
-/// Looks at every request before it goes upstream. Without one the proxy is transparent.
+/// Checks every request before it goes upstream. Without a site the proxy is transparent.
 ///
-/// It is called on the threads that carry the traffic: whatever takes long goes elsewhere.
+/// It is called on the threads that carry the traffic: slow work must go elsewhere.
 pub trait Site: Send + Sync + 'static {
-    /// How prefetches wait for room at the upstream; none if they do not.
+    /// How prefetches wait for room at the upstream; none if they do not wait.
     fn schedules(&self) -> Option<Parameters> {
         None
     }
 
-    /// Is told once, before the first request, where the counters are and who hears of events, and
-    /// is given what it may ask the upstream by.
+    /// Called once, before the first request, with the counters, the receiver of events, and a fetcher for
+    /// requests to the upstream.
     fn started(&self, metrics: &Metrics, fetcher: Fetcher, listener: &Listener) {
         let _ = (metrics, fetcher, listener);
     }
 
-    /// Is told before that where clients come in, once for each place.
+    /// Called before that with each listening address.
     fn listens(&self, at: Address) {
         let _ = at;
     }
 
-    /// Is given the access log before the first request, if there is one, for visits that came past the proxy. It is to be
-    /// dropped when [`ended`](Self::ended) is told.
+    /// Called with the access log before the first request, if there is one, for visits that bypassed the
+    /// proxy. It must be dropped on [`ended`](Self::ended).
     fn logs_to(&self, visits: VisitLog) {
         let _ = visits;
     }
 
-    /// Is told that the owner has something new to be read ([`Server::reload`]).
+    /// Called when the owner reloads ([`Server::reload`]).
     ///
     /// [`Server::reload`]: super::Server::reload
     fn reloaded(&self) {}
 
-    /// Is told once that no request comes any more. What is to be kept is kept now, before the access log
-    /// is waited for.
+    /// Called once after the last request. State must be saved now, before the access log is waited for.
     fn ended(&self) {}
 
-    /// Is told that the owner says that the upstream is another one by now ([`Server::upstream_changed`]).
+    /// Called when the owner reports that the upstream has changed ([`Server::upstream_changed`]).
     ///
     /// [`Server::upstream_changed`]: super::Server::upstream_changed
     fn upstream_changed(&self) {}
 
-    /// Of which client the access log has this request; `None` leaves it out, such as what scripts ask
-    /// for that nobody has seen. Asked before [`request`](Self::request), if there is a log.
+    /// The client for the access log's line of this request; `None` leaves it out, such as unseen requests of
+    /// scripts. Called before [`request`](Self::request), if there is a log.
     fn logged_as(&self, head: &request::Parts, connection: &Connection) -> Option<IpAddr> {
         let _ = head;
         Some(connection.peer().ip())
     }
 
-    /// Looks at the head of a request as the client sent it, less what was malformed. What is
-    /// changed in it goes upstream, except that the proxy's own rules for headers come after it.
+    /// Checks the head of a request as the client sent it, without malformed parts. Changes go upstream, and
+    /// the proxy's own rules for headers are applied afterwards.
     ///
-    /// Over a connection that [is always in the background](Connection::is_always_background) the
-    /// host that is left in `Host` is the one that the upstream is told.
+    /// Over a connection that [is always in the background](Connection::is_always_background), the remaining
+    /// `Host` is the host for the upstream.
     fn request(&self, head: &mut request::Parts, connection: &Arc<Connection>) -> Decision;
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 #[allow(
     clippy::large_enum_variant,
     reason = "it is taken apart at once; a box costs an allocation"
 )]
 pub enum Decision {
-    /// It goes upstream, and nobody hears of its response.
+    /// It goes upstream, and its response is not observed.
     Forward,
-    /// It goes upstream, and this hears of its response.
+    /// It goes upstream, and this object observes its response.
     Watch(Box<dyn Exchange>),
     /// This is the answer.
     Answer(Response<Body>),
@@ -107,55 +106,54 @@ pub type Answerer = Box<
     dyn FnOnce(Request<RequestBody>) -> Pin<Box<dyn Future<Output = Response<Body>> + Send>> + Send,
 >;
 
-/// What is kept for one request that goes upstream.
+/// The state of one request that goes upstream.
 pub trait Exchange: Send {
-    /// Its priority, if it is a prefetch: nobody waits for the answer. Then it is taken from the upstream, as far as it is
-    /// small, before its client takes it. It waits until the upstream has room, where the proxy [schedules](Site::schedules)
-    /// that; otherwise it fails at once if the upstream has as many requests as it may have.
+    /// Its priority, if it is a prefetch: no user waits for the answer. Then a small answer is read from the
+    /// upstream before its client reads it. It waits until the upstream has capacity, if the proxy
+    /// [schedules](Site::schedules) that. Otherwise it fails at once if the upstream has its maximum number
+    /// of requests.
     fn prefetch(&self) -> Option<PrefetchPriority> {
         None
     }
 
-    /// Looks at the head of the upstream's response, less the headers that are not to be passed
-    /// on, and may put another body in the place of `body`, such as one that transforms it. Who
-    /// does so removes `Content-Length`, or sets it.
+    /// Checks the head of the upstream's response, without the hop-by-hop headers. It may replace `body`,
+    /// such as with one that transforms it. Then it must remove `Content-Length`, or set it.
     ///
-    /// A head that changes the protocol (101) has no body; what is done to that does nothing. With
-    /// another status in its place the protocol stays.
+    /// A head that changes the protocol (101) has no body; changes of the body have no effect. With another
+    /// status instead, the protocol stays.
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
         let _ = head;
         body
     }
 
-    /// The upstream gave no answer, or none that can be passed on. What the client gets then; without
-    /// it the proxy says what is wrong, by a status of 502 to 504.
+    /// The upstream gave no answer, or an unusable one. Returns the client's answer; without it the proxy
+    /// answers with a status of 502 to 504.
     fn failed(&mut self, failure: Failure) -> Option<Response<Body>> {
         let _ = failure;
         None
     }
 
-    /// The exchange has ended: all was sent, or something failed.
+    /// The exchange has ended: all was sent, or it failed.
     fn ended(self: Box<Self>, outcome: &Outcome) {
         let _ = outcome;
     }
 }
 
-/// How an exchange went.
+/// The outcome of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// The status that the client got; 499 if it went away before.
+    /// The status that the client got; 499 if it disconnected before.
     pub status: u16,
-    /// Bytes of the response's body that were handed to the client's connection.
+    /// Bytes of the response's body handed to the client's connection.
     pub bytes: u64,
-    /// From the request's head to that of the upstream's answer, if there was one. For requests
-    /// without a body this is the upstream's time and that of the way to it.
+    /// From the request's head to the head of the upstream's answer, if there was one. For requests without a
+    /// body this is the time of the upstream and of the network to it.
     pub time_to_first_byte: Option<Duration>,
-    /// From when the request went over a connection to the upstream to the head of the answer, of requests
-    /// without a body: no client can make it longer, nobody has waited in it for others, and no connection
-    /// was made.
+    /// From sending the request to the upstream to the head of the answer, for requests without a body: no
+    /// client can make it longer, and it includes no queueing and no connection setup.
     pub upstream_time: Option<Duration>,
     /// From the request's head to the end.
     pub duration: Duration,
-    /// What went wrong, if anything did.
+    /// The failure, if there was one.
     pub failure: Option<Failure>,
 }

@@ -14,9 +14,9 @@ use super::config::{CertificateFiles, Upstream};
 pub struct UpstreamConfig {
     /// The servers, at least one.
     pub servers: Vec<Upstream>,
-    /// What the upstream gets as `Host`, instead of the client's.
+    /// The `Host` for the upstream, instead of the client's.
     pub host: Option<HeaderValue>,
-    /// Certificates, in PEM, that an `https` upstream is judged by, instead of the system's.
+    /// Certificates, in PEM, for verifying an `https` upstream, instead of the system's.
     pub roots: Option<PathBuf>,
     /// How the servers are checked, if they are.
     pub health: Option<HealthCheck>,

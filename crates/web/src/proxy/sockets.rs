@@ -1,4 +1,4 @@
-//! Sockets by which clients come in: bound here, or handed over by who started the process.
+//! The listening sockets: bound here, or inherited from the parent process.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdTcpListener, UdpSocket};
 
@@ -11,18 +11,18 @@ use super::error::{Error, Result};
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// Listening sockets that the process was started with, as by systemd's socket units (`LISTEN_FDS`). They stay
-/// when it ends: between one process and the next clients wait, and nobody is refused.
+/// Listening sockets that the process inherited, as from systemd's socket units (`LISTEN_FDS`). They stay
+/// open when it ends: between one process and the next, clients wait and none is refused.
 #[derive(Debug, Default)]
 pub struct Inherited {
     sockets: Vec<(SocketAddr, StdTcpListener)>,
 }
 
 impl Inherited {
-    /// Takes those that the environment tells of, if there are any.
+    /// Takes those named in the environment, if any.
     ///
     /// # Errors
-    /// [`Error::System`] if one is no listening socket of TCP.
+    /// [`Error::System`] if one is not a listening TCP socket.
     pub fn take() -> Result<Self> {
         let error = || Error::system("take over a socket that the process was started with");
         let mut told = ListenFd::from_env();
@@ -36,13 +36,13 @@ impl Inherited {
         Ok(Inherited { sockets })
     }
 
-    /// The one that listens there, if there is one.
+    /// The one that listens there, if any.
     pub(super) fn at(&mut self, address: SocketAddr) -> Option<StdTcpListener> {
         let place = self.sockets.iter().position(|(at, _)| *at == address)?;
         Some(self.sockets.swap_remove(place).1)
     }
 
-    /// Clients would come to one that is left, and wait for ever.
+    /// If one is left, clients would connect to it, and wait forever.
     pub(super) fn are_all_taken(&self) -> Result<()> {
         match self.sockets.first() {
             Some((address, _)) => Err(Error::Unnamed { address: *address }),
@@ -51,7 +51,7 @@ impl Inherited {
     }
 }
 
-/// Whether `other` is all addresses of IPv4 where `listen` is all of IPv6.
+/// Whether `other` is all addresses of IPv4 and `listen` all of IPv6.
 fn is_v4_of(listen: &Listen, other: &Listen) -> bool {
     let (v6, v4) = (listen.address, other.address);
     v6 == SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), v4.port())
@@ -59,7 +59,7 @@ fn is_v4_of(listen: &Listen, other: &Listen) -> bool {
         && v4.port() != 0
 }
 
-/// Whether who connects to `to` comes to who listens at `door`.
+/// Whether a connection to `to` reaches the listener at `door`.
 pub(super) fn leads_to(to: SocketAddr, door: SocketAddr) -> bool {
     let is_of_this_machine = || UdpSocket::bind((to.ip(), 0)).is_ok();
     let holds = door.ip() == to.ip()
@@ -67,7 +67,8 @@ pub(super) fn leads_to(to: SocketAddr, door: SocketAddr) -> bool {
     holds && door.port() == to.port()
 }
 
-/// Listens there. `[::]` holds IPv4 as well, whatever is usual on this machine, unless that is among `all`, too.
+/// Listens there. `[::]` includes IPv4, independently of this machine's default, unless that is among `all`,
+/// too.
 pub(super) fn bind(listen: &Listen, all: &[Listen]) -> Result<StdTcpListener> {
     let address = listen.address;
     let is_v6_only = all.iter().any(|other| is_v4_of(listen, other));
@@ -78,7 +79,7 @@ pub(super) fn bind(listen: &Listen, all: &[Listen]) -> Result<StdTcpListener> {
         if address.is_ipv6() {
             socket.set_only_v6(is_v6_only)?;
         }
-        // So that a restart need not wait for the last connections' ends.
+        // So that a restart need not wait for the ends of the last connections.
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;

@@ -1,7 +1,7 @@
-//! Answers that are taken from the upstream before their client takes them.
+//! Answers that are read from the upstream before their client takes them.
 //!
-//! Who fetches ahead takes an answer slowly, on purpose, and would hold a connection to the upstream,
-//! and one of the requests that may be there at a time, for as long. So what is small enough lies here.
+//! A prefetching client reads an answer slowly on purpose. It would hold a connection to the upstream, and
+//! one of the allowed requests, for as long. So small answers are stored here.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -20,33 +20,33 @@ use super::body::Body;
 use super::error::Failure;
 use super::upstream::UpstreamBody;
 
-/// Bytes of one answer that may lie here.
+/// Bytes of one answer that are stored here, at most.
 const MOST_BYTES: usize = 256 << 10;
-/// Answers of one thread that may. Others pass as they are taken.
+/// Number of answers of one thread that are stored here. Others pass as they are taken.
 pub(crate) const MOST_ANSWERS: usize = 128;
 
-/// An answer that is still coming so long after its head waits for nothing at the upstream that could be given back: the
-/// scheduler does not count it any more either, nor stop it.
+/// An answer that is still incomplete this long after its head occupies nothing at the upstream that could be
+/// freed. From then on the scheduler neither counts nor stops it.
 const HELD: Duration = lull_speculate::scheduler::BODY;
 
-/// What is taken: a frame, what went wrong, or the end.
+/// A result: a frame, a failure, or the end.
 type Taken = Option<Result<Frame<Bytes>, Failure>>;
 
 struct Spool {
-    /// What was taken already.
+    /// The results that were read already.
     held: VecDeque<Taken>,
     taken: UnboundedReceiver<Taken>,
     /// Bytes for which there is room.
     room: Arc<Semaphore>,
-    /// Bytes that are still to come, if that is known.
+    /// Bytes still to come, if known.
     rest: Option<u64>,
     _place: OwnedSemaphorePermit,
 }
 
-/// The same, once all of it is here, or a half of what may lie here, or [`HELD`] has passed.
+/// The same, once all of it is here, or half of the capacity, or [`HELD`] has passed.
 ///
 /// # Errors
-/// If it broke off by then.
+/// If it was cut off by then.
 pub(crate) async fn held(body: UpstreamBody, places: &Arc<Semaphore>) -> Result<Body, Failure> {
     let mut spool = match spool(body, places) {
         Ok(spool) => spool,
@@ -70,12 +70,12 @@ pub(crate) async fn held(body: UpstreamBody, places: &Arc<Semaphore>) -> Result<
     Ok(Body::wrap(spool))
 }
 
-/// `body`, which is taken by a task of its own from now on, if there is a place for it.
+/// `body`, which a separate task reads from now on, if there is a place for it.
 pub(crate) fn spooled(body: UpstreamBody, places: &Arc<Semaphore>) -> Body {
     spool(body, places).map_or_else(Body::upstream, Body::wrap)
 }
 
-/// Gives it back if there is no place, or nothing to take.
+/// Returns it if there is no slot, or nothing to read.
 fn spool(body: UpstreamBody, places: &Arc<Semaphore>) -> Result<Spool, UpstreamBody> {
     if body.is_end_stream() {
         return Err(body);
@@ -88,7 +88,7 @@ fn spool(body: UpstreamBody, places: &Arc<Semaphore>) -> Result<Spool, UpstreamB
     Ok(Spool { held: VecDeque::new(), taken, room, rest, _place: place })
 }
 
-/// Takes an answer to its end, or until nobody wants it.
+/// Reads an answer to its end, or until it is no longer wanted.
 async fn take(mut body: UpstreamBody, to: UnboundedSender<Taken>, room: Arc<Semaphore>) {
     loop {
         let frame = tokio::select! {
@@ -120,7 +120,7 @@ async fn take(mut body: UpstreamBody, to: UnboundedSender<Taken>, room: Arc<Sema
     }
 }
 
-/// What a frame takes of the room: never more than there is.
+/// The space of a frame: never more than the capacity.
 fn weight(frame: &Frame<Bytes>) -> u32 {
     frame.data_ref().map_or(0, |data| data.len().min(MOST_BYTES) as u32)
 }
@@ -136,7 +136,7 @@ impl HttpBody for Spool {
         if self.rest == Some(0) {
             return Poll::Ready(None);
         }
-        // Without a word about the end it is none.
+        // Without its end, the body is incomplete.
         let taken = match self.held.pop_front() {
             Some(held) => held,
             None => ready!(self.taken.poll_recv(cx)).unwrap_or(Some(Err(Failure::Reset))),

@@ -1,7 +1,7 @@
-//! The streams of a connection of HTTP/2, each as far as its client holds it up.
+//! The streams of an HTTP/2 connection, with the delays caused by its client.
 //!
-//! What the connection carries says little about them: pings alone keep it going, and one stream may
-//! stand while others pass. So each has counters of its own, and is judged and ended by itself.
+//! The connection's traffic says little about its streams: pings alone keep it active, and one stream may
+//! stall while others progress. So each has its own counters, and is judged and ended separately.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -19,8 +19,8 @@ tokio::task_local! {
     static TASK: Arc<OnceLock<AbortHandle>>;
 }
 
-/// Runs each stream in a task that can be ended from outside: where hyper waits until the client takes
-/// more of an answer, nothing else ends it.
+/// Runs each stream in a task that can be ended from outside: while hyper waits for a client to read an
+/// answer, nothing else ends it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tasks;
 
@@ -37,20 +37,20 @@ where
     }
 }
 
-/// A request of HTTP/2, as long as any of it is under way.
+/// An HTTP/2 request, as long as any of it is in progress.
 #[derive(Debug)]
 pub(crate) struct Stream {
     streams: Arc<Streams>,
     task: Option<Arc<OnceLock<AbortHandle>>>,
-    /// How far its body is, if it has one.
+    /// The progress of its body, if it has one.
     upload: OnceLock<Arc<Upload>>,
-    /// Bytes of the answer that were handed over, and those of them that have left.
+    /// Bytes of the answer handed over, and those of them that have left.
     given: AtomicU64,
     left: AtomicU64,
 }
 
 impl Stream {
-    /// A request begins, in the task that runs.
+    /// A request begins, in the current task.
     pub(crate) fn begin(streams: &Arc<Streams>) -> Arc<Self> {
         let stream = Arc::new(Stream {
             streams: Arc::clone(streams),
@@ -69,7 +69,7 @@ impl Stream {
         let _ = self.upload.set(Arc::clone(upload));
     }
 
-    /// So much of the body has come.
+    /// This many bytes of the body have arrived.
     pub(crate) fn has_come(&self, bytes: usize) {
         self.streams.came.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -79,25 +79,25 @@ impl Stream {
         self.streams.left.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// How much of the answer has left, if there is some that the client does not take.
+    /// How much of the answer has left, if the client is not taking the rest.
     fn untaken(&self) -> Option<u64> {
         let left = self.left.load(Ordering::Relaxed);
         (self.given.load(Ordering::Relaxed) > left).then_some(left)
     }
 
-    /// How much of the body has come, if there is some that the client does not send.
+    /// How much of the body has arrived, if the client is not sending the rest.
     fn unsent(&self) -> Option<u64> {
         let upload = self.upload.get().filter(|upload| upload.is_waiting())?;
         Some(upload.bytes())
     }
 
-    /// Whether it is the upstream that does not take the body: what lies here for it takes of the
-    /// [room](FILLING) that all bodies of the connection have.
+    /// Whether the upstream does not take the body: its buffered bytes use up the [space](FILLING) of all
+    /// bodies of the connection.
     fn is_held_back(&self) -> bool {
         self.upload.get().is_some_and(|upload| !upload.is_waiting() && !upload.is_done())
     }
 
-    /// Takes it back, so that the client is told by a reset, and the upstream let go.
+    /// Cancels it, so that the client gets a reset, and the upstream is released.
     fn end(&self) {
         if let Some(task) = self.task.as_ref().and_then(|task| task.get()) {
             task.abort();
@@ -108,7 +108,7 @@ impl Stream {
     }
 }
 
-/// A piece of an answer's body, which counts what leaves of it.
+/// A piece of an answer's body, which counts its bytes as they leave.
 #[derive(Debug)]
 pub(crate) struct Piece {
     bytes: Bytes,
@@ -141,17 +141,18 @@ impl Buf for Piece {
     }
 }
 
-/// What a client may send ahead of the upstream's taking it: for one request, and for all of a connection.
+/// The maximum number of bytes that a client may send before the upstream takes them: for one request, and
+/// for all of a connection.
 pub(crate) const H2_STREAM_WINDOW: u32 = 256 << 10;
 pub(crate) const H2_CONNECTION_WINDOW: u32 = 1 << 20;
-/// Bodies that the upstream does not take, of which so many may leave the others no room.
+/// If the upstream does not take this many bodies, they may leave no room for others.
 const FILLING: u64 = (H2_CONNECTION_WINDOW / H2_STREAM_WINDOW) as u64;
 
 /// How long a client may hold a stream up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     stalled: Duration,
-    /// Bytes a second that a body must bring.
+    /// Bytes per second that a body must have.
     rate: u64,
 }
 
@@ -169,19 +170,19 @@ impl Patience {
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     entries: Mutex<Vec<Entry>>,
-    /// Bytes of all their answers that have left, and of all their bodies that have come.
+    /// Bytes of all their answers that have left, and of all their bodies that have arrived.
     left: AtomicU64,
     came: AtomicU64,
-    /// Requests that the client took back, less those that have ended otherwise and what is forgiven.
+    /// Requests that the client reset, less those that ended otherwise and those that expired.
     taken_back: AtomicU32,
 }
 
-/// Requests more than are under way at a time that a client may take back. Each costs a connection to the
-/// upstream, and work there that nobody sees the end of; the client pays a few bytes. What was reset
-/// before it was looked at is counted by h2 (CVE-2023-44487), and so never comes here. Browsers take back
-/// what a page that is left had under way, and pictures that went out of sight.
+/// How many requests beyond the concurrency limit a client may reset. Each costs a connection to the
+/// upstream, and wasted work there; the client pays a few bytes. h2 counts resets before processing
+/// (CVE-2023-44487), so they never come here. Browsers reset the requests of a page that is left, and images
+/// that were scrolled out of view.
 const TAKEN_BACK: u32 = 100;
-/// So many more of these are nothing each second.
+/// Number of these per second that do not count.
 const FORGIVEN: u32 = 10;
 
 #[derive(Debug)]
@@ -198,7 +199,7 @@ impl Streams {
 
     fn add(&self, stream: &Arc<Stream>) {
         let mut entries = self.entries();
-        // Those that have ended go when there is no room, so that a quick one costs next to nothing.
+        // Finished ones are removed when there is no room, so that a quick one is cheap.
         if entries.len() == entries.capacity() {
             entries.retain(|entry| entry.stream.strong_count() > 0);
         }
@@ -206,7 +207,7 @@ impl Streams {
         entries.push(Entry { stream, answer: Clock::default(), body: Clock::default() });
     }
 
-    /// A request has ended, because its client took it back or otherwise.
+    /// A request has ended, by its client's cancellation or otherwise.
     pub(crate) fn ended(&self, is_taken_back: bool) {
         if is_taken_back {
             self.taken_back.fetch_add(1, Ordering::Relaxed);
@@ -215,7 +216,7 @@ impl Streams {
         }
     }
 
-    /// So much time has passed.
+    /// This much time has passed.
     pub(crate) fn passed(&self, time: Duration) {
         self.forgive((time.as_secs_f32() * FORGIVEN as f32) as u32);
     }
@@ -228,12 +229,12 @@ impl Streams {
         }
     }
 
-    /// Whether the client takes back more than anybody would, of whom `at_a_time` may be under way.
+    /// Whether the client resets more than any normal client, with `at_a_time` concurrent requests.
     pub(crate) fn takes_back_too_much(&self, at_a_time: u32) -> bool {
         self.taken_back.load(Ordering::Relaxed) > at_a_time.saturating_add(TAKEN_BACK)
     }
 
-    /// Whether some of an answer still waits here for its client.
+    /// Whether a part of an answer still waits here for its client.
     pub(crate) fn are_waiting(&self) -> bool {
         let waits =
             |entry: &Entry| entry.stream.upgrade().is_some_and(|one| one.untaken().is_some());
@@ -245,9 +246,9 @@ impl Streams {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Judges what has happened since the last look, and ends each stream that its client holds up.
-    /// Where the connection takes no more at the moment, the client takes as much of answers as its kernel
-    /// acknowledges: `taken`. As long as that was not looked at, nobody is to blame.
+    /// Judges the events since the last look, and ends each stream that its client stalls. If the connection
+    /// accepts no more at the moment, the client's progress is what its kernel acknowledges: `taken`. Until
+    /// that is known, no stream is ended.
     pub(crate) fn look(
         &self,
         now: Instant,
@@ -267,9 +268,9 @@ impl Streams {
         let untaken = count(|stream| stream.untaken().is_some());
         let unsent = count(|stream| stream.unsent().is_some());
         let is_filled = count(Stream::is_held_back) >= FILLING;
-        // While the way itself is full, a stream may have to wait for its turn.
+        // While the connection itself is full, a stream may have to wait for its turn.
         let answers = Rule { patience, needs_rate: false, sharing: is_blocked.then_some(untaken) };
-        // And in which order bodies come is for the client to say.
+        // The client chooses the order of bodies.
         let bodies = Rule { patience, needs_rate: true, sharing: Some(unsent) };
         let came = self.came.load(Ordering::Relaxed);
         for (entry, stream) in streams {
@@ -284,7 +285,7 @@ impl Streams {
     }
 }
 
-/// What one look has seen: bytes of a stream, and of all of the connection, in one direction.
+/// The counters at one look: bytes of a stream, and of the whole connection, in one direction.
 #[derive(Clone, Copy, Debug)]
 struct Sight {
     at: Instant,
@@ -292,13 +293,13 @@ struct Sight {
     all: u64,
 }
 
-/// What clients are held to in one direction.
+/// The limits for clients in one direction.
 #[derive(Clone, Copy, Debug)]
 struct Rule<'a> {
     patience: &'a Patience,
-    /// Whether a byte now and then is not enough.
+    /// Whether a minimum rate is required.
     needs_rate: bool,
-    /// Streams that share the way, if it may be full of others.
+    /// Streams that share the connection, if others may fill it.
     sharing: Option<u64>,
 }
 
@@ -314,17 +315,17 @@ impl Rule<'_> {
     }
 }
 
-/// For how long a client has been waited for in one direction of a stream, at every look.
+/// How long a client was the cause of waiting, in one direction of a stream, at every check.
 #[derive(Clone, Copy, Debug, Default)]
 struct Clock {
-    /// When something last came of it, or since the waiting began.
+    /// When it last made progress, or when the wait began.
     last: Option<Sight>,
     /// From when its rate is measured.
     from: Option<Sight>,
 }
 
 impl Clock {
-    /// Looks once more. `seen`: if the client is waited for. Whether it has been for too long.
+    /// Looks again. `seen`: if the client is waited for. Returns whether that has lasted too long.
     fn is_over(&mut self, seen: Option<Sight>, rule: &Rule<'_>) -> bool {
         let Some(now) = seen else {
             *self = Clock::default();
@@ -351,8 +352,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Looks once a second while `at(second)` is seen of a stream and of all of its connection, and
-    /// returns the second in which its time is over.
+    /// Checks once per second while `at(second)` is seen of a stream and of its whole connection. Returns the
+    /// second in which its time is over.
     fn run(
         needs_rate: bool,
         sharing: Option<u64>,
@@ -373,7 +374,7 @@ mod tests {
         assert_eq!(run(false, None, |_| Some((7, 7))), Some(30));
         assert_eq!(run(false, None, |second| Some((second.min(100), 0))), Some(130));
         assert_eq!(run(false, None, |second| Some((second / 20, 0))), None);
-        // Now and then all of it has left, and it is the upstream that is waited for.
+        // Sometimes all of it has left, and the upstream is the cause of waiting.
         assert_eq!(run(false, None, |second| (second % 29 > 0).then_some((7, 7))), None);
     }
 
@@ -389,7 +390,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_turn_is_waited_with_while_the_others_take_their_share() {
-        // 128 bytes a second for each of ten.
+        // 128 bytes per second for each of ten.
         let others = |rate: u64| move |second: u64| Some((0, second * rate));
         for needs_rate in [false, true] {
             assert_eq!(run(needs_rate, Some(10), others(1_300)), None);
@@ -401,14 +402,14 @@ mod tests {
     #[test]
     fn what_is_taken_back_is_weighed_against_what_is_answered_and_forgiven_in_time() {
         let streams = Streams::default();
-        // A page is left with all that was under way, again and again.
+        // A page with all its requests is left, repeatedly.
         for _ in 0..20 {
             (0..100).for_each(|_| streams.ended(true));
             assert!(!streams.takes_back_too_much(100));
             (0..50).for_each(|_| streams.ended(false));
             streams.passed(Duration::from_secs(5));
         }
-        // What went well long ago counts for nothing.
+        // Successes long ago count for nothing.
         (0..10_000).for_each(|_| streams.ended(false));
         (0..200).for_each(|_| streams.ended(true));
         assert!(!streams.takes_back_too_much(100));

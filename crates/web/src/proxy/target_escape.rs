@@ -1,28 +1,28 @@
-//! Characters in request targets that no URL has, and that clients send all the same (HTTP/1 only).
+//! Characters in request targets that are not allowed in URLs, but sent by clients (HTTP/1 only).
 //!
-//! nginx passes `<` and `>`, and in a query `"`, on to the upstream. hyper answers 400 before anybody sees the request. So they
-//! are escaped before hyper reads them, as browsers do by themselves (WHATWG URL, percent-encode sets of path and query). To any
-//! server both spellings are the same URL.
+//! nginx passes `<` and `>`, and in a query `"`, on to the upstream. hyper rejects them with 400 before any
+//! handler sees the request. So they are escaped before hyper reads them, as browsers do themselves (WHATWG
+//! URL, percent-encode sets of path and query). To any server both spellings are the same URL.
 //!
-//! Nothing but a request line is ever changed, and only where it is certain that it is one: if all that came over the
-//! connection so far were whole heads of requests without a body, one in each read, and hyper took each of them as that.
-//! A byte more in a body of a known length would be read as the next request. Where it is not certain, all passes as it
-//! is, for the rest of the connection.
+//! Only a request line is ever changed, and only if it certainly is one. Until then, each read on the
+//! connection must have been one whole head of a request without a body, which hyper accepted. A byte more in
+//! a body of a known length would be read as the next request. Otherwise everything passes unchanged, for the
+//! rest of the connection.
 
-/// Fields after which something else than a head may come.
+/// Fields that announce bytes other than a head.
 const MORE: &[&[u8]] = &[b"content-length", b"transfer-encoding", b"upgrade", b"expect"];
 
-/// Looks at what a client sends over one connection.
+/// Inspects the bytes of a client on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct TargetEscape {
-    /// Heads that came so far.
+    /// Heads received so far.
     heads: u64,
     is_off: bool,
 }
 
 impl TargetEscape {
-    /// What is to be read in place of `chunk`, if that is something else. `handled` says how many requests without a body
-    /// hyper has read so far, and `is_simple` that there were no others.
+    /// The replacement for `chunk`, if it must be changed. `handled` is the number of requests without a body
+    /// that hyper has read so far, and `is_simple` means that there were no others.
     pub(crate) fn take(&mut self, chunk: &[u8], handled: u64, is_simple: bool) -> Option<Vec<u8>> {
         if self.is_off {
             return None;
@@ -36,7 +36,7 @@ impl TargetEscape {
     }
 }
 
-/// Whether these are the bytes of one head, and no more, of a request without a body.
+/// Whether these bytes are exactly one head of a request without a body.
 fn is_one_head(chunk: &[u8]) -> bool {
     let Some(chunk) = chunk.strip_suffix(b"\r\n\r\n") else { return false };
     let mut lines =
@@ -62,7 +62,7 @@ fn is_request_line(line: &[u8]) -> bool {
         && version.is_some_and(|version| [&b"HTTP/1.0"[..], b"HTTP/1.1"].contains(&version))
 }
 
-/// The same with a target that URLs may have; `None` if it is one already.
+/// The same with a valid URL as its target; `None` if it is valid already.
 fn escaped(head: &[u8]) -> Option<Vec<u8>> {
     let end = head.iter().position(|byte| *byte == b'\r')?;
     let (line, rest) = head.split_at(end);
@@ -120,13 +120,13 @@ mod tests {
             &b"POST /<a> HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n"[..],
             b"POST /<a> HTTP/1.1\r\nHost: a\r\ntransfer-Encoding: chunked\r\n\r\n",
             b"GET /<a> HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n",
-            // Two heads, or a head and something.
+            // Two heads, or a head and other bytes.
             b"GET /<a> HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n",
             b"GET /<a> HTTP/1.1\nHost: a\n\nPOST /b HTTP/1.1\r\n\r\n",
             b"GET /<a> HTTP/1.1\r\nHost: a\r\n\r\nx",
             // A part of one.
             b"GET /<a> HTTP/1.1\r\nHost: a\r\n",
-            // Lines that could be read in two ways.
+            // Ambiguous lines.
             b"GET  /<a> HTTP/1.1\r\nHost: a\r\n\r\n",
             b"GET /<a>\t HTTP/1.1\r\nHost: a\r\n\r\n",
             b"GET /<a>\rx HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is changed is one line, and the rest stays byte for byte.
+        /// Only one line is changed, and the rest stays byte for byte.
         #[test]
         fn nothing_but_a_request_line_is_changed(chunk in "[A-Z ]{0,4} /[ -~]{0,9} HTTP/1.1\r\n[ -~\r\n]{0,40}\r\n\r\n") {
             let mut escape = TargetEscape::default();

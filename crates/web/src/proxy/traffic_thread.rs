@@ -1,4 +1,4 @@
-//! What a thread that carries traffic has: a pool and counters of its own, and what all threads share.
+//! State of a thread that carries traffic: its pool and counters, and what all threads share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,16 +19,16 @@ use super::upstream_access::UpstreamAccess;
 use super::upstream_group::UpstreamGroup;
 use crate::acme::Challenges;
 
-/// What the threads are doing.
+/// The phase of the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Running,
-    /// What is under way ends, nothing new begins.
+    /// Requests in progress are finished, no new ones are accepted.
     Draining,
     Ended,
 }
 
-/// What a thread needs for each request.
+/// The data of a thread for each request.
 pub(crate) struct TrafficThread {
     pub(crate) config: Arc<Config>,
     pub(crate) counters: Arc<Counters>,
@@ -39,7 +39,7 @@ pub(crate) struct TrafficThread {
     pub(crate) upstreams: Vec<Arc<UpstreamAccess>>,
     /// Requests that may still go to the upstream, over all threads.
     pub(crate) upstream_room: Arc<Semaphore>,
-    /// Places for answers that are taken before their clients take them.
+    /// Slots for answers that are read before their clients take them.
     pub(crate) spools: Arc<Semaphore>,
     pub(crate) log: Option<LogSender>,
     pub(crate) switch: Arc<Switch>,
@@ -49,10 +49,10 @@ pub(crate) struct TrafficThread {
     pub(super) http2: http2::Builder<Tasks>,
 }
 
-/// Streams that were reset because of the client's own errors before the connection ends.
+/// Streams reset because of the client's own errors before the connection ends.
 const H2_LOCAL_ERROR_RESETS: usize = 128;
 
-/// What all threads share.
+/// The data that all threads share.
 pub(crate) struct Common {
     pub(crate) config: Arc<Config>,
     pub(crate) sites: Arc<HostedSites>,
@@ -69,7 +69,7 @@ impl TrafficThread {
         let limits = &common.config.limits;
         let header_bytes = limits.header_bytes.max(LEAST_HEADER_BYTES);
         let mut http1 = http1::Builder::new();
-        // Timeouts are the watch's, which makes no timer for each request.
+        // Timeouts are handled by the watch, without a timer per request.
         http1
             .header_read_timeout(None::<Duration>)
             .max_header_size(header_bytes)
@@ -82,8 +82,8 @@ impl TrafficThread {
             .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
             .initial_stream_window_size(H2_STREAM_WINDOW)
             .initial_connection_window_size(H2_CONNECTION_WINDOW)
-            // No pings: behind what waits in the kernel of a connection that yields, or of a slow one, their answer
-            // takes longer than anybody would wait for a sign of life. Dead peers are TCP's and the watch's to find.
+            // No pings: behind the bytes in the kernel of a yielding or slow connection, their answer takes
+            // longer than a useful timeout. TCP and the watch detect dead peers.
             .max_send_buf_size(BUFFER_BYTES);
         let timeouts = &common.config.timeouts;
         let idle = (common.idle_per_thread, timeouts.upstream_idle);

@@ -1,4 +1,4 @@
-//! What comes after an upgrade, such as WebSocket: bytes in both directions.
+//! The stream after an upgrade, such as WebSocket: bytes in both directions.
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -7,8 +7,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::link::Link;
 
-/// Copies until both sides have ended, or one has failed. No timeout of its own: a WebSocket may be
-/// silent for hours, and TCP keep-alive notices a client that is gone.
+/// Copies until both sides have ended, or one has failed. No timeout: a WebSocket may be silent for hours,
+/// and TCP keep-alive detects a dead client.
 pub(crate) async fn run(client: OnUpgrade, link: Box<Link>, _permit: OwnedSemaphorePermit) {
     // One after the other: each is ready soon, and neither needs the other for it.
     let Some((mut upstream, already)) = link.into_stream().await else { return };
@@ -17,6 +17,6 @@ pub(crate) async fn run(client: OnUpgrade, link: Box<Link>, _permit: OwnedSemaph
     if client.write_all(&already).await.is_err() || client.flush().await.is_err() {
         return;
     }
-    // How it ended makes no difference: both are closed.
+    // The kind of end makes no difference: both are closed.
     let _ = copy_bidirectional(&mut client, &mut upstream).await;
 }

@@ -1,4 +1,4 @@
-//! How far the body of a request has come.
+//! The progress of a request's body.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -6,21 +6,21 @@ use std::sync::{Arc, OnceLock};
 use atomic_waker::AtomicWaker;
 use tokio::task::AbortHandle;
 
-/// How far the body of a request has come, for who waits for the answer to it.
+/// The progress of a request's body, for the caller that waits for the answer.
 #[derive(Debug, Default)]
 pub(crate) struct Upload {
-    /// Whether the client was told to go on, if it waits for that.
+    /// Whether the client was told to continue, if it waits for that.
     pub(super) is_open: AtomicBool,
     pub(super) opened: AtomicWaker,
     pub(super) bytes: AtomicU64,
     pub(super) is_waiting: AtomicBool,
     pub(super) is_done: AtomicBool,
-    /// What goes on with it when it is answered already.
+    /// The task that continues it after the answer.
     rest: OnceLock<AbortHandle>,
 }
 
 impl Upload {
-    /// `is_open`: whether the client sends without being told to.
+    /// `is_open`: whether the client sends without `100 Continue`.
     pub(crate) fn new(is_open: bool) -> Arc<Self> {
         Arc::new(Upload { is_open: AtomicBool::new(is_open), ..Upload::default() })
     }
@@ -40,17 +40,17 @@ impl Upload {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether it is the client that is waited for.
+    /// Whether the client is the cause of waiting.
     pub(crate) fn is_waiting(&self) -> bool {
         self.is_waiting.load(Ordering::Relaxed)
     }
 
-    /// Whether there is nothing more to come.
+    /// Whether it is complete.
     pub(crate) fn is_done(&self) -> bool {
         self.is_done.load(Ordering::Relaxed)
     }
 
-    /// It is answered, and goes on in this task.
+    /// The response has been sent, and the request continues in this task.
     pub(crate) fn goes_on_in(&self, task: AbortHandle) {
         // It is answered once.
         let _ = self.rest.set(task);

@@ -1,4 +1,4 @@
-//! The upstream's side: a request goes out, and a response comes back over a connection that is kept.
+//! The upstream's side: sends requests, and receives responses over kept connections.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use super::upstream_access::{InService, UpstreamAccess};
 use super::upstream_group::Tried;
 use crate::authentication;
 
-/// A response whose body is still to come, and the connection that it comes over.
+/// A response whose body is still to come, and its connection.
 pub(crate) struct Answer {
     pub(crate) response: Response<Incoming>,
     pub(crate) link: Box<Link>,
     /// The server that answers.
     pub(crate) service: InService,
-    /// When its request went over that connection.
+    /// When its request was sent on that connection.
     pub(crate) sent: Instant,
 }
 
@@ -111,22 +111,23 @@ fn may_be_repeated(request: &Request<RequestBody>) -> bool {
     request.method().is_idempotent() && request.body().is_end_stream()
 }
 
-/// Whether a response means that the protocol changes.
+/// Whether a response changes the protocol.
 pub(crate) fn is_upgrade(response: &Response<Incoming>) -> bool {
     response.status() == StatusCode::SWITCHING_PROTOCOLS
 }
 
-/// The body of a response, which drives the connection that it comes over.
+/// The body of a response, which drives its connection.
 pub(crate) struct UpstreamBody {
     incoming: Incoming,
     link: Option<Box<Link>>,
     service: InService,
     connection: Arc<Connection>,
-    /// While the upstream is waited for.
+    /// While it waits for the upstream.
     waiting: Option<Counted>,
-    /// Until the answer is here, whenever its client takes the last of it, and the request has gone.
+    /// Until the answer has arrived and the request was sent, independently of the client.
     permit: Option<OwnedSemaphorePermit>,
-    /// Its place in the schedule of the upstream, if there is one. Boxed: bodies lie in other types by value.
+    /// Its place in the schedule of the upstream, if there is one. Boxed: bodies are stored in other types by
+    /// value.
     place: Option<Box<Place>>,
 }
 
@@ -153,7 +154,7 @@ impl UpstreamBody {
         body
     }
 
-    /// The response is here: keeps the connection if it can be used again.
+    /// The response has arrived: keeps the connection if it can be reused.
     fn settle(&mut self) {
         let Some(mut link) = self.link.take() else { return };
         if let Some(place) = self.place.take() {
@@ -182,8 +183,8 @@ impl UpstreamBody {
     }
 }
 
-/// Goes on sending a request that was answered before its end, for as long as that goes on. It has the upstream's
-/// connection meanwhile, and so the place of one.
+/// Continues sending a request that was answered before its end, as long as the client continues. Meanwhile
+/// it occupies the upstream's connection, and so one place.
 async fn upload_the_rest(
     mut link: Box<Link>,
     service: InService,
@@ -220,7 +221,7 @@ impl HttpBody for UpstreamBody {
             (self.link, self.place, self.permit) = (None, None, None);
             return Poll::Ready(Some(Err(Failure::NotNow)));
         }
-        // First what has come already: only when it is taken is there room for more.
+        // First the bytes that have arrived: taking them makes space for more.
         let mut polled = Pin::new(&mut self.incoming).poll_frame(&mut unheard);
         if polled.is_pending()
             && let Some(link) = &mut self.link
@@ -235,7 +236,7 @@ impl HttpBody for UpstreamBody {
             }),
             Poll::Ready(Some(Ok(frame))) => {
                 self.waiting = None;
-                // Nobody asks for more after trailers, or after the last of a known length.
+                // The body is not polled again after trailers, or after the last frame of a known length.
                 if frame.is_trailers() || self.incoming.is_end_stream() {
                     self.settle();
                 }

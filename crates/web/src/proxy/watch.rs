@@ -1,15 +1,15 @@
-//! Clients that do not go on. Looked at now and then, so that no request pays for a timer.
+//! Clients that make no progress. They are checked at intervals, so that no request pays for a timer.
 
 use std::time::{Duration, Instant};
 
 use super::config::{Limits, Timeouts};
 use super::connection::Snapshot;
 
-/// What is to be done with a connection.
+/// The action for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Keep,
-    /// It has been idle for long enough.
+    /// It has been idle for too long.
     Close,
     /// Its client holds it up.
     Cut,
@@ -22,17 +22,17 @@ pub(crate) struct Watch {
     stalled: Duration,
     idle: Duration,
     body_rate: u64,
-    /// HTTP/2 sends settings and pings of its own: bytes there are not the beginning of a head.
+    /// HTTP/2 sends its own settings and pings: bytes there are not the beginning of a head.
     is_h2: bool,
     last: Snapshot,
     idle_since: Instant,
-    /// How much had been read when the connection became idle, and when more was first seen.
+    /// Bytes read when the connection became idle, and when more were first seen.
     idle_read: u64,
     head_since: Option<Instant>,
     progress_since: Instant,
-    /// How much will have been acknowledged when all answers are there.
+    /// Number of bytes acknowledged once all answers have arrived.
     answers_end: u64,
-    /// Since when a body has been waited for at every look, and how much had been read then.
+    /// Since when each check has found it waiting for a body, and the bytes read then.
     body_since: Option<(Instant, u64)>,
 }
 
@@ -54,20 +54,19 @@ impl Watch {
         }
     }
 
-    /// How long to the next look: a quarter of the shortest timeout, so that each is kept to
-    /// within that.
+    /// Time to the next check: a quarter of the shortest timeout, which bounds its error.
     pub(crate) fn interval(&self) -> Duration {
         let shortest = self.head.min(self.stalled).min(self.idle);
         (shortest / 4).clamp(Duration::from_millis(20), Duration::from_secs(15))
     }
 
-    /// Judges what has happened since the last look.
+    /// Judges the events since the last look.
     pub(crate) fn look(&mut self, now: Instant, seen: Snapshot) -> Verdict {
         let last = std::mem::replace(&mut self.last, seen);
         if (seen.read, seen.written, seen.acked) != (last.read, last.written, last.acked) {
             self.progress_since = now;
         }
-        // What HTTP/2 says besides, such as answers to pings, is none of an answer.
+        // Other frames of HTTP/2, such as answers to pings, are no part of an answer.
         if seen.left != last.left || !self.is_h2 {
             self.answers_end = seen.written;
         }
@@ -78,19 +77,19 @@ impl Watch {
         }
     }
 
-    /// Bytes that the client's kernel has acknowledged of answers, as far as that was looked at.
+    /// Bytes of answers that the client's kernel has acknowledged, at the last check.
     pub(crate) fn taken(&self) -> Option<u64> {
         self.last.acked.map(|acked| acked.min(self.answers_end))
     }
 
-    /// Whether by what is seen now the client's kernel has all answers that had left by the last look.
+    /// Whether, by the present counters, the client's kernel has all answers that had left by the last look.
     pub(crate) fn is_all_taken(&self, seen: Snapshot) -> bool {
         seen.acked.unwrap_or(0) >= self.answers_end
     }
 
     fn look_idle(&mut self, now: Instant, seen: Snapshot, last: Snapshot) -> Verdict {
         self.body_since = None;
-        // What is left of answers may still leave, from here or from the kernel, as fast as the client takes it.
+        // The rest of answers may still leave, from here or from the kernel, as fast as the client reads.
         let is_taken = seen.acked != last.acked && last.acked.unwrap_or(0) < self.answers_end;
         let is_leaving = seen.left != last.left || is_taken;
         if seen.began != last.began || last.under_way > 0 || is_leaving {
@@ -115,12 +114,12 @@ impl Watch {
         let is_the_clients_turn =
             seen.write_blocked || seen.waiting_for_body > 0 || seen.waiting_for_upstream == 0;
         if !is_the_clients_turn {
-            // What it has sent meanwhile is with the upstream now, whoever was slow before.
+            // Bytes sent meanwhile are at the upstream now, whichever side was slow before.
             self.progress_since = now;
         } else if now.duration_since(self.progress_since) >= self.stalled {
             return Verdict::Cut;
         }
-        // Of HTTP/2 each stream is judged by itself: see `streams`.
+        // In HTTP/2 each stream is judged separately: see `streams`.
         if seen.waiting_for_body == 0 || self.is_h2 {
             self.body_since = None;
             return Verdict::Keep;
@@ -147,8 +146,8 @@ mod tests {
         (Watch::new(&Timeouts::default(), &Limits::default(), is_h2, start), start)
     }
 
-    /// Looks once a second while `at(second)` is seen, and returns the second and the verdict of
-    /// the first look that does not keep the connection.
+    /// Checks once per second while `at(second)` is seen, and returns the second and the verdict of the first
+    /// check that does not keep the connection.
     fn run(is_h2: bool, at: impl Fn(u64) -> Snapshot) -> Option<(u64, Verdict)> {
         let (mut watch, start) = watch(is_h2);
         (1..=300).find_map(|second| {
@@ -168,23 +167,23 @@ mod tests {
     #[test]
     fn a_connection_whose_last_answers_still_leave_is_not_idle() {
         for (left, acked, written, expected) in [
-            // What waits here leaves, in HTTP/2.
+            // Bytes that wait here leave, in HTTP/2.
             (1, 0, 0, [175, 175]),
             // The kernel has it, and the client takes it.
             (0, 1, 0, [175, 175]),
-            // Nobody takes it.
+            // The client does not take it.
             (0, 0, 0, [77, 77]),
-            // The answers to pings, in HTTP/2. Who writes in HTTP/1.1 writes an answer.
+            // The answers to pings, in HTTP/2. In HTTP/1.1 written bytes are an answer.
             (0, 1, 1, [175, 77]),
         ] {
             for (is_h2, expected) in [false, true].into_iter().zip(expected) {
                 let tail = |second: u64| Snapshot {
                     began: 1,
                     under_way: u32::from(second == 1),
-                    // In HTTP/2 all of it has left at once, but for the first row.
+                    // In HTTP/2 all of it has left at once, except in the first row.
                     left: 1 + left * second.min(100),
                     acked: Some(acked * second.min(100)),
-                    // Of the answer 200 bytes are in the kernel, but where it is pings that are written.
+                    // 200 bytes of the answer are in the kernel, except in the rows with pings.
                     written: written * second + (1 - written) * acked * 200,
                     waiting_for_upstream: u32::from(second == 1),
                     ..Snapshot::default()
@@ -219,7 +218,8 @@ mod tests {
             ..Snapshot::default()
         };
         assert_eq!(run(false, blocked), Some((130, Verdict::Cut)));
-        // One whose socket takes no more for minutes, because it yields to others, takes it all the same.
+        // A client whose socket takes no more for minutes, because it yields to others, is reading all the
+        // same.
         let yielding = |second| Snapshot { acked: Some(second), written: 0, ..blocked(second) };
         assert_eq!(run(false, yielding), None);
     }

@@ -1,7 +1,7 @@
 //! A thread that carries traffic: its connections, from their first byte to their last.
 //!
-//! Each thread has a runtime, a pool and counters of its own, so that a request touches nothing
-//! that another thread writes.
+//! Each thread has its own runtime, pool and counters, so that a request touches no data that another thread
+//! writes.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -44,23 +44,23 @@ pub(crate) struct Arrival {
     pub(crate) permit: Permit,
 }
 
-/// TCP keep-alive of clients: notices those that are gone without a word, such as at the other end
-/// of a WebSocket, in two minutes.
+/// TCP keep-alive of clients: detects clients that disappeared silently, for example at the other end of a
+/// WebSocket, within two minutes.
 const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const TCP_KEEPALIVE_PROBES: u32 = 4;
 
-/// How long a connection over which nothing is under way is kept when the end begins: a request may be on
-/// its way, above all where somebody has just connected.
+/// How long an idle connection is kept when the drain begins: a request may be in flight, above all from a
+/// client that has just connected.
 const LAST_WORDS: Duration = Duration::from_millis(100);
-/// HTTP/2 says that the end comes and asks whether that was heard (RFC 9113 §6.8). From a client that sleeps nobody
-/// hears, nor soon from behind what a connection in the background has queued.
+/// HTTP/2 announces the end and waits for an acknowledgement (RFC 9113 §6.8). A suspended client never sends
+/// it, and behind the queued bytes of a background connection it is late.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// How often what is left is counted while draining.
+/// The interval of checks while draining.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 impl TrafficThread {
-    /// Serves what arrives, until the end.
+    /// Serves arriving connections, until the end.
     pub(crate) async fn run(
         self: Arc<Self>,
         mut arrivals: mpsc::UnboundedReceiver<Arrival>,
@@ -148,8 +148,8 @@ impl TrafficThread {
         }
     }
 
-    /// Whether a client without TLS begins as HTTP/2 does (RFC 9113 §3.3, prior knowledge). `None`
-    /// if it says nothing for as long as a connection may be idle, or [`LAST_WORDS`] when the proxy is to end.
+    /// Whether a client without TLS begins with HTTP/2 (RFC 9113 §3.3, prior knowledge). `None` if it sends
+    /// nothing for the idle timeout of a connection, or for [`LAST_WORDS`] when the proxy drains.
     async fn speaks_h2(&self, tcp: &TcpStream) -> Option<bool> {
         const PREFACE: &[u8] = b"PRI ";
         let begin = async {
@@ -163,8 +163,8 @@ impl TrafficThread {
                 if count == PREFACE.len() {
                     return Some(true);
                 }
-                // A method that begins like it, in a packet that ends within it: the socket is
-                // readable, and stays so.
+                // A method with the same beginning, in a packet that ends within it: the socket stays
+                // readable.
                 let since = *since.get_or_insert_with(Instant::now);
                 if since.elapsed() >= self.config.timeouts.client_head {
                     return None;
@@ -175,7 +175,7 @@ impl TrafficThread {
         self.unless_it_ends(timeout(self.config.timeouts.client_idle, begin)).await?.ok()?
     }
 
-    /// Waits for a client to begin; [`LAST_WORDS`] when the proxy is to end.
+    /// Waits for a client to begin, for at most [`LAST_WORDS`] when the proxy ends.
     async fn unless_it_ends<T>(&self, begin: impl Future<Output = T>) -> Option<T> {
         let mut begin = pin!(begin);
         let mut drain = pin!(self.drain.notified());
@@ -190,8 +190,7 @@ impl TrafficThread {
         timeout(LAST_WORDS, begin).await.ok()
     }
 
-    /// Drives a connection to its end, which comes early when its client holds it up or the proxy
-    /// is to end.
+    /// Drives a connection to its end, which is early if its client holds it up or the proxy ends.
     async fn drive<C: Drive>(&self, served: C, connection: &Connection, is_h2: bool) {
         let mut served = pin!(served);
         let (timeouts, limits) = (&self.config.timeouts, &self.config.limits);
@@ -203,10 +202,9 @@ impl TrafficThread {
         let mut is_closing = false;
         let mut is_armed = false;
         let mut draining_since = None;
-        // Since when nothing has left, nor was acknowledged, and what had by then.
+        // Since when nothing has left or was acknowledged, and the counts at that time.
         let mut silent = None;
-        // The timer and the notice of the end are polled only when they have something new to
-        // say: most polls are about a request.
+        // The timer and the notice of the end are polled only after a change: most polls are for a request.
         poll_fn(|cx| {
             if connection.streams.takes_back_too_much(limits.h2_streams) {
                 return Poll::Ready(());
@@ -218,12 +216,12 @@ impl TrafficThread {
                 let _ = look.as_mut().poll(cx);
             }
             if !is_closing && self.is_draining.load(Ordering::Relaxed) {
-                // A request that is there already is not to be lost.
+                // A request that has already arrived must not be lost.
                 if served.as_mut().poll_end(cx).is_ready() {
                     return Poll::Ready(());
                 }
                 let since = *draining_since.get_or_insert_with(Instant::now);
-                // HTTP/2 takes what comes until its client knows of the end.
+                // HTTP/2 accepts requests until its client knows of the end.
                 let is_busy = is_h2 || connection.under_way.load(Ordering::Relaxed) > 0;
                 if is_busy || since.elapsed() >= LAST_WORDS {
                     is_closing = true;
@@ -249,8 +247,8 @@ impl TrafficThread {
                     streams.look(now, seen.write_blocked, watch.taken(), &patience);
                     streams.passed(every);
                 }
-                // One that was told of the end would have to say that it has heard of it. If nothing is under way, and its
-                // kernel has all there is, it sleeps. A kernel that has not may be out of reach for a while.
+                // If a connection with an announced end is idle, and its kernel has all bytes, the client is
+                // suspended. Otherwise the kernel may be unreachable for a while.
                 if is_h2 && is_closing && draining_since.is_some() {
                     connection.look_at_acked();
                     // Which looks.
@@ -289,11 +287,11 @@ impl TrafficThread {
     }
 }
 
-/// A connection that is served, whatever its version.
+/// A connection that is served, of any version.
 trait Drive {
     /// Ready when it has ended.
     fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()>;
-    /// Ends it as soon as nothing is under way.
+    /// Ends it as soon as it is idle.
     fn close(self: Pin<&mut Self>);
 }
 
@@ -310,7 +308,7 @@ macro_rules! drive {
             F: Future<Output = Result<Response<Reply>, Infallible>> + Send + 'static,
         {
             fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-                // Errors are the client's, or were told to who waited for an answer.
+                // Errors are the client's, or were returned to the waiting caller.
                 self.poll(cx).map(|_| ())
             }
 

@@ -1,5 +1,4 @@
-//! Clients that mean ill: what two parsers could read in two ways, what is slow on purpose, and
-//! what is too much.
+//! Malicious clients: ambiguous requests, deliberate slowness, and excess.
 
 use crate::common;
 mod http2;
@@ -13,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::common::{get, header, mirror, proxy, proxy_with, upstream};
 use lull_web::proxy::{Event, Failure};
 
-/// Sends `raw`, and returns the status of the first answer and what went upstream until then, or
-/// until the end of the connection if there is to be one.
+/// Sends `raw`. Returns the status of the first answer and the requests that went upstream until then, or
+/// until the end of the connection if `ends`.
 fn smuggle(raw: &str, ends: bool) -> (u16, Vec<String>) {
     let heads = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&heads);
@@ -40,7 +39,7 @@ fn smuggle(raw: &str, ends: bool) -> (u16, Vec<String>) {
     (answer.status(), heads)
 }
 
-/// A request that would be the second one, for whoever reads the first as shorter than it is.
+/// A request that would be the second one, for a parser that reads the first as shorter.
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
@@ -115,15 +114,15 @@ fn what_could_be_read_in_two_ways_goes_upstream_in_one() {
         assert!(heads[0].contains(sent) && !heads[0].contains("content-length"), "{heads:?}");
     }
     for (raw, has, has_not) in [
-        // RFC 9112 §6.3: the same length twice is one.
+        // RFC 9112 §6.3: a repeated equal length is one.
         (
             "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
             "content-length: 3\r\n",
             "transfer-encoding",
         ),
-        // RFC 9112 §2.2: a bare line feed may end a line; what goes on ends each with both.
+        // RFC 9112 §2.2: a bare line feed may end a line; forwarded lines end with both.
         ("GET / HTTP/1.1\nHost: a\nA: b\n\n", "a: b\r\n", "\r\nb"),
-        // RFC 9112 §3.2.2: an absolute target goes before Host.
+        // RFC 9112 §3.2.2: an absolute target overrides Host.
         ("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n", "host: b\r\n", "host: a\r\n"),
         ("GET http://b HTTP/1.1\r\nHost: b\r\n\r\n", "GET / HTTP/1.1\r\n", "http://"),
         ("GET / HTTP/1.1\r\nHost: a\r\nConnection: host\r\n\r\n", "host: a\r\n", "connection"),
@@ -186,7 +185,7 @@ fn too_much_of_a_head_is_told_by_its_status() {
         // With a reset some clients would lose it.
         assert!(!answer.is_reset, "{}", &raw[..60]);
     }
-    // As the second request of a connection, most of which comes a while later.
+    // As the second request of a connection, most of which arrives later.
     let mut client = proxy.connect();
     client.send(get("/").replace("Connection: close\r\n", ""));
     assert_eq!(client.answer().status(), 200);
@@ -211,7 +210,7 @@ fn impatient() -> common::Proxy {
     })
 }
 
-/// A proxy before an upstream that has something big and something slow, and takes whatever is sent to it.
+/// A proxy before an upstream that has a large and a slow answer, and reads everything.
 fn slow_or_big(change: impl FnOnce(&mut lull_web::proxy::Config)) -> common::Proxy {
     proxy_with(
         upstream(|mut peer| {
@@ -235,7 +234,7 @@ fn slow_or_big(change: impl FnOnce(&mut lull_web::proxy::Config)) -> common::Pro
     )
 }
 
-/// Sends bytes now and then for longer than anybody waits for an end, and says whether there was one.
+/// Sends bytes now and then for longer than the test waits for an end, and returns whether there was one.
 fn dribble(
     client: &common::Client,
     bytes: impl AsRef<[u8]> + Send + 'static,
@@ -271,7 +270,7 @@ fn who_announces_a_body_and_does_not_send_it_is_not_waited_for() {
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc");
     assert!(client.is_closed_within(common::LIMIT));
 
-    // A byte now and then is no body either.
+    // Single bytes at intervals are not a body either.
     let mut client = proxy.connect();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10000\r\n\r\nabc");
     let dribble = dribble(&client, b"x");

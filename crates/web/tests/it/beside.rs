@@ -1,5 +1,5 @@
-//! Prefetches and what else no visitor asks for: how they stand beside visitors at the upstream, in the
-//! access log and in the figures.
+//! Prefetches and the proxy's own requests: their relation to visitors at the upstream, in the access log and
+//! on the dashboard.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -25,7 +25,7 @@ use lull_web::proxy::{AccessLog, Config};
 const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0.0.0 Safari/537.36";
 const HTTPS: &str = "X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.7\r\n";
 
-/// A site behind prefetching, and what it was asked for.
+/// A site behind prefetching, and its received requests.
 struct Site {
     proxy: Proxy,
     asked: Arc<Mutex<Vec<String>>>,
@@ -57,7 +57,7 @@ fn site(
         change(config);
     };
     let site = Site { proxy: proxy_with(address, change, Some(Arc::new(nps))), asked };
-    // Until robots.txt is known nothing is let through.
+    // Until robots.txt is known nothing is admitted.
     until(|| site.prefetch("/.-known", "1").status() == 200);
     site
 }
@@ -145,7 +145,7 @@ fn what_is_fetched_ahead_does_not_stay_at_the_upstream_for_as_long_as_its_client
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let stream = tokio::net::TcpStream::connect(site.proxy.address()).await.unwrap();
-        // Far less than the answer is let on its way, and more only when it is read.
+        // Only a small part of the answer is sent, and more only when it is read.
         let (mut sender, driver): (SendRequest<Empty<Bytes>>, _) =
             Builder::new(TokioExecutor::new())
                 .initial_stream_window_size(65_535)
@@ -216,7 +216,7 @@ fn the_access_log_has_what_somebody_went_to_and_who_that_was() {
     for (path, status) in [("/a", 200), ("/.lull/none", 404)] {
         assert_eq!(site.visit(path, HTTPS).status(), status);
     }
-    // A request that nobody can read is told of the connection that it came over.
+    // An unparsable request is logged with its connection's address.
     let refused = site.proxy.exchange("GET / HTTP/1.1\r\nX-Lull: 1\r\n\r\n");
     assert_eq!(refused.status(), 400);
     site.proxy.wait("ends", |totals| totals.open_connections == 0);
@@ -243,7 +243,7 @@ fn access_log_has_pages_that_were_shown_out_of_a_copy() {
             message.len()
         ))
     };
-    // Once, however often it is said; and not a page that the browser's cache had anyway.
+    // Once, also if it is repeated; and not for a page that was in the browser's cache anyway.
     for shown in ["/b", "/a"] {
         let ask = format!(r#"{{"v":1,"page":"{shown}","first":true,"cached":true}}"#);
         assert_eq!(say("hints", &ask).status(), 200);
@@ -348,7 +348,7 @@ fn the_metrics_tell_what_the_proxy_does() {
         "lull_web_retries_total 0",
         "lull_web_refused_connections_total 0",
         "# TYPE lull_web_open_connections gauge",
-        // Who asks.
+        // The connection of this request.
         "lull_web_open_connections 1",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");

@@ -1,5 +1,5 @@
-//! The script, the munger and the rules together in a real Chromium, against a small site on
-//! loopback that has them in front.
+//! The script, the munger and the rules together in a real Chromium, with a small site on loopback behind
+//! them.
 pub(crate) mod chromium;
 mod links;
 mod own_worker;
@@ -15,13 +15,13 @@ use lull_web::protocol::HintsRequest;
 use serde_json::{Value, json};
 use site::{Asked, DOWNLOAD, HEAVY, LOADED, SHADOW, SHORT_LIVED, Site, WAIT};
 
-/// How the page at hand came.
+/// How the current page was delivered.
 const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
 const TEXT: &str = "document.body.innerText";
-/// Timers of the page are due after a tenth of their time.
+/// Timers of the page fire after a tenth of their time.
 const HURRY: &str = "window.unhurried = setTimeout;
     window.setTimeout = (what, time, ...more) => unhurried(what, time / 10, ...more);";
-/// The tab is hidden as long as `hiddenNow` says so.
+/// The tab is hidden while `hiddenNow` is true.
 const HIDE: &str =
     "Object.defineProperty(Document.prototype, 'hidden', {get: () => window.hiddenNow});";
 
@@ -49,7 +49,7 @@ fn a_prefetch_has_a_connection_of_its_own_and_the_navigation_takes_it_from_the_c
     assert_eq!(chromium.run(DELIVERY), "cache");
     assert_eq!(chromium.run(TEXT), "page /b for nobody");
     assert_eq!(site.count(demand("/b")), 0);
-    // The next page's script says that it came out of the cache.
+    // The next page's script reports that it came out of the cache.
     site.wait_until("a hints request of /b", |seen| {
         seen.hints.iter().any(|hints| hints.page == "/b" && hints.cached && hints.first)
     });
@@ -69,7 +69,7 @@ fn a_page_reports_how_long_it_took_as_the_browser_measured_it() {
     needs!(chromium::installed());
     let site = Site::start(&[]);
     let mut chromium = Chromium::start();
-    // Chromium paints the largest element when there is time for it. The load event may come before that.
+    // Chromium paints the largest element when it has time. The load event may come before that.
     chromium.goto(&site.url(HEAVY));
     chromium.run(
         "new Promise(done => new PerformanceObserver(() => done(1))
@@ -192,7 +192,7 @@ fn who_signs_in_while_a_page_is_fetched_and_goes_there_gets_one_of_ones_own() {
     }
 }
 
-/// The middle of what `selector` finds.
+/// The middle of the element for `selector`.
 fn middle(chromium: &mut Chromium, selector: &str) -> Value {
     chromium.run(&format!(
         "(({{x, y, width, height}}) => [x + width / 2, y + height / 2])
@@ -200,14 +200,14 @@ fn middle(chromium: &mut Chromium, selector: &str) -> Value {
     ))
 }
 
-/// Moves the mouse onto what `selector` finds.
+/// Moves the mouse onto the element for `selector`.
 fn point(chromium: &mut Chromium, selector: &str) {
     let place = middle(chromium, selector);
     let moved = json!({"type": "mouseMoved", "x": place[0], "y": place[1]});
     chromium.devtools("Input.dispatchMouseEvent", moved);
 }
 
-/// Presses a button of the mouse on what `selector` finds, and lets go.
+/// Presses a mouse button on the element for `selector`, and releases it.
 fn press(chromium: &mut Chromium, selector: &str, button: &str, modifiers: u32) {
     point(chromium, selector);
     let place = middle(chromium, selector);
@@ -238,7 +238,7 @@ fn a_click_that_opens_a_tab_gets_a_slow_prefetch_out_of_the_background() {
             seen.beacons.iter().any(|beacon| beacon.awaits.as_deref() == Some("/slow"))
         });
         assert!(begun.elapsed() < site::STALL, "{case}");
-        // The page stays, and so does what it fetches.
+        // The page stays open, and its prefetches continue.
         assert_eq!(chromium.run("location.pathname"), "/a");
         assert!(site.seen().cut_off.is_empty(), "{case}");
     }
@@ -251,7 +251,7 @@ fn where_the_pointer_rests_is_fetched_ahead_beside_what_is_under_way() {
     let mut chromium = Chromium::start();
     chromium.goto(&site.url("/a"));
     site.wait_for(prefetch("/slow"));
-    // One that only passes rests nowhere.
+    // A pointer that only passes rests nowhere.
     let pass = |id: &str| {
         format!(
             "document.querySelector('{id}')
@@ -349,11 +349,11 @@ fn a_page_of_a_loaded_server_asks_as_late_as_it_says() {
     let mut chromium = Chromium::start();
     let begun = Instant::now();
     chromium.goto(&site.url(LOADED));
-    // Nor earlier because somebody comes back to the tab.
+    // Nor earlier because the user returns to the tab.
     chromium.run("document.dispatchEvent(new Event('visibilitychange'))");
     site.wait_for(prefetch("/b"));
     assert!(begun.elapsed() >= WAIT, "{:?}", begun.elapsed());
-    // It is nothing that stays.
+    // It does not stay.
     chromium.goto(&site.url("/b"));
     site.wait_for(prefetch("/c"));
 }
@@ -363,7 +363,7 @@ fn nothing_is_asked_before_the_page_has_loaded_whatever_tab_is_in_front() {
     needs!(chromium::installed());
     let site = Site::start(&[(HEAVY, &["/b"])]);
     let mut chromium = Chromium::start();
-    // Somebody comes to the tab while a picture is on its way.
+    // The tab becomes visible while a picture is on its way.
     chromium.before(
         "for (const at of [500, 1000])
              setTimeout(() => document.dispatchEvent(new Event('visibilitychange')), at);",
@@ -380,11 +380,11 @@ fn nothing_is_asked_before_the_page_has_loaded_whatever_tab_is_in_front() {
 #[test]
 fn where_a_click_led_to_a_download_it_goes_on() {
     needs!(chromium::installed());
-    // While nothing is fetched, and in the midst of a list.
+    // While nothing is fetched, and in the middle of a list.
     for hints in [&[">/b"][..], &["/slow", ">/b"]] {
         let site = Site::start(&[("/a", hints)]);
         let mut chromium = Chromium::start();
-        // The half minute after which it is sure that nothing comes of a click is three seconds here.
+        // The half minute after which a click is known to have no effect is three seconds here.
         chromium.before(HURRY);
         chromium.goto(&site.url("/a"));
         site.wait_until("a list", |seen| !seen.hints.is_empty());
@@ -408,7 +408,7 @@ fn a_page_is_told_by_the_name_that_it_came_by() {
     chromium.goto(&site.url("/a"));
     site.wait_for(prefetch("/b"));
     chromium.click("#b", &site.url("/b"));
-    // As scripts do that draw the next page themselves.
+    // Like scripts that draw the next page themselves.
     chromium.run("history.pushState(0, '', '/b/details')");
     chromium.goto(&site.url("/c"));
     let told = |seen: &site::Seen| {
@@ -426,7 +426,7 @@ fn a_script_that_is_put_into_the_page_once_more_does_nothing() {
     let mut chromium = Chromium::start();
     chromium.goto(&site.url("/a"));
     site.wait_for(prefetch("/b"));
-    // As scripts do that take over the head of the next page.
+    // Like scripts that take over the head of the next page.
     chromium.run(
         "new Promise(done => {
             const tag = document.querySelector('script[src*=\"/.lull/\"]');
@@ -462,7 +462,7 @@ fn a_hidden_tab_asks_for_nothing() {
 #[test]
 fn a_tab_that_is_hidden_meanwhile_asks_no_more_and_one_that_is_shown_does() {
     needs!(chromium::installed());
-    // Half a minute of a list's is three seconds here.
+    // Half a minute of a list is three seconds here.
     let site = Site::start(&[("/a", &["/b"])]);
     let mut chromium = Chromium::start();
     chromium.before(HURRY);
@@ -483,8 +483,8 @@ fn a_tab_that_is_hidden_meanwhile_asks_no_more_and_one_that_is_shown_does() {
     site.wait_until("another list", |seen| seen.hints.len() > before);
 }
 
-/// Whether the script has looked, and whether it has asked then. Batteries are as the query of the page
-/// says.
+/// Whether the script has checked, and whether it has asked then. The battery has the state in the page's
+/// query.
 const WATCH: &str = "
     const says = new URLSearchParams(location.search), level = +says.get('level');
     const of = NetworkInformation.prototype, saves = Object.getOwnPropertyDescriptor(of, 'saveData');
@@ -500,7 +500,7 @@ const WATCH: &str = "
     if (level) Navigator.prototype.getBattery = async () => ({level, charging: says.has('charging')});
     if (says.has('secret')) Navigator.prototype.getBattery = () => Promise.reject(new Error);";
 
-/// Has the browser save data, or its user want to, or its network answer as late as that.
+/// Makes the browser save data, or its user want that, or its network this slow.
 fn become_poor(chromium: &mut Chromium, saves: bool, reduces: bool, latency: u32) {
     let features = [json!({"name": "prefers-reduced-data", "value": "reduce"})];
     let features = if reduces { &features[..] } else { &[] };
@@ -525,7 +525,7 @@ fn who_saves_data_or_has_a_slow_network_or_little_battery_asks_for_nothing() {
         ("", false, false, 0, true),
         ("", true, false, 0, false),
         ("", false, true, 0, false),
-        // Chromium takes these for slow-2g, 2g and 3g.
+        // Chromium classifies these as slow-2g, 2g and 3g.
         ("", false, false, 2_100, false),
         ("", false, false, 1_500, false),
         ("", false, false, 300, true),
@@ -533,7 +533,7 @@ fn who_saves_data_or_has_a_slow_network_or_little_battery_asks_for_nothing() {
         ("level=0.19", false, false, 0, false),
         ("level=0.21", false, false, 0, true),
         ("level=0.05&charging", false, false, 0, true),
-        // The browser does not tell.
+        // The browser hides it.
         ("secret", false, false, 0, true),
     ] {
         let case = format!("{query} {saves} {reduces} {latency}");

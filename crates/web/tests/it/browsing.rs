@@ -1,4 +1,4 @@
-//! The whole of it: a real Chromium, the proxy with prefetching, and nginx with a site behind.
+//! The whole system: a real Chromium, the proxy with prefetching, and nginx with a site behind.
 use crate::browser::chromium;
 mod in_front;
 mod own_connection;
@@ -24,17 +24,17 @@ use lull_web::nps::{Access, LeastWorth, MonitorSettings, Nps, Settings};
 use serde_json::Value;
 
 const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
-/// What a page and its script have asked for and come to know.
+/// The requests and the state of a page and its script.
 const DONE: &str = "({
     page: location.href, hidden: document.hidden, cache: sessionStorage.lull,
     network: navigator.connection.effectiveType, tag: document.querySelector('script')?.outerHTML,
     asked: performance.getEntriesByType('resource').map(one =>
         [one.name, one.initiatorType, one.responseStatus, one.startTime, one.duration].join(' ')),
 })";
-/// How long a test waits for what must come.
+/// How long a test waits for a required event.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// nginx with pages that lead to each other.
+/// nginx with pages that link to each other.
 struct Pages(Nginx);
 
 impl Pages {
@@ -57,7 +57,7 @@ impl Pages {
         Pages(nginx)
     }
 
-    /// The requests for a path, of browsers.
+    /// The requests of browsers for a path.
     fn asked(&self, path: &str) -> Vec<String> {
         let log = self.0.log();
         let start = format!("GET {path} ");
@@ -65,8 +65,8 @@ impl Pages {
         log.lines().filter(is_browsers).map(str::to_owned).collect()
     }
 
-    /// Waits until the page at hand has fetched this one ahead; else tells what it has done. `page` is a whole URL of
-    /// the proxy's.
+    /// Waits until the present page has prefetched this one; otherwise reports what it has done. `page` is a
+    /// full URL of the proxy.
     fn wait_for_prefetch(&self, path: &str, chromium: &mut Chromium, page: &str) {
         let begun = Instant::now();
         while !self.asked(path).iter().any(|line| line.contains("prefetch")) {
@@ -79,9 +79,9 @@ impl Pages {
     }
 }
 
-/// A model of visitors who all went from a to one or the other.
+/// A model of visitors who all went from a to one of these.
 fn model_of(next: [&str; 2]) -> Model {
-    // More than the 64 prefetches that one page may ask for.
+    // More than the 64 prefetches that one page may request.
     let parameters = PpmParameters { followers_per_context: 100, ..PpmParameters::shipped() };
     let mut model = Model::new(ClientHasher::new([7; 16]), Limits::default(), parameters);
     for client in 0..60u64 {
@@ -102,12 +102,12 @@ fn front_for(nginx: &Pages, held_back: u16, access: Access) -> Proxy {
     front_with(nginx, Settings { held_back, ..settings(access) })
 }
 
-/// Who finds no budget asks again at once: nearly each test begins with that, and the waits of a site's
+/// Clients without a budget ask again at once: nearly each test begins with that, and the waits of a site's
 /// visitors are longer.
 const PROMPT: Rationing =
     Rationing::FirstCome { from: Duration::from_millis(500), to: Duration::from_secs(1) };
 
-/// Settings whose budget grows from the first moment on.
+/// Settings whose budget grows from the start.
 fn settings(access: Access) -> Settings {
     let parameters = Parameters {
         document: 3,
@@ -115,7 +115,7 @@ fn settings(access: Access) -> Settings {
         ..Parameters::paper([Duration::from_secs(2)])
     };
     let monitor = MonitorSettings { objects: vec!["/a".into()], parameters: Some(parameters) };
-    // Also what could wait until somebody points at it.
+    // Including pages that could wait for hover.
     Settings { monitor, access, least_worth: LeastWorth(0.0), ..Settings::default() }
 }
 
@@ -140,12 +140,12 @@ fn status(proxy: &Proxy) -> Value {
     serde_json::from_slice(&answer.body).unwrap()
 }
 
-/// Waits until the figures are as they should be.
+/// Waits until the figures have this property.
 fn wait_for(proxy: &Proxy, what: &str, is: impl Fn(&Value) -> bool) {
     wait_beside(proxy, what, is, |_| {});
 }
 
-/// The same for what takes a budget.
+/// The same for figures that need a budget.
 fn wait_for_budget(
     proxy: &Proxy,
     what: &str,
@@ -182,7 +182,7 @@ fn visitor_with_a_copy(nginx: &Pages, proxy: &Proxy) -> Chromium {
     // Once there is budget.
     nginx.wait_for_prefetch("/b", &mut chromium, &page);
     wait_for(proxy, "the copy", |status| status["prefetched_bytes"].as_u64() > Some(0));
-    // What rules fetch is no request of the page.
+    // A prefetch by rules is no request of the page.
     if chromium.run("!!document.querySelector('script[type=speculationrules]')") == true {
         chromium.run("new Promise(done => setTimeout(done, 1000))");
     } else {
@@ -202,7 +202,7 @@ fn the_page_behind_the_click_comes_out_of_the_cache() {
     assert_eq!(chromium.run(DELIVERY), "cache");
     assert_eq!(chromium.run("document.querySelector('p').innerText"), "two");
     assert_eq!(nginx.asked("/b").len(), 1);
-    // What robots.txt forbids is never fetched ahead, however many went there.
+    // Pages disallowed by robots.txt are never prefetched, however popular they are.
     assert_eq!(nginx.asked("/c").len(), 0);
 
     // Reports come when pages are left.
@@ -212,7 +212,7 @@ fn the_page_behind_the_click_comes_out_of_the_cache() {
         status["with"]["count"] == 2 && status["with"]["cached"] == 1
     });
     let status = status(&proxy);
-    // From b, too, something may have been fetched ahead.
+    // Page b, too, may have fetched something ahead.
     let bytes = |name: &str| status[name].as_u64().unwrap();
     assert!((1..=bytes("prefetched_bytes")).contains(&bytes("used_bytes")), "{status:#}");
     assert_eq!(status["without"]["count"], 0);
@@ -244,7 +244,7 @@ fn on_one_page_64_files_are_fetched_ahead_and_none_is_hinted_twice() {
     chromium.goto(&format!("http://{}/a", proxy.address()));
     let all = |status: &Value| status["prefetches"].as_u64() >= Some(64);
     wait_for_budget(&proxy, "all of a page", all, &mut chromium);
-    // Longer than it takes to ask again.
+    // Longer than the time to the next request.
     thread::sleep(Duration::from_secs(4));
     let status = status(&proxy);
     assert_eq!([&status["hints"], &status["prefetches"]], [64, 64], "{status:#}");
@@ -259,13 +259,13 @@ fn who_signs_in_is_shown_nothing_that_was_fetched_ahead() {
     let proxy = front(&nginx, 0);
     let url = |path: &str| format!("http://{}{path}", proxy.address());
     let mut chromium = visitor_with_a_copy(&nginx, &proxy);
-    // As a sign-in by a script does.
+    // Like a sign-in by a script.
     chromium.run("document.cookie = 'session=1'");
     chromium.click("#b", &url("/b"));
     assert_eq!(chromium.run(DELIVERY), "");
     assert_eq!(nginx.asked("/b").len(), 2);
     assert_eq!(chromium.run("document.querySelectorAll('script').length"), 0);
-    // Nor is anything fetched ahead from then on.
+    // Nothing is fetched ahead from then on, either.
     let before = status(&proxy)["prefetches"].clone();
     chromium.click("#a", &url("/a"));
     thread::sleep(Duration::from_secs(4));
@@ -284,7 +284,7 @@ fn what_speculation_rules_fetch_is_counted() {
     let proxy = front_by_rules(&nginx);
     let url = |path: &str| format!("http://{}{path}", proxy.address());
     let mut chromium = visitor_with_a_copy(&nginx, &proxy);
-    // Chromium's own word, which the script cannot say. It has asked who answers, once.
+    // Chromium's own mark, which the script cannot send. It has probed for a cache in front, once.
     assert_eq!(proxy.totals().marked, 1);
     chromium.click("#b", &url("/b"));
     assert_eq!(chromium.run(DELIVERY), "cache");
@@ -329,7 +329,8 @@ fn who_is_held_back_reports_and_fetches_nothing_ahead() {
     assert!(nginx.asked("/b").iter().all(|line| !line.contains("prefetch")));
 }
 
-/// Has the dashboard compare two medians, of so many milliseconds, that lie so far to either side.
+/// The dashboard compares two medians, in milliseconds, with confidence intervals of this relative width to
+/// either side.
 fn verdict(looker: &mut Chromium, with: f64, without: f64, aside: f64) -> String {
     let of = |median: f64| {
         let (from, to) = (median * (1.0 - aside), median * (1.0 + aside));
@@ -402,7 +403,7 @@ fn the_dashboard_shows_what_happens() {
     assert_eq!(text(&mut looker, "state"), "prefetching");
     assert!(text(&mut looker, "objects").starts_with("/a: late from "));
     assert_eq!(text(&mut looker, "hits"), "50 %");
-    // Of two pages there is nothing to be said, of the start or of the last hour.
+    // Two pages allow no conclusion, about the start or the last hour.
     for period in ["hour", "start"] {
         looker.run(&format!("document.getElementById('{period}').click()"));
         assert_eq!(text(&mut looker, "hits-of"), "1 of 2", "{period}");
@@ -417,7 +418,7 @@ fn the_dashboard_shows_what_happens() {
     assert!(text(&mut looker, "hints-left-out").starts_with("robots.txt forbids it: "));
     assert!(text(&mut looker, "left-out").starts_with("/c: "));
     assert!(text(&mut looker, "probe").ends_with(" ms"), "{}", text(&mut looker, "probe"));
-    // Nobody touches it, and it goes on to show what happens.
+    // Untouched, it continues to show new events.
     visitor.goto(&url("/a"));
     let begun = Instant::now();
     while text(&mut looker, "hits-of") != "1 of 3" {
@@ -425,7 +426,7 @@ fn the_dashboard_shows_what_happens() {
         thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(text(&mut looker, "hits"), "33 %");
-    // A minute later, as in a tab that nobody looked at, and behind a restart.
+    // A minute later, as in a tab in the background, and after a restart.
     let later = |looker: &mut Chromium, change: &str| {
         looker.run(&format!(
             "(() => {{ const next = structuredClone(last); {change}; show(next); \
@@ -436,7 +437,7 @@ fn the_dashboard_shows_what_happens() {
     assert_eq!(later(&mut looker, minute), "10 a second");
     let restart = "next.seconds = 1; next.prefetches = 0";
     assert_eq!(later(&mut looker, restart), "0 a second");
-    // What the server has kept of the last day.
+    // The server's record of the last day.
     let kept = "{every: 60, ago: 5, prefetches: [60, 600], navigations: [1, 4], ahead: [0, 1], \
                 errors: [0, 2], budget: [3, 5], demand: [null, 12]}";
     let drawn = looker.run(&format!("drawHistory({kept}), at('graphs').textContent"));

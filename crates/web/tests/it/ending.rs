@@ -1,4 +1,4 @@
-//! The end of a proxy: nobody is cut off who need not be.
+//! The end of a proxy: no client is cut off unnecessarily.
 
 use crate::common;
 mod protocols;
@@ -63,7 +63,7 @@ fn what_does_not_end_is_cut() {
     assert_eq!(proxy.events.lock().unwrap().last(), Some(&Event::Stopped { cut: 1 }));
 }
 
-/// A site that answers by itself.
+/// A site that answers itself, without an upstream.
 struct Empty;
 
 impl Site for Empty {
@@ -79,7 +79,7 @@ fn a_log_that_takes_nothing_holds_up_neither_a_reload_nor_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("access.log");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // Who opens both ends waits for nobody; and it never reads.
+    // Opening both ends does not block; and it never reads.
     let reader = File::options().read(true).write(true).open(&pipe).unwrap();
     let log = AccessLog::File(pipe);
     let change = |config: &mut Config| config.access_log = Some(log);
@@ -111,7 +111,7 @@ fn a_log_that_takes_nothing_holds_up_neither_a_reload_nor_the_end() {
     drop(reader);
 }
 
-/// The same, which on the way holds up the thread that carries the traffic.
+/// The same, but it delays the thread that carries the traffic.
 struct Busy {
     begun: Mutex<Sender<()>>,
     go_on: Mutex<Receiver<()>>,
@@ -140,7 +140,7 @@ fn a_request_that_is_there_when_the_end_begins_is_answered() {
     let mut busy = proxy.connect();
     busy.send("GET /busy HTTP/1.1\r\nHost: a\r\n\r\n");
     has_begun.recv_timeout(common::LIMIT).unwrap();
-    // Nobody looks at what comes now.
+    // Later requests are not read.
     let mut fresh = proxy.connect();
     let mut silent = proxy.connect();
     for client in [&mut used, &mut known, &mut fresh] {
@@ -153,7 +153,7 @@ fn a_request_that_is_there_when_the_end_begins_is_answered() {
         assert_eq!(client.answer().status(), 200);
         assert!(client.is_closed_within(common::LIMIT));
     }
-    // Who says nothing is not waited for.
+    // A silent client is not waited for.
     assert!(silent.is_closed_within(common::LIMIT));
     wait_until("it does not end", || proxy.server.is_drained());
 }
@@ -170,7 +170,7 @@ fn a_request_that_is_on_its_way_when_the_end_begins_is_answered() {
         for client in &mut clients {
             client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         }
-        // It waits for 100 ms: who was kept from running has been on no way.
+        // It waits for 100 ms: the request of a delayed client was not in flight.
         if begun.elapsed() < Duration::from_millis(50) {
             break (proxy, clients);
         }

@@ -1,5 +1,4 @@
-//! Upstreams that fail, and clients that are slow: nobody gets half a body that looks whole, and
-//! nothing is buffered without bound.
+//! Upstreams that fail, and slow clients: no truncated body looks complete, and no buffer is unbounded.
 
 use crate::common;
 use std::io::{BufRead, Read};
@@ -118,7 +117,7 @@ fn headers_of_the_upstream_over_the_limit_are_a_502() {
     assert_eq!(proxy.get("/").status(), 502);
 }
 
-/// How an upstream breaks off.
+/// How an upstream fails.
 #[derive(Clone, Copy, Debug)]
 enum Break {
     Close,
@@ -126,7 +125,7 @@ enum Break {
     Stall,
 }
 
-/// A proxy before an upstream that breaks an answer off, when it is told that "hello" has come through.
+/// A proxy before an upstream that cuts off an answer, once "hello" has arrived.
 fn breaking(head: &'static str, how: Break) -> (common::Proxy, Sender<()>) {
     let (heard, has_heard) = channel();
     let has_heard = Mutex::new(has_heard);
@@ -188,14 +187,14 @@ fn a_request_that_a_kept_connection_was_closed_under_is_sent_again_if_it_may_be(
     for (second, status, asked) in [
         ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200, 3),
         ("DELETE / HTTP/1.1\r\nHost: a\r\n\r\n", 200, 3),
-        // What may not be repeated takes a new connection.
+        // A request that must not be repeated takes a new connection.
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 200, 2),
         ("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", 200, 2),
     ] {
         let heads = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&heads);
         let proxy = proxy(upstream(move |mut peer| {
-            // The first connection closes as soon as its second request is there.
+            // The first connection closes as soon as its second request has arrived.
             for number in 0.. {
                 if peer.head().is_none() {
                     return;
@@ -251,7 +250,7 @@ fn a_post_does_not_meet_a_connection_that_was_closed_before() {
     let proxy = proxy(upstream(move |mut peer| {
         peer.head();
         peer.ok("ok");
-        // Closes, and has not said that it would.
+        // Closes without an announcement.
         drop(peer);
         gone.lock().unwrap().send(()).unwrap();
     }));
@@ -261,12 +260,12 @@ fn a_post_does_not_meet_a_connection_that_was_closed_before() {
         client.send(post);
         assert_eq!(client.answer().status(), 200);
         told.recv_timeout(common::LIMIT).unwrap();
-        // Until it is heard of.
+        // Until it is noticed.
         thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// As servers with NTLM and Negotiate do: who has signed in over a connection is known there.
+/// As servers with NTLM and Negotiate do: a sign-in authenticates the whole connection.
 #[test]
 fn a_connection_over_which_somebody_has_signed_in_is_used_for_nobody_else() {
     let address = upstream(|mut peer| {
@@ -294,7 +293,7 @@ fn a_connection_over_which_somebody_has_signed_in_is_used_for_nobody_else() {
         assert_eq!(says(said).text(), "ann", "{said}");
         assert_eq!(proxy.get("/").text(), "nobody", "after {said}");
     }
-    // Nor where it is in the middle of that. All others are kept, as ever.
+    // Nor in the middle of the handshake. All other connections are kept, as usual.
     let connections = || proxy.totals().upstream_connections;
     for (said, more) in [("NTLM first", 1), ("Basic eA==", 0), ("Bearer x", 0)] {
         proxy.get("/");
@@ -321,7 +320,7 @@ fn more_requests_than_the_upstream_bears_wait_and_are_then_a_503() {
     assert_eq!(proxy.get("/").status(), 503);
 }
 
-/// A site each of whose requests is one for which nobody waits yet.
+/// A site whose requests are all prefetches.
 struct Ahead;
 
 impl Site for Ahead {
@@ -356,7 +355,7 @@ fn what_nobody_waits_for_yet_waits_for_no_place_at_the_upstream() {
     first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     proxy.wait("first request", |totals| totals.upstream_connections == 1);
     let begun = Instant::now();
-    // In the words of who hears of the answer.
+    // With the answer of the site.
     assert_eq!(proxy.get("/").status(), 204);
     assert!(begun.elapsed() < common::LIMIT / 2, "{:?}", begun.elapsed());
     assert_eq!(proxy.totals().failures_of(Failure::Busy), 1);
@@ -369,7 +368,7 @@ fn a_client_that_goes_away_takes_its_request_with_it() {
     let proxy = proxy(upstream(move |mut peer| {
         peer.head().unwrap();
         came.lock().unwrap().send(true).unwrap();
-        // Nothing more comes but the end.
+        // Only the end follows.
         let rest = peer.stream.read_to_end(&mut Vec::new());
         came.lock().unwrap().send(rest.is_ok()).unwrap();
     }));
@@ -383,8 +382,8 @@ fn a_client_that_goes_away_takes_its_request_with_it() {
     assert_eq!(totals.responses[4], 1, "as 499");
 }
 
-/// More than the buffers of all sockets in between hold. What it takes of memory is measured where the proxy
-/// is a process of its own, in the tests of the command.
+/// More than the buffers of all sockets in between hold. Its memory is measured in a separate process, in the
+/// tests of the command.
 const BIG: usize = 64 << 20;
 
 #[test]
@@ -403,7 +402,7 @@ fn a_big_answer_is_streamed_no_faster_than_it_is_taken() {
     let mut client = proxy.connect();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(header(&client.head(), "content-length"), Some(BIG.to_string().as_str()));
-    // Nobody reads: what is under way fills the sockets' buffers, and stands.
+    // Without a reader the buffers of the sockets fill, and the transfer stops.
     thread::sleep(Duration::from_millis(300));
     assert!(sent.load(Ordering::Relaxed) < BIG / 2);
     let mut taken = 0;
@@ -489,7 +488,7 @@ fn a_proxy_does_not_ask_itself() {
         let error = start(upstream, listen, free_port()).unwrap_err();
         assert!(error.to_string().contains("this proxy itself"), "{upstream} {listen}: {error}");
     }
-    // These are others: by another port, another address, another machine.
+    // These are different: by another port, another address, another machine.
     for (upstream, listen) in [("127.0.0.2", "127.0.0.1"), ("192.0.2.1", "0.0.0.0")] {
         start(upstream, listen, free_port()).unwrap();
     }
@@ -504,7 +503,7 @@ fn all_addresses_of_both_kinds_may_be_named() {
         config.listen = order.map(|all| format!("{all}:{port}").parse().unwrap()).to_vec();
         drop(Server::start(config, None, Listener::new(|_| {})).unwrap());
     }
-    // By itself the one of IPv6 has both.
+    // Alone, the IPv6 address accepts both.
     let mut config = Config::new("http://192.0.2.1".parse().unwrap());
     config.listen.push(format!("[::]:{port}").parse().unwrap());
     let server = Server::start(config, None, Listener::new(|_| {})).unwrap();

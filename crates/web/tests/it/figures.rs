@@ -1,4 +1,4 @@
-//! What bounds prefetching, switches it off, and shows what it does, over real sockets.
+//! The limits of prefetching, its kill switch, and its dashboard, over real sockets.
 mod groups;
 mod reasons;
 
@@ -27,7 +27,7 @@ struct Site {
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-/// Settings whose budget grows from the first moment on.
+/// Settings whose budget grows from the start.
 fn settings() -> Settings {
     let parameters = Parameters {
         document: 3,
@@ -122,8 +122,8 @@ impl Site {
         serde_json::from_slice(&answer.body).unwrap()
     }
 
-    /// The first list that names something, within the time that it takes budgets to grow. A probe that a
-    /// busy machine holds up for half a second is paid for by not asking for a minute.
+    /// The first list with an entry, within the growth time of budgets. If a busy machine delays a probe by
+    /// half a second, the monitor sends none for a minute.
     fn list(&self, page: &str) -> Option<Value> {
         let begun = Instant::now();
         (100..).find_map(|visitor| {
@@ -136,7 +136,7 @@ impl Site {
         })?
     }
 
-    /// Whether somebody gets a list, within that time.
+    /// Whether a client gets a list, within that time.
     fn hints(&self, page: &str) -> bool {
         self.list(page).is_some()
     }
@@ -148,7 +148,7 @@ impl Site {
         assert_eq!(answer.status(), 204);
     }
 
-    /// The figures, for who knows the token.
+    /// The status, with the token.
     fn status(&self) -> Value {
         let answer = self.get(1, "/.lull/status", "Authorization: Bearer secret\r\n");
         serde_json::from_slice(&answer.body).unwrap()
@@ -173,12 +173,12 @@ fn a_visitor_fetches_no_more_ahead_than_the_days_bytes() {
         let answer = site.prefetch(1, path);
         assert!(answer.status() == 200 && answer.is_whole, "{path}");
     }
-    // The third would go beyond: it is cut, and so not kept by the browser.
+    // The third would exceed the limit: it is cut off, and so not kept by the browser.
     assert!(!site.prefetch(1, "/c").is_whole);
     assert_eq!(site.prefetch(1, "/d").status(), 204);
     assert_eq!(site.asked("/d"), 0);
     assert_eq!(site.ask(1, "/a")["wait"], Value::Null);
-    // Others go on, and so does the visitor, without being ahead.
+    // Other visitors continue, and so does this one, without being ahead.
     assert_eq!(site.prefetch(2, "/d").status(), 200);
     assert!(site.get(1, "/d", "").is_whole);
 }
@@ -232,7 +232,7 @@ fn the_shadow_only_predicts() {
     let begun = Instant::now();
     loop {
         let status = site.status();
-        // Ten went where it was foreseen.
+        // Ten visits went to a predicted page.
         if status["shadow_hits"].as_u64().unwrap() >= before + 10 {
             assert!(status["shadow_pages"].as_u64().unwrap() >= 69, "{status}");
             break;
@@ -242,7 +242,7 @@ fn the_shadow_only_predicts() {
     }
     assert_eq!(site.asked("/probe"), 0);
 
-    // Nor does a sign-in change anything.
+    // A sign-in changes nothing, either.
     for shadow in [true, false] {
         let site = self::site(Settings { shadow, ..settings() });
         let answer = site.get(30, "/a", "Authorization: Basic eA==\r\n");
@@ -259,7 +259,7 @@ fn the_figures_say_what_was_done() {
     let before = site.status();
     assert_eq!(site.prefetch(30, "/b").status(), 200);
     site.beacon(30, "/b", true, 2.0);
-    // Out of the cache again, which has nothing to do with the prefetch any more.
+    // Out of the cache again, which is independent of the prefetch now.
     site.beacon(30, "/b", true, 2.0);
     let status = site.status();
     let more = |what: &str| status[what].as_u64().unwrap() - before[what].as_u64().unwrap();
@@ -305,7 +305,7 @@ const FIGURES: [&str; 4] = ["/.lull/", "/.lull/status", "/.lull/history", "/.lul
 fn the_figures_are_for_who_knows_the_token_wherever_that_is() {
     let site = site(Settings { access: token(), trust_forwarded: false, ..settings() });
     let get = |path: &str, more: &str| {
-        // As a server in front sends it that says nothing of whom it forwards.
+        // As a server in front sends it without the client's address.
         site.proxy.exchange(format!(
             "GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nConnection: close\r\n{more}\r\n"
         ))
@@ -329,7 +329,7 @@ fn the_figures_are_for_who_knows_the_token_wherever_that_is() {
     assert!(page.text().contains("/.lull/status"));
     assert!(page.header("content-security-policy").unwrap().contains("default-src 'none'"));
     assert_eq!(page.header("referrer-policy"), Some("no-referrer"));
-    // As somebody types it.
+    // As a user types it.
     let typed = get("/.lull?token=secret", "");
     assert_eq!((typed.status(), typed.header("location")), (307, Some("/.lull/?token=secret")));
     assert_eq!(site.asked("/.lull"), 0);
@@ -370,11 +370,11 @@ fn where_to_look_is_told_at_the_start_if_the_token_was_made_for_it() {
     let path = url.strip_prefix(&format!("http://{}", site.proxy.address())).unwrap();
     assert_eq!(site.get(1, path, "").status(), 200);
     assert_eq!(site.get(1, path.split('?').next().unwrap(), "").status(), 401);
-    // One of the owner's is nobody else's.
+    // A configured token is not reported.
     assert_eq!(told(token()).1, None);
 }
 
-/// A site whose server takes so long for what the monitor asks for, and counts that.
+/// A site whose server takes this long for the monitor's objects, and counts those requests.
 fn slow_site(settings: Settings, slow: Duration) -> (Site, Arc<Mutex<u32>>) {
     let asked: Arc<Mutex<u32>> = Arc::default();
     let heard = Arc::clone(&asked);
@@ -411,7 +411,7 @@ fn the_figures_of_a_site_with_names_are_seen_by_any_name_with_the_token() {
     }
     assert_eq!(get("WWW.site.example", "/.lull/").status(), 401);
     assert_eq!(get("site.example:443", "/.lull/").status(), 401);
-    // Who does not know it asks for a page of another host, as ever.
+    // A client without it gets the page of another host, as usual.
     get("127.0.0.1", "/.lull/");
     assert_eq!(site.asked("/.lull/"), 1);
     for (host, expected) in
@@ -444,9 +444,9 @@ fn late_answers_are_no_way_around_the_hundredth_nor_the_kill_switch() {
         site.ask(100, "/a");
         thread::sleep(Duration::from_millis(500));
     }
-    // Half a second that was saved up, half a second for second looks, and a hundredth of the time. The
-    // last of each kind may begin just before that is used up, over a new connection with one before it. For a
-    // server that became so slow all of that is work.
+    // Half a second that was saved up, half a second for second samples, and a hundredth of the time. The
+    // last of each kind may begin just before that is used up, over a new connection with one before it. For
+    // a server that became so slow all of that is work.
     let most = (1.0 + begun.elapsed().as_secs_f64() / 100.0) / slow.as_secs_f64() + 4.0;
     let probes = *asked.lock().unwrap();
     assert!(probes >= 2 && f64::from(probes) <= most, "{probes} of {most}");
@@ -459,7 +459,7 @@ fn late_answers_are_no_way_around_the_hundredth_nor_the_kill_switch() {
     assert_eq!(*asked.lock().unwrap(), probes);
     fs::remove_file(&file).unwrap();
 
-    // It is no end: what visitors' own requests say counts at once.
+    // It is not permanent: visitors' own requests count at once.
     let begun = Instant::now();
     while site.ask(101, "/a")["hints"] == json!([]) {
         assert!(begun.elapsed() < LIMIT, "no list comes again");
@@ -480,7 +480,7 @@ fn a_server_that_never_answers_in_time_is_asked_as_rarely_as_any() {
         site.ask(100, "/a");
         thread::sleep(Duration::from_millis(500));
     }
-    // The first one is paid for until it is asked again a minute later.
+    // The first one is paid for until the next probe a minute later.
     let probes = *asked.lock().unwrap();
     assert!((1..=2).contains(&probes), "{probes}");
 }
@@ -491,7 +491,7 @@ fn what_visitors_ask_for_is_learned_from_one_object_at_a_time() {
     let parameters = Parameters { document: 3, ..Parameters::shipped(2) };
     let monitor = MonitorSettings { objects, parameters: Some(parameters) };
     let settings = Settings { monitor, access: token(), ..settings() };
-    // So slow that by itself it would learn for minutes.
+    // At this speed its own requests would take minutes.
     let (site, asked) = slow_site(settings, Duration::from_millis(300));
     site.go(1..25, &["/a", "/b"]);
     for (place, path) in ["/a-probe", "/b-probe"].into_iter().enumerate() {
@@ -504,7 +504,7 @@ fn what_visitors_ask_for_is_learned_from_one_object_at_a_time() {
                 thread::sleep(Duration::from_millis(60));
             }
         }
-        // Until what was said of the first is no news any more.
+        // Until the first sample has expired.
         thread::sleep(Duration::from_millis(1_200));
     }
     assert_eq!(site.status()["paused"], false);
@@ -555,13 +555,13 @@ fn the_monitor_takes_a_hundredth_of_the_time_at_most() {
         site.ask(100, "/a");
         thread::sleep(Duration::from_millis(500));
     }
-    // Half a second that was saved up, and a hundredth of ten seconds; the last one may begin just
-    // before that is used up.
+    // Half a second that was saved up, and a hundredth of ten seconds; the last one may begin just before
+    // that is used up.
     let most = (0.5 + begun.elapsed().as_secs_f64() / 100.0) / slow.as_secs_f64() + 1.0;
     let probes = *asked.lock().unwrap() - early;
     assert!(probes >= 2 && f64::from(probes) <= most, "{probes} of {most}");
 
-    // What visitors ask for costs nothing, and says as much.
+    // Visitors' requests cost nothing, and give the same information.
     let before = *asked.lock().unwrap();
     for _ in 0..20 {
         site.go(1..2, &["/probe"]);

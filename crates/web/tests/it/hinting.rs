@@ -36,17 +36,17 @@ use serde_json::{Value, json};
 const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0.0.0 Safari/537.36";
 const PAGE: &str = "<!doctype html><html><head><title>a</title></head><body>b</body></html>";
 
-/// A site, as many visitors as there are addresses, and what is learned of them.
+/// A site, visitors at many addresses, and the learned model.
 struct Site {
     proxy: Proxy,
     nps: Arc<Nps>,
     asked: Arc<Mutex<Vec<String>>>,
-    /// How long the server takes for the object that stands for it, in milliseconds.
+    /// How long the server takes for its representative object, in milliseconds.
     delay: Arc<AtomicU64>,
     saved: Arc<Mutex<Option<Vec<u8>>>>,
 }
 
-/// A budget that grows as long as the object comes within 200 ms, and pays lists of three.
+/// A budget that grows while the object takes less than 200 ms, and pays for lists of three.
 fn quick() -> MonitorSettings {
     let parameters = Parameters {
         document: 3,
@@ -56,14 +56,14 @@ fn quick() -> MonitorSettings {
     MonitorSettings { objects: vec!["/probe".into()], parameters: Some(parameters) }
 }
 
-/// One that finds out by itself from when on the object is late.
+/// One that learns from when on the object is late.
 fn learning() -> Settings {
     let parameters = Parameters { document: 3, ..Parameters::shipped(1) };
     let monitor = MonitorSettings { objects: vec!["/probe".into()], parameters: Some(parameters) };
     Settings { monitor, ..Settings::default() }
 }
 
-/// A server that was late is asked again after so long at the latest.
+/// Longest time before a server that was late gets a new request.
 const RARELY: Duration = Duration::from_secs(60);
 
 fn empty_model() -> Model {
@@ -78,7 +78,7 @@ fn site_with(settings: Settings, model: Model) -> Site {
     site_by(settings, |settings, save| Nps::new(settings, model, Some(save)))
 }
 
-/// The same with a model that is still to be made.
+/// The same with a model that is not made yet.
 fn site_learning(learn: Learn) -> Site {
     let settings = Settings { monitor: quick(), ..Settings::default() };
     site_by(settings, |settings, save| Nps::learning(settings, learn, Some(save)))
@@ -105,7 +105,7 @@ fn site_by(settings: Settings, nps: impl FnOnce(Settings, Save) -> Nps) -> Site 
                 "/varies" => "Vary: Cookie\r\n",
                 _ => "",
             };
-            // Who is signed in, or asks for something, gets more.
+            // Signed-in users, and requests with a query, get more.
             let has_more = header(&head, "cookie").is_some() || path.contains('?');
             let page = if has_more { PAGE.repeat(2) } else { PAGE.to_owned() };
             peer.send(format!(
@@ -118,7 +118,7 @@ fn site_by(settings: Settings, nps: impl FnOnce(Settings, Save) -> Nps) -> Site 
     Site { asked, delay, ..site_before(address, settings, nps) }
 }
 
-/// The same before a server of one's own, which nobody listens to.
+/// The same in front of a given server.
 fn site_before(
     server: SocketAddr,
     settings: Settings,
@@ -180,7 +180,7 @@ impl Site {
         hints.iter().map(|hint| hint["url"].as_str().unwrap().into()).collect()
     }
 
-    /// What is on it.
+    /// Its hints.
     #[track_caller]
     fn hints(&self, visitor: u32, page: &str, had: &[&str]) -> Vec<Value> {
         let begun = Instant::now();
@@ -191,12 +191,12 @@ impl Site {
                 return hints.clone();
             }
             assert!(begun.elapsed() < RARELY + LIMIT, "no list: {reply}");
-            // Not so often that it would be put off.
+            // At an interval at which no request is put off.
             thread::sleep(Duration::from_millis(220));
         }
     }
 
-    /// Waits until nobody gets a list any more.
+    /// Waits until no client gets a list any more.
     #[track_caller]
     fn until_there_is_none(&self) {
         let begun = Instant::now();
@@ -205,7 +205,7 @@ impl Site {
             if dry >= 40 {
                 break;
             }
-            // Each time another one, so that nobody is put off for asking too often.
+            // Each time another client, so that none is over its rate.
             let is_empty = self.ask(100 + visitor % 100, "/a", &[], false)["hints"] == json!([]);
             dry = if is_empty { dry + 1 } else { 0 };
             assert!(begun.elapsed() < 2 * LIMIT, "there are still lists");
@@ -227,7 +227,7 @@ impl Site {
         self.asked.lock().unwrap().iter().filter(|head| head.starts_with(&start)).count()
     }
 
-    /// What was learned, at the end.
+    /// The learned model, at the end.
     fn learned(self) -> Model {
         drop(self.proxy);
         self.nps.stop();
@@ -241,7 +241,7 @@ fn whose_prefetches_would_be_refused_is_named_none() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     assert_eq!(site.list(30, "/a", &[]), ["/b"]);
-    // Somebody at that address signs in by HTTP. The others there have no credentials.
+    // A visitor at that address signs in by HTTP. The others there have no credentials.
     site.visit_with(30, "/c", "Authorization: Basic eA==\r\n");
     let reply = site.ask(30, "/a", &[], false);
     assert_eq!(reply["hints"], json!([]));
@@ -253,7 +253,7 @@ fn whose_prefetches_would_be_refused_is_named_none() {
 fn what_five_clients_went_to_is_hinted_to_the_sixth() {
     let site = site();
     site.go(1..5, &["/a", "/b"]);
-    // Four are not enough: what fewer know may be somebody's own.
+    // Four are not enough: a page with fewer visitors may be personal.
     assert_eq!(site.ask(9, "/a", &[], false)["hints"], json!([]));
     assert_eq!(site.ask(9, "/a", &[], false)["wait"], Value::Null);
     site.go(5..25, &["/a", "/b"]);
@@ -340,7 +340,7 @@ fn what_scripts_ask_for_is_nowhere_that_anybody_goes() {
 
 #[test]
 fn page_that_varies_on_cookies_is_hinted_to_all() {
-    // Where it is not worth its bytes otherwise, it is named for who points at a link to it.
+    // If it is not worth its bytes otherwise, it is hinted for hover.
     for (least, pointed) in [(0.0, Value::Null), (1000.0, json!(true))] {
         let least_worth = LeastWorth(least);
         let settings = Settings { monitor: quick(), least_worth, ..Settings::default() };
@@ -393,7 +393,7 @@ fn pages_that_are_made_up_grow_no_model() {
     }
     let urls = site.learned();
     let urls = urls.observer().urls();
-    // And the object that the monitor asks for is no visitor's.
+    // And the object that the monitor requests is not a visitor's.
     assert_eq!(urls.len(), 2);
 }
 
@@ -435,7 +435,7 @@ fn other_sites_pages_get_no_hints() {
         (format!("{json}Sec-Fetch-Site: same-origin\r\n"), 200),
         (format!("{json}Origin: http://other.example\r\n"), 403),
         (format!("{json}Origin: null\r\n"), 403),
-        // By a page that tells no referrer.
+        // By a page that sends no referrer.
         (format!("{json}Sec-Fetch-Site: same-origin\r\nOrigin: null\r\n"), 200),
         (format!("{json}Sec-Fetch-Site: cross-site\r\nOrigin: null\r\n"), 403),
         (format!("{json}Sec-Fetch-Site: cross-site\r\n"), 403),
@@ -479,7 +479,8 @@ fn the_server_is_probed_only_while_hints_are_wanted() {
     let head = |path: &str| asked.iter().find(|head| head.starts_with(path)).unwrap();
     let probe = head("GET /probe ");
     assert!(header(probe, "user-agent").unwrap().contains("lull"), "{probe}");
-    // A server that packs its answers takes as long for it as for a visitor; what is read comes as it is.
+    // A server that compresses its answers takes as long for it as for a visitor; the bytes are read without
+    // decoding.
     assert_eq!(header(probe, "accept-encoding"), Some("gzip, deflate"));
     assert_eq!(header(head("GET /robots.txt "), "accept-encoding"), Some("identity"));
 }
@@ -547,7 +548,7 @@ fn who_comes_by_way_of_a_shared_cache_gets_neither_script_nor_hints() {
         assert_eq!(answer.text(), r#"{"v":1,"mark":"","hints":[],"wait":null}"#, "{more}");
         assert_eq!(told(), 1);
     }
-    // Others are as ever.
+    // Other visitors get the same as usual.
     assert!(site.visit(30, "/a").text().contains("<script"));
 }
 
@@ -558,7 +559,7 @@ fn the_site_is_served_while_what_was_learned_before_is_read() {
         let () = waits.recv().ok()?;
         Some(empty_model())
     }));
-    // They are learned from once there is something to learn with.
+    // They are learned once there is a model.
     site.go(1..25, &["/a", "/b"]);
     let reply = site.ask(30, "/a", &[], false);
     assert_eq!((&reply["hints"], &reply["wait"]), (&json!([]), &json!(30.0)));

@@ -1,4 +1,4 @@
-//! What upstreams do that visitors must not notice: they name their own port, and close idle connections.
+//! Behaviour of upstreams that visitors must not notice: naming their own port, and closing idle connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,8 +41,8 @@ fn redirect_to_the_port_of_the_upstream_leads_to_the_site() {
     }
 }
 
-/// Nobody knows of a `POST` over a connection that is closed just then whether the upstream has acted on it. So it is not
-/// repeated, and its client gets 502.
+/// After a `POST` over a connection that is just being closed, it is unknown whether the upstream has acted
+/// on it. So it is not repeated, and its client gets 502.
 #[test]
 fn post_is_not_lost_to_an_upstream_that_closes_connections() {
     let address = upstream(|mut peer| {
@@ -50,7 +50,7 @@ fn post_is_not_lost_to_an_upstream_that_closes_connections() {
             let length = header(&head, "content-length").map_or(0, |text| text.parse().unwrap());
             peer.body(length);
             peer.ok("done");
-            // It takes the next request, and closes.
+            // It reads the next request, and closes.
             let _ = peer.head();
         }
     });
@@ -108,7 +108,7 @@ fn characters_that_no_url_has_are_passed_on_escaped() {
     }
 }
 
-/// Where a body may come, nothing is changed: it would become longer than its length says.
+/// If a body may follow, nothing is changed: it would become longer than its length says.
 #[test]
 fn bodies_stay_as_they_are_whatever_they_look_like() {
     let address = upstream(|mut peer| {

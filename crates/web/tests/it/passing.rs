@@ -1,4 +1,4 @@
-//! What passes through the proxy, and how.
+//! The messages that pass the proxy, and their changes.
 
 use crate::common;
 use std::io::Read;
@@ -45,7 +45,7 @@ fn a_request_goes_upstream_with_who_asked_and_by_what_name() {
     }
 }
 
-/// Keeps the cookies of each request, as they come.
+/// Keeps the cookies of each request, as they arrive.
 #[derive(Default)]
 struct Cookies(Mutex<Vec<Vec<HeaderValue>>>);
 
@@ -159,7 +159,7 @@ fn answers_without_a_body_have_none() {
             assert_eq!(header(&head, "content-length"), Some("1000"), "{head}");
         }
     }
-    // The next answer begins where it should.
+    // The next answer begins at the correct place.
     client.send("HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_eq!(client.rest().body, b"");
     let failures = proxy.totals().failures;
@@ -221,7 +221,7 @@ fn an_event_stream_passes_event_by_event() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(header(&client.head(), "transfer-encoding"), Some("chunked"));
     for number in 0..3 {
-        // The next event is sent only after this one has come.
+        // The next event is sent only after this one has arrived.
         assert_eq!(client.exactly(14), format!("9\r\ndata: {number}\n\n\r\n").as_bytes());
         next.send(()).unwrap();
     }
@@ -267,7 +267,7 @@ fn an_upgrade_that_the_upstream_declines_is_an_ordinary_answer() {
     assert_eq!((answer.status(), answer.text().as_str()), (400, "no"));
 }
 
-/// A request with `Expect`, and what the upstream says to its head.
+/// A request with `Expect`, and the upstream's reaction to its head.
 fn expecting(says: &'static str) -> common::Proxy {
     proxy(upstream(move |mut peer| {
         let head = peer.head().unwrap();
@@ -277,7 +277,7 @@ fn expecting(says: &'static str) -> common::Proxy {
             assert_eq!(peer.body(5), b"hello");
             peer.ok("thanks");
         }
-        // Until the proxy has heard it.
+        // Until the proxy has noticed it.
         let _ = peer.head();
     }))
 }
@@ -285,7 +285,7 @@ fn expecting(says: &'static str) -> common::Proxy {
 const EXPECT: &str = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\
                       Connection: close\r\n\r\n";
 
-/// How long a client that asks first waits until it is let go on, by an upstream that says so at first.
+/// How long a client with `Expect` waits for the permission of an upstream that first sends `says`.
 fn goes_on_after(says: &'static str) -> Duration {
     let proxy = expecting(says);
     let mut client = proxy.connect();
@@ -300,7 +300,7 @@ fn goes_on_after(says: &'static str) -> Duration {
 
 #[test]
 fn a_client_that_asks_first_is_answered_by_the_upstream() {
-    // After a second it would be the proxy's word, and a busy machine may take as long.
+    // After a second it would be the proxy's answer, and a busy machine may take as long.
     assert!((0..5).any(|_| goes_on_after("HTTP/1.1 100 Continue\r\n\r\n").as_millis() < 900));
 
     let proxy = expecting("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n");
@@ -335,7 +335,7 @@ fn an_answer_may_come_before_the_body_has_gone() {
 
 #[test]
 fn an_answer_before_the_end_of_an_upload_reaches_who_still_sends() {
-    // As nginx does it for a body that is too large.
+    // Like nginx for a body that is too large.
     let refusing = upstream(|mut peer| {
         peer.head().unwrap();
         peer.send("HTTP/1.1 413 Much\r\nConnection: close\r\nContent-Length: 4\r\n\r\nmuch");
@@ -345,7 +345,7 @@ fn an_answer_before_the_end_of_an_upload_reaches_who_still_sends() {
     for (upstream, status) in [(refusing, 413), (nobody(), 502)] {
         let proxy = proxy(upstream);
         let mut client = proxy.connect();
-        // More than all kernels on the way have room for.
+        // More than all kernels on the way can buffer.
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n");
         client.send(vec![b'x'; 20_000_000]);
         let answer = client.rest();
@@ -393,7 +393,7 @@ fn an_old_upstream_gets_each_request_over_a_connection_of_its_own() {
         }
     }));
     assert!(proxy.get("/").text().starts_with("0 GET / HTTP/1.1\r\n"));
-    // Of a length that nobody knows, which that version cannot say.
+    // Of an unknown length, which that version cannot express.
     let answer = proxy.exchange(
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
          3\r\nabc\r\n0\r\n\r\n",
@@ -449,7 +449,7 @@ fn the_log_is_in_combined_format_and_may_be_rotated() {
     );
     proxy.wait("end", |totals| totals.responses[2] == 1);
     let rotated = folder.path().join("access.log.1");
-    // The line is written, or is by the reload.
+    // The line is written, now or by the reload.
     std::fs::rename(&path, &rotated).unwrap();
     proxy.server.reload();
     proxy.get("/two");
@@ -463,7 +463,7 @@ fn the_log_is_in_combined_format_and_may_be_rotated() {
     assert!(second.contains("/two") && !second.contains("/one"), "{second}");
 }
 
-/// What comes in pieces of these sizes, chunked or with a length.
+/// Data in chunks of these sizes, chunked or with a length.
 fn in_pieces(sizes: &[usize], is_chunked: bool) -> (Vec<u8>, Vec<Vec<u8>>) {
     let mut body = Vec::new();
     let mut pieces = Vec::new();
@@ -485,7 +485,7 @@ fn in_pieces(sizes: &[usize], is_chunked: bool) -> (Vec<u8>, Vec<Vec<u8>>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Without a site, bodies are the same byte for byte in both directions, however they come.
+    /// Without a site, bodies are the same byte for byte in both directions, in any framing.
     #[test]
     fn bodies_are_not_touched(
         sizes in proptest::collection::vec(1_usize..40_000, 1..8),
@@ -535,7 +535,7 @@ proptest! {
     }
 }
 
-/// A chunked body as it comes, to its end.
+/// A chunked body as it arrives, to its end.
 fn read_chunked(peer: &mut common::Peer) -> Vec<u8> {
     use std::io::BufRead;
 

@@ -28,7 +28,7 @@ use lull_web::script::script;
 const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0.0.0 Safari/537.36";
 const PAGE: &str = "<!doctype html><html><head><title>a</title></head><body>b</body></html>";
 
-/// What a visitor's browser sends for a page.
+/// The request of a visitor's browser for a page.
 fn visit(path: &str, more: &str) -> String {
     format!(
         "GET {path} HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {CHROME}\r\n\
@@ -36,7 +36,7 @@ fn visit(path: &str, more: &str) -> String {
     )
 }
 
-/// What the script sends.
+/// The request of the script.
 fn prefetch(path: &str, mark: &str, more: &str) -> String {
     visit(path, &format!("X-Lull: {mark}\r\n{more}"))
 }
@@ -55,7 +55,7 @@ fn without_the_tag(page: &str) -> String {
     format!("{}{}", &page[..at], &page[at + end..])
 }
 
-/// A site in front of which prefetching stands.
+/// A site with prefetching in front of it.
 struct Fronted {
     proxy: Proxy,
     asked: Arc<Mutex<Vec<String>>>,
@@ -91,7 +91,7 @@ fn fronted_with(
     Fronted { proxy, asked }
 }
 
-/// Prefetching by who has learned nothing.
+/// Prefetching with an empty model.
 fn nps(settings: Settings) -> Nps {
     let hasher = ClientHasher::new([7; 16]);
     let model = Model::new(hasher, Limits::default(), PpmParameters::shipped());
@@ -129,7 +129,7 @@ impl Fronted {
         self.proxy.exchange(visit(path, more))
     }
 
-    /// The reply to a script that has a copy of `path` with this ETag, and asks again with this mark.
+    /// The reply to a script that has a copy of `path` with this ETag, and requests it again with this mark.
     fn asks_again(&self, path: &str, mark: &str, tag: &str, more: &str) -> Answer {
         self.proxy.exchange(prefetch(path, mark, &format!("If-None-Match: {tag}\r\n{more}")))
     }
@@ -323,7 +323,7 @@ fn a_reply_that_may_not_be_kept_is_not_given_to_a_prefetch() {
     });
     let answer = site.prefetch("/private");
     assert_eq!((answer.status(), answer.text().as_str()), (204, ""));
-    // And not asked for again.
+    // And not requested again.
     assert_eq!(site.prefetch("/private").status(), 204);
     assert_eq!(site.asked("/private").len(), 1);
 }
@@ -360,7 +360,7 @@ fn only_requests_for_its_name_are_the_site() {
 fn what_the_proxy_asks_for_itself_is_named_as_what_visitors_ask_for() {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = Arc::clone(&asked);
-    // It knows itself by one name, and leads to the other one.
+    // It has one name itself, and redirects to the other one.
     let address = upstream(move |mut peer| {
         while let Some(head) = peer.head() {
             heard.lock().unwrap().push(head.clone());
@@ -406,7 +406,7 @@ fn a_cdn_in_front_is_told_once() {
     }
 }
 
-/// Prefetching, and the connection of each request with where it was sent from when it came.
+/// Prefetching, and for each request the place of its connection on arrival.
 struct Watching(Nps, Mutex<Vec<(Arc<Connection>, Option<Carrier>)>>);
 
 impl Watching {
@@ -415,7 +415,7 @@ impl Watching {
         Arc::new(Watching(nps(settings), Mutex::default()))
     }
 
-    /// A proxy that has it for a site, with the carrier that each machine has.
+    /// A proxy with it as its site, and the carrier that each machine has.
     fn in_front_of(self: &Arc<Self>, upstream: SocketAddr) -> Proxy {
         proxy_with(
             upstream,
@@ -452,7 +452,7 @@ fn a_prefetch_puts_its_connection_into_the_background_and_demand_takes_it_back()
     for mark in ["1", "0"] {
         site.1.lock().unwrap().clear();
         let mut client = proxy.connect();
-        // Of whether it is let through this does not depend.
+        // This does not depend on its admission.
         for request in [
             visit("/plain", &format!("{https}Accept-Encoding: x\r\nSave-Data: on\r\n")),
             prefetch("/.lull", mark, https),
@@ -503,7 +503,7 @@ fn a_prefetch_that_somebody_waits_for_leaves_the_background_at_once() {
     let connection = Arc::clone(&site.1.lock().unwrap()[0].0);
     until(|| connection.carrier() == Some(Carrier::UserSpace));
 
-    // Somebody who waits for another page changes nothing.
+    // A client that waits for another page changes nothing.
     for (page, expected) in [("/c", Some(Carrier::UserSpace)), ("/b", None)] {
         awaits(&proxy, page);
         until(|| connection.carrier() == expected);
@@ -512,7 +512,7 @@ fn a_prefetch_that_somebody_waits_for_leaves_the_background_at_once() {
     assert_eq!(client.answer().status(), 200);
 }
 
-/// What the proxy has of it fits into the buffers, and leaves them at the pace of the background.
+/// The proxy's part of it fits into the buffers, and leaves them at the rate of the background.
 #[test]
 fn a_prefetch_that_only_waits_in_the_buffers_leaves_the_background_at_once() {
     let body = "b".repeat(20_000);
@@ -531,21 +531,21 @@ fn a_prefetch_that_only_waits_in_the_buffers_leaves_the_background_at_once() {
     let kept = |path| prefetch(path, "1", "").replace("Connection: close\r\n", "");
     let mut client = proxy.connect();
     client.send(kept("/b"));
-    // To the proxy it has ended, while the client has not read a byte.
+    // For the proxy it has ended, while the client has not read a byte.
     proxy.wait("end", |totals| totals.bytes_sent >= before + 20_000);
     let connection = Arc::clone(&site.1.lock().unwrap()[0].0);
     until(|| connection.carrier() == background);
     awaits(&proxy, "/b");
     until(|| connection.carrier().is_none());
 
-    // The next one is waited for by nobody.
+    // The next one is not awaited.
     let answer = Answer::parse(&read_chunked(&mut client), false);
     assert!(answer.is_whole && answer.body.len() == 20_000, "{answer:?}");
     client.send(kept("/c"));
     until(|| connection.carrier() == background);
 }
 
-/// The next answer, whose length nobody knows before its end.
+/// The next answer, whose length is unknown before its end.
 fn read_chunked(client: &mut common::Client) -> Vec<u8> {
     let mut bytes = client.head().into_bytes();
     while !bytes.ends_with(b"\r\n0\r\n\r\n") {

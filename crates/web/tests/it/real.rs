@@ -1,4 +1,4 @@
-//! Real programs on both sides: nginx behind, curl in front, TLS and HTTP/2 between.
+//! Real programs on both sides: nginx behind, curl in front, TLS and HTTP/2 in between.
 
 use crate::common;
 use std::fs;
@@ -16,7 +16,7 @@ fn nginx() -> Nginx {
     Nginx::start("gzip_types text/plain;", "keepalive_requests 10;")
 }
 
-/// What curl says; `%{…}` of `--write-out` stands behind the body.
+/// The output of curl; `%{…}` of `--write-out` follows the body.
 fn curl(arguments: &[&str]) -> String {
     let output = Command::new("curl")
         .args(["--silent", "--show-error", "--max-time", "20"])
@@ -48,8 +48,8 @@ fn nginx_behind_is_as_nginx_alone() {
         let get = |address: SocketAddr| {
             let url = format!("http://{address}{}", ask[0]);
             let shown = curl(&[&["--include", &url], &ask[1..]].concat());
-            // The headers that differ between any two answers, or between any two connections;
-            // and the boundary of parts, which nginx counts up.
+            // The headers that differ between any two answers, or between any two connections; and the
+            // boundary of parts, which nginx increments.
             let mut lines: Vec<_> = shown
                 .lines()
                 .filter(|line| {
@@ -96,7 +96,7 @@ fn secure(upstream: SocketAddr, folder: &Path) -> Proxy {
     proxy_with(upstream, |config| config.sites[0].certificate = Some(files), None)
 }
 
-/// Asks a secure proxy by curl, which trusts the certificate that is in `folder` now.
+/// Sends a request to a secure proxy by curl, which trusts the certificate in `folder`.
 fn ask(proxy: &Proxy, folder: &Path, path: &str, arguments: &[&str]) -> String {
     let port = proxy.address().port();
     let (url, ca) = (format!("https://localhost:{port}{path}"), folder.join("cert.pem"));
@@ -179,7 +179,7 @@ fn http2_without_tls_is_spoken_to_who_begins_with_it() {
     let url = format!("http://{}/path", proxy.address());
     let said = curl(&["--http2-prior-knowledge", &url, "--write-out", "%{http_version}"]);
     assert!(said.starts_with("GET /path HTTP/1.1\r\n") && said.ends_with('2'), "{said}");
-    // Asking for it within HTTP/1.1 is answered in HTTP/1.1.
+    // An upgrade request within HTTP/1.1 is answered in HTTP/1.1.
     let said = curl(&["--http2", &url, "--write-out", "%{http_version}"]);
     assert!(said.ends_with("1.1"), "{said}");
     assert_eq!(common::header(&said, "upgrade"), None);
@@ -210,7 +210,7 @@ fn uploads_and_broken_answers_in_http2() {
         .args(["--silent", "--http2-prior-knowledge", &format!("{url}broken")])
         .output()
         .unwrap();
-    // 92: the stream was reset, which may overtake what was sent before.
+    // 92: the stream was reset, which may overtake earlier bytes.
     assert_eq!(output.status.code(), Some(92), "{output:?}");
     assert!(b"hello".starts_with(&output.stdout), "{output:?}");
 }

@@ -1,5 +1,5 @@
-//! Pages that browsers fetch ahead by speculation rules: through the proxy over real sockets, and by
-//! a real Chromium.
+//! Pages that browsers prefetch by speculation rules: through the proxy over real sockets, and by a real
+//! Chromium.
 
 use crate::browser::chromium;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use lull_web::proxy::Event;
 
 const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0.0.0 Safari/537.36";
 const PAGE: &str = "<!doctype html><html><head><title>a</title></head><body>b</body></html>";
-/// What Chromium says of a prefetch by the script's rules.
+/// Chromium's fields of a prefetch by the script's rules.
 const BY_RULES: &str = "Sec-Purpose: prefetch\r\nSec-Speculation-Tags: \"lull\"\r\n\
     Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n";
 
@@ -112,7 +112,7 @@ fn rules_lead_to_a_copy_that_varies_on_cookies() {
             assert_eq!(header(&asked, name), expected, "{name} in {asked}");
         }
     }
-    // None of this was to be in the background.
+    // None of this should be in the background.
     assert_eq!(site.proxy.totals().marked, marked);
 }
 
@@ -134,7 +134,7 @@ fn rules_lead_nobody_astray() {
         let found = (answer.status(), answer.header("location"), answer.header("cache-control"));
         assert_eq!(found, (204, None, Some("no-store")), "{method} {path} {more}");
     }
-    // Whom no rules of ours have sent.
+    // Requests not caused by our rules.
     for more in [
         String::new(),
         BY_RULES.replace("\"lull\"", "\"other\""),
@@ -159,7 +159,7 @@ fn who_has_signed_in_is_refused_a_copy_by_rules() {
         assert_eq!((answer.status(), answer.header("cache-control")), (204, Some("no-store")));
     }
     assert_eq!(site.asked("/b").len(), 0);
-    // Nor does anybody get what is somebody's.
+    // Nor does any client get a private page.
     let answer = site.get("/own", BY_RULES);
     assert_eq!((answer.status(), answer.text().as_str()), (204, ""));
 }
@@ -200,7 +200,7 @@ fn what_rules_cost_is_told_at_the_start() {
     }
 }
 
-/// How the page at hand came.
+/// How the current page was delivered.
 const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
 const TEXT: &str = "document.body.innerText";
 

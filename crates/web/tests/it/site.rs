@@ -1,5 +1,4 @@
-//! What a site sees of the traffic, and what it may do with it; and where marked requests' answers
-//! are sent from.
+//! A site's view of the traffic, and its possible changes; and the class of marked requests' answers.
 
 use crate::common;
 use std::pin::Pin;
@@ -18,7 +17,7 @@ use lull_web::proxy::{
     Outcome, RequestBody, Site,
 };
 
-/// Answers some paths itself, shouts the rest, and keeps what it has seen.
+/// Answers some paths itself, changes the others to upper case, and records its observations.
 #[derive(Default)]
 struct Shouting {
     outcomes: Arc<Mutex<Vec<Outcome>>>,
@@ -82,7 +81,7 @@ impl Exchange for Shout {
     }
 }
 
-/// A body in capitals, with a mark behind it.
+/// A body in capitals, followed by a mark.
 struct Upper(Body);
 
 impl http_body::Body for Upper {
@@ -179,7 +178,7 @@ fn a_site_hears_how_long_the_upstream_took_where_no_client_can_make_that_longer(
     proxy.get("/without");
     let mut client = proxy.connect();
     client.send("POST /with HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\n");
-    // It counts from when it comes to the head.
+    // It counts from its arrival to the head.
     proxy.wait("the head", |totals| totals.requests == 2);
     std::thread::sleep(std::time::Duration::from_millis(400));
     client.send("hello");
@@ -217,7 +216,7 @@ fn a_site_hears_how_it_went_wrong() {
         if head.contains("/broken") {
             peer.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello");
         } else {
-            // Until the client has gone.
+            // Until the client has disconnected.
             let _ = peer.head();
         }
     }));
@@ -228,7 +227,7 @@ fn a_site_hears_how_it_went_wrong() {
     proxy.wait("request", |totals| totals.upstream_connections == 2);
     drop(client);
     proxy.wait("second end", |totals| totals.responses[4] == 1);
-    // It is told a moment later.
+    // The result comes a moment later.
     proxy.wait("what is told", |_| site.outcomes.lock().unwrap().len() == 2);
     let outcomes = site.outcomes.lock().unwrap();
     let ends: Vec<_> = outcomes.iter().map(|outcome| (outcome.status, outcome.failure)).collect();
@@ -251,7 +250,7 @@ fn a_connection_is_in_the_background_from_a_marked_request_to_the_next_unmarked_
     let purposes = purposes.each_ref().map(Option::as_deref);
     let prefetch = Some("prefetch");
     assert_eq!(purposes, [None, prefetch, prefetch, None, prefetch, None]);
-    // Each request sees where the answer to the one before it was sent from.
+    // Each request sees where the answer to the previous one was sent from.
     let there = Some(Carrier::UserSpace);
     assert_eq!(*site.carriers.lock().unwrap(), [None, None, there, there, None, there]);
     assert_eq!(proxy.totals().marked, 3);
@@ -287,7 +286,7 @@ fn where_all_is_in_the_background_no_request_takes_a_connection_out() {
 fn the_kernel_carries_marked_answers_where_it_can() {
     lull_testing::needs!(lull_testing::command("ss"));
     let site = Arc::new(Shouting::default());
-    // Any congestion control that every kernel has and that is not the default one.
+    // Any congestion control that every kernel has and that is not the default.
     let here = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
     let other = if here.trim() == "reno" { "cubic" } else { "reno" };
     let proxy = proxy_with(

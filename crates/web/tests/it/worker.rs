@@ -1,4 +1,4 @@
-//! The service worker, as the proxy sees it: what it may fetch and what it may show, over real sockets.
+//! The service worker, from the proxy's side: the URLs that it may fetch and show, over real sockets.
 //! `working.rs` has it in a browser.
 
 use std::thread;
@@ -12,7 +12,7 @@ use lull_web::script::{script, script_by_worker};
 
 const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0.0.0 Safari/537.36";
 
-/// In front of it, as it would be reached by HTTPS through another proxy.
+/// In front of it, as if reached by HTTPS through another proxy.
 struct Fronted {
     proxy: Proxy,
     pages: Pages,
@@ -40,7 +40,7 @@ impl Fronted {
         client.rest()
     }
 
-    /// A navigation of Firefox's.
+    /// A navigation of Firefox.
     fn visit(&self, path: &str, more: &str) -> Answer {
         let head = format!(
             "GET {path} HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {FIREFOX}\r\n\
@@ -49,7 +49,7 @@ impl Fronted {
         self.exchange(0, &head, more)
     }
 
-    /// What the service worker fetches.
+    /// A fetch of the service worker.
     fn ahead(&self, path: &str, more: &str) -> Answer {
         let head = format!(
             "GET {path} HTTP/1.1\r\nHost: site.example:8443\r\nUser-Agent: {FIREFOX}\r\n\
@@ -64,7 +64,7 @@ impl Fronted {
         answer.header("x-lull-copy").unwrap_or_else(|| panic!("{answer:?}")).to_owned()
     }
 
-    /// Which copy a navigation is shown; `None` if the page itself.
+    /// Which copy a navigation is shown; `None` for the page itself.
     fn shown(&self, path: &str, names: &str, more: &str) -> Option<String> {
         let preload = format!("Service-Worker-Navigation-Preload: lull {names}\r\n");
         let answer = self.visit(path, &format!("{preload}{more}"));
@@ -103,7 +103,7 @@ fn the_port_of_the_worker_is_for_prefetches_and_nothing_else() {
     ] {
         assert_eq!(header(&asked[0], name), expected, "{name} in {asked:?}");
     }
-    // A page with a script has the one that goes on with the worker.
+    // A page with a script has the one for use with the worker.
     assert!(site.ahead("/a", fetch).text().contains(&script_by_worker().path));
 
     let before = site.pages.asked.lock().unwrap().len();
@@ -151,7 +151,7 @@ fn the_port_of_the_worker_is_for_prefetches_and_nothing_else() {
         assert_eq!((answer.status(), answer.text().as_str()), (204, ""), "{what}");
     }
     assert_eq!(site.pages.asked.lock().unwrap().len(), before);
-    // What may not be kept is not brought.
+    // A reply that must not be kept is not sent.
     let answer = site.ahead("/own", "");
     assert_eq!((answer.status(), answer.header("x-lull-copy")), (204, None));
 }
@@ -169,9 +169,9 @@ fn a_copy_is_shown_to_who_nobody_knows_at_that_very_navigation() {
         ("/b", names.as_str(), "Cookie: session=1\r\n"),
         ("/b", &names, "Cookie: _ga=1; session=1\r\n"),
         ("/b", &names, "Authorization: Basic eA==\r\n"),
-        // By way of a cache, of which nobody knows what it gives.
+        // Through a cache with unknown contents.
         ("/b", &names, "Via: 1.1 cache\r\n"),
-        // Reloads, and what is no page.
+        // Reloads, and requests for other resources than pages.
         ("/b", &names, "Cache-Control: max-age=0\r\n"),
         ("/b", &names, "Pragma: no-cache\r\n"),
         ("/b", &names, "Range: bytes=0-\r\n"),
@@ -186,7 +186,7 @@ fn a_copy_is_shown_to_who_nobody_knows_at_that_very_navigation() {
     for head in site.pages.asked("/b") {
         assert_eq!(header(&head, "service-worker-navigation-preload"), None);
     }
-    // What the site's own worker says goes to the site.
+    // The field of the site's own worker goes to the site.
     let own = "Service-Worker-Navigation-Preload: true\r\n";
     site.visit("/e", own);
     let asked = site.pages.asked("/e");
@@ -217,7 +217,7 @@ fn a_navigation_says_whether_the_worker_stays() {
     let stays = |path: &str, more: &str| {
         site.visit(path, &format!("{preload}{more}")).header("x-lull-worker").is_some()
     };
-    // With or without a script, and whatever becomes of it.
+    // With or without a script, for any result.
     assert!(stays("/a", "") && stays("/c", "") && stays("/clear", ""));
     assert!(!stays("/a", "Cookie: session=1\r\n"));
     assert!(!stays("/a", "Save-Data: on\r\n"));
@@ -234,7 +234,7 @@ fn what_the_site_clears_or_takes_back_is_shown_no_more() {
     site.visit("/clear", "");
     assert_eq!(site.shown("/b", &name, ""), None);
 
-    // Whoever has written something would be shown what was there before.
+    // A user who has written something would be shown the earlier page.
     let site = fronted(|_| {});
     let name = site.copy("/b");
     let vote = format!(
@@ -243,7 +243,7 @@ fn what_the_site_clears_or_takes_back_is_shown_no_more() {
     );
     assert_eq!(site.exchange(0, &vote, "").status(), 200);
     assert_eq!(site.shown("/b", &name, ""), None);
-    // A copy from since is as good as any: pages may write with each view, such as what they measure.
+    // A later copy is valid: pages may write with each view, such as for statistics.
     let name = site.copy("/b");
     assert_eq!(site.shown("/b", &name, ""), Some(name));
 }
@@ -276,7 +276,7 @@ fn who_is_signed_in_is_given_the_worker_that_goes() {
     assert!(!is_one_that_goes(&site.visit("/.lull/worker.js", "")));
     assert!(!is_one_that_goes(&site.visit("/.lull/worker.js", "Cookie: _ga=1\r\n")));
     assert!(is_one_that_goes(&site.visit("/.lull/worker.js", "Cookie: session=1\r\n")));
-    // And so is everybody where none is wanted any more.
+    // And so do all others if workers are no longer wanted.
     let site = fronted(|settings| settings.service_worker = None);
     assert!(is_one_that_goes(&site.visit("/.lull/worker.js", "")));
 }
@@ -286,14 +286,14 @@ fn where_the_site_has_a_worker_of_its_own_ours_goes() {
     let site = fronted(|_| {});
     let name = site.copy("/b");
     let asks = "Service-Worker: script\r\nSec-Fetch-Dest: serviceworker\r\n";
-    // That is ours.
+    // That is our worker.
     site.visit("/.lull/worker.js", asks);
     assert!(site.shown("/b", &name, "").is_some());
     site.visit("/sw.js", asks);
     assert_eq!(site.shown("/b", &name, ""), None);
     assert_eq!(site.ahead("/b", "").status(), 204);
     assert!(is_one_that_goes(&site.visit("/.lull/worker.js", "")));
-    // No new visitor gets any of it; who has it, the script that tidies up.
+    // New visitors get none of it; a browser with the worker gets the script that cleans up.
     let preload = "Service-Worker-Navigation-Preload: lull\r\n";
     assert!(!site.visit("/a", "").text().contains("<script"));
     let answer = site.visit("/a", preload);
@@ -310,11 +310,11 @@ fn what_only_asks_for_a_worker_switches_nothing_off() {
     let name = site.copy("/b");
     let dest = "Sec-Fetch-Dest: serviceworker\r\n";
     for (path, more) in [
-        // No browser asks like this.
+        // No browser sends such a request.
         ("/sw.js", "Service-Worker: script\r\n".to_owned()),
         ("/sw.js", dest.to_owned()),
         ("/sw.js", "Service-Worker: script\r\nSec-Fetch-Dest: script\r\n".to_owned()),
-        // And here none is given.
+        // And here there is none.
         ("/c", format!("Service-Worker: script\r\n{dest}")),
         ("/gone", format!("Service-Worker: script\r\n{dest}")),
     ] {
@@ -336,7 +336,7 @@ fn only_firefox_gets_it_and_only_where_the_owner_wants_it() {
     let site = fronted(|_| {});
     assert!(pages_of(&site, FIREFOX, "https").contains(&script_by_worker().path));
     assert!(pages_of(&site, CHROME, "https").contains(&script().path));
-    // Where somebody could listen in, browsers have no workers.
+    // Browsers have no workers on insecure connections.
     assert!(!pages_of(&site, FIREFOX, "http").contains("<script"));
     for path in ["/strict", "/typed"] {
         assert!(!site.visit(path, "").text().contains("<script"), "{path}");

@@ -1,4 +1,4 @@
-//! The service worker in a real Chromium that calls itself Firefox, with the proxy in front of a site.
+//! The service worker in a real Chromium that claims to be Firefox, with the proxy in front of a site.
 
 use crate::browser::chromium;
 use std::thread;
@@ -12,17 +12,17 @@ use lull_web::nps::{ServiceWorker, Settings};
 use lull_web::proxy::{Config, Event};
 use serde_json::Value;
 
-/// How long a test waits for what must come.
+/// How long a test waits for a required event.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const TEXT: &str = "document.querySelector('p').innerText";
 const IS_COPY: &str = "performance.getEntriesByType('navigation')[0].serverTiming\
     .some(one => one.name === 'lull')";
-/// What there is of workers: their scripts' paths.
+/// The installed workers: their scripts' paths.
 const WORKERS: &str = "navigator.serviceWorker.getRegistrations().then(all => all.flatMap(one => \
     [one.installing, one.waiting, one.active].filter(Boolean))\
     .map(one => new URL(one.scriptURL).pathname).sort().join())";
-/// How many things our cache holds: copies, and until when the worker stays.
+/// Number of items in Lull's cache: copies, and until when the worker stays.
 const KEPT: &str = "caches.has('lull').then(has => has ? caches.open('lull')\
     .then(cache => cache.keys()).then(keys => keys.length) : 0)";
 
@@ -71,7 +71,7 @@ fn a_click_is_shown_the_copy_and_a_reload_the_page() {
     let pages = Pages::start();
     let proxy = front(&pages, settings());
     let mut chromium = visitor_with_a_copy(&pages, &proxy, "");
-    // No program of the site's finds it by the page's URL, which is how most look.
+    // No program of the site finds it by the page's URL, which is the most common lookup.
     assert_eq!(chromium.run("caches.match('/b').then(Boolean)"), false);
     chromium.click("#b", &url(&proxy, "/b"));
     assert_eq!(chromium.run(IS_COPY), true);
@@ -83,7 +83,7 @@ fn a_click_is_shown_the_copy_and_a_reload_the_page() {
     assert_eq!(chromium.run(IS_COPY), false);
     assert_eq!(chromium.run(TEXT), "page /b for nobody");
     assert_eq!(pages.asked("/b").len(), 2);
-    // Neither has made it leave.
+    // Neither has removed it.
     assert_eq!(chromium.run(WORKERS), "/.lull/worker.js");
 }
 
@@ -137,7 +137,7 @@ fn a_worker_leaves_by_its_own_clock() {
     let mut chromium = visitor_with_a_copy(&pages, &proxy, "");
     thread::sleep(life);
     chromium.click("#b", &url(&proxy, "/b"));
-    // The proxy would have let it show the copy.
+    // The proxy would have permitted the copy.
     assert_gone(&mut chromium, &pages, "page /b for nobody");
 }
 
@@ -192,7 +192,7 @@ fn beside_a_worker_of_the_sites_own_there_is_none_of_ours() {
     let plain = proxy_with(pages.address, |_| {}, None);
     let mut chromium = Chromium::called(FIREFOX);
     chromium.goto(&url(&plain, "/c"));
-    // For a folder, which the proxy will hear nothing of.
+    // For a folder, of which the proxy will get no report.
     chromium.run("navigator.serviceWorker.register('/sw.js', {scope: '/app/'}).then(() => 1)");
     let address = plain.address();
     plain.server.stop();
@@ -221,15 +221,15 @@ fn a_worker_of_the_sites_own_that_comes_later_takes_the_place() {
         chromium.click("#b", &url(&proxy, "/b"));
         assert_eq!(chromium.run(TEXT), "page /b for nobody");
         assert_eq!(chromium.run(IS_COPY), false);
-        // The site's is never thrown out with ours.
+        // The site's is never removed with Lull's.
         assert!(chromium.run(WORKERS).as_str().unwrap().contains("/sw.js"));
         chromium.click("#c", &url(&proxy, "/c"));
     }
     assert_eq!(chromium.run(KEPT), 0);
 }
 
-/// Has the worker fetch a page, as the script of the page at hand does with what stands at that place of its lists, and
-/// says which pages it has copies of then.
+/// Makes the worker fetch a page, like the script of the current page with that entry of its lists. Returns
+/// the pages with copies after that.
 fn take(chromium: &mut Chromium, path: &str, rank: u32) -> String {
     let kept = chromium.run(&format!(
         "new Promise(done => {{
@@ -255,13 +255,13 @@ fn full_worker_drops_the_worst_copy_of_the_oldest_page() {
         kept = take(&mut chromium, &format!("/n{rank}"), rank);
     }
     assert_eq!(kept.split(' ').count(), 16, "{kept}");
-    // One more than there is room for: the page of before has /b.
+    // One more than there is room for: the previous page has /b.
     kept = take(&mut chromium, "/n16", 16);
     assert!(!kept.contains("b ") && kept.contains("n1 ") && kept.contains("n16"), "{kept}");
-    // The page at hand keeps its best.
+    // The current page keeps its best.
     kept = take(&mut chromium, "/n17", 17);
     assert!(!kept.contains("n17") && kept.contains("n1 ") && kept.contains("n16"), "{kept}");
-    // The next page makes room by the worst of the one before.
+    // The next page replaces the worst of the previous one.
     chromium.goto(&url(&proxy, "/a"));
     kept = take(&mut chromium, "/m", 1);
     assert!(kept.contains("m ") && kept.contains("n1 ") && !kept.contains("n16"), "{kept}");

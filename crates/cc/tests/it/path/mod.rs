@@ -1,4 +1,4 @@
-//! A made-up path under a Nice controller, for tests rule by rule.
+//! A simulated path under a Nice controller, for tests rule by rule.
 
 // Each test binary uses a part of it.
 #![allow(dead_code)]
@@ -7,7 +7,7 @@ use core::num::NonZeroU32;
 
 use lull_cc::{Ack, Controller, Nice, NiceParameters, Timestamp, Window};
 
-/// A connection over a path whose round-trip time the test sets.
+/// A connection over a path with a round-trip time set by the test.
 pub(crate) struct Path {
     pub(crate) nice: Nice,
     pub(crate) now: u64,
@@ -36,8 +36,8 @@ impl Path {
         self.nice.window().as_f64()
     }
 
-    /// One whole round: packets acknowledged one by one after the given round-trip times in µs,
-    /// and then the first packet that was sent after the round began, which ends it.
+    /// One whole round: packets are acknowledged one by one after the given round-trip times in µs. The first
+    /// packet that was sent after the round began ends it.
     pub(crate) fn round(&mut self, rtts: &[u32]) -> f64 {
         let sent_before = self.delivered.wrapping_sub(1);
         for &rtt in rtts {
@@ -81,7 +81,7 @@ impl Path {
         self.window()
     }
 
-    /// Shows the path's empty queue. Returns the window after it.
+    /// Measures the path's empty queue. Returns the window after it.
     pub(crate) fn see_min_rtt(&mut self, rtt: u32) -> f64 {
         self.round(&[rtt])
     }

@@ -1,4 +1,4 @@
-//! `lull lab demo`: the main job, to be seen.
+//! `lull lab demo`: the main use case as a demonstration.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ fn try_demo(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         }
     })?;
     if code != 0 {
-        // What was killed before it could tidy up, the next `lull exec` puts away.
+        // The next `lull exec` cleans up after a killed one.
         let lull = crate::lull()?;
         let _ = Command::new(lull).args(["exec", "--quiet", "true"]).stderr(Stdio::null()).status();
     }
@@ -92,7 +92,7 @@ fn show(plan: &Plan, args: &DemoArgs, surroundings: &Surroundings<'_>) -> anyhow
     let cells = plan.cells(&Selection::default(), 1)?;
     let [cell] = &cells[..] else { bail!("the plan 'demo' must have one cell") };
     let path = run::record_path(out, plan);
-    // Before the time that it takes: its work is not to be lost for a wrong path.
+    // Before the long run: a wrong path must not lose its results.
     let mut recorder = Recorder::open(&path)?;
     recorder.retain(|_| false)?;
     recorder.write(&Line::Header(plan.header(&crate::program(), 1)))?;
@@ -130,7 +130,7 @@ fn show(plan: &Plan, args: &DemoArgs, surroundings: &Surroundings<'_>) -> anyhow
         let word = if verdict.is_met == Some(true) { "met" } else { "MISSED" };
         println!("{word}: {}: {}", verdict.name, verdict.why);
     }
-    // It shows, and what it shows is seen: a miss is no failure of the demo's.
+    // The demo shows its result: a miss is not a failure of the demo.
     if verdicts.iter().any(|verdict| verdict.is_met != Some(true)) {
         println!(
             "A check was missed: is this machine busy with something else? \
@@ -142,7 +142,7 @@ fn show(plan: &Plan, args: &DemoArgs, surroundings: &Surroundings<'_>) -> anyhow
     Ok(())
 }
 
-/// As `lull lab run --json` shows a plan.
+/// The same output as `lull lab run --json` for a plan.
 fn show_json(plan: &Plan, outcome: Outcome, svg: &Path) -> anyhow::Result<()> {
     let mut value = crate::experiments::results_json(plan, &outcome, &judge(plan, &outcome.cells))?;
     value["plots"] = json!([svg]);
@@ -150,11 +150,11 @@ fn show_json(plan: &Plan, outcome: Outcome, svg: &Path) -> anyhow::Result<()> {
     writeln!(io::stdout(), "{text}").context("cannot write")
 }
 
-/// A row for each phase, drawn again and again on a terminal.
+/// A row for each phase, redrawn repeatedly on a terminal.
 struct Table {
     rows: Vec<Row>,
     groups: Vec<(String, String)>,
-    /// Lines drawn that the next drawing replaces.
+    /// Number of drawn lines, which the next drawing replaces.
     drawn: usize,
     is_terminal: bool,
     ticks: u32,
@@ -165,10 +165,10 @@ struct Table {
 struct Row {
     phase: String,
     title: String,
-    /// Mbit/s of each group, where it is there.
+    /// Mbit/s of each group, if it exists.
     rates: Vec<Option<f64>>,
     queueing_ms: Option<f64>,
-    /// What is going on.
+    /// The present activity.
     note: String,
 }
 
@@ -193,7 +193,7 @@ impl Table {
         Table { rows: rows.collect(), groups, drawn: 0, is_terminal, ticks: 0, curves }
     }
 
-    /// The whole table; elsewhere than on a terminal nothing, until the end.
+    /// The whole table; without a terminal nothing, until the end.
     fn draw(&mut self) -> io::Result<()> {
         if !self.is_terminal {
             return Ok(());
@@ -201,7 +201,7 @@ impl Table {
         let text = self.text();
         let mut out = io::stdout().lock();
         if self.drawn > 0 {
-            // Up to the first line of the last drawing, and clear what is below.
+            // Up to the first line of the last drawing, and clear the rest below.
             write!(out, "\x1b[{}A\x1b[J", self.drawn)?;
         }
         self.drawn = text.lines().count();
@@ -243,7 +243,7 @@ impl Table {
         self.rows.iter_mut().find(|row| row.phase == phase)
     }
 
-    /// What the record holds, in the end.
+    /// The final contents of the record.
     fn finish(&mut self, cell: &CellRecord) -> io::Result<()> {
         let groups = self.groups.clone();
         for phase in &cell.phases {
@@ -293,7 +293,7 @@ impl Watch for Table {
             let since = tick.since.as_secs();
             println!("{title}, {since} s: {}", parts.join(", "));
         }
-        // Where nobody sees the table, the demo goes on all the same.
+        // If the table cannot be shown, the demo continues all the same.
         let _ = self.draw();
     }
 }

@@ -1,4 +1,4 @@
-//! `lull lab documents`: what a log asked for, as files.
+//! `lull lab documents`: the documents of a log, as files.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `lull lab edits`: who edits files in one place, and looks for that in another.
+//! `lull lab edits`: edits files in one place, and reads them in another.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -92,12 +92,12 @@ pub(crate) struct EditsArgs {
     json: bool,
 }
 
-/// How long answers are waited for after the last read.
+/// How long to wait for answers after the last read.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A read that took so long has waited for somebody.
+/// A read that took this long was blocked.
 const WAITS: Duration = Duration::from_millis(100);
 
-/// Edits and reads, and shows what came of it.
+/// Edits and reads, and shows the result.
 pub(crate) fn edits(args: &EditsArgs) -> anyhow::Result<ExitCode> {
     lull_cli::message::misuse(|| {
         if args.smallest > args.largest {
@@ -133,7 +133,7 @@ impl EditsArgs {
         if let Some(folder) = &self.folder {
             return Ok(Source::Folder(folder.clone()));
         }
-        // What --to requires.
+        // Required by --to.
         let (Some(address), Some(token)) = (self.to, &self.token_file) else {
             anyhow::bail!("name where files are written, by --in, or by --to and --token-file");
         };

@@ -11,7 +11,7 @@ use lull_emulator::{
     read_trace,
 };
 
-/// The exit code if the emulator fails, which leaves all below it to the program, as env's does.
+/// The exit code if the emulator fails, which leaves all lower codes to the program, as env's does.
 const FAILED: u8 = 125;
 
 const EXAMPLES: &str = "\
@@ -132,8 +132,8 @@ impl Args {
             backend: self.backend,
             congestion_control: self.congestion_control.clone(),
             series: self.series,
-            // Nobody measures in a shell that may be open for hours, and every processor would be
-            // awake meanwhile.
+            // A shell may be open for hours without a measurement, and every processor would be awake
+            // meanwhile.
             urgent: !self.command.is_empty() || self.json.is_some(),
             ..Topology::default()
         })
@@ -143,8 +143,8 @@ impl Args {
 /// Runs the program and passes its exit code on.
 ///
 /// # Errors
-/// None: what goes wrong is told in one line, with the exit code 2 for wrong arguments and 125 for
-/// whatever else keeps the emulator from starting.
+/// None: failures are reported in one line, with the exit code 2 for wrong arguments and 125 for other
+/// errors that prevent the start.
 pub(crate) fn run(arguments: Args) -> anyhow::Result<ExitCode> {
     let outcome = arguments.topology().and_then(|topology| {
         let Args { command, json, .. } = arguments;

@@ -116,7 +116,7 @@ pub(crate) struct ListArgs {
     folder: Option<PathBuf>,
 }
 
-/// Runs plans and shows what came of them.
+/// Runs plans and shows the results.
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     usage(try_run(&args))
 }
@@ -126,7 +126,7 @@ pub(crate) fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
     usage(try_list(&args))
 }
 
-/// An invalid plan or selection is reported on one line, with an exit code of its own.
+/// An invalid plan or selection is reported on one line, with a separate exit code.
 pub(crate) fn usage(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     match result {
         Err(error)
@@ -142,7 +142,7 @@ pub(crate) fn usage(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode
 }
 
 fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    // `--only rate=10mbit kernel-matrix`: what selects nothing is a plan.
+    // `--only rate=10mbit kernel-matrix`: an argument that selects nothing is a plan.
     let (only, more): (Vec<&String>, Vec<&String>) =
         args.only.iter().partition(|argument| argument.contains('='));
     let patterns: Vec<String> = args.plans.iter().chain(more).cloned().collect();
@@ -165,7 +165,7 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         selection,
         fresh: args.fresh,
         prune: args.prune,
-        // A first look is to be quick.
+        // A first look has to be quick.
         again: !args.quick,
         data: args.data.clone(),
         program: crate::program(),
@@ -181,7 +181,7 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// What has been shown of all plans.
+/// The output for all plans.
 struct Shown {
     /// With `--json`, the results of each plan.
     values: Vec<Value>,
@@ -206,12 +206,12 @@ fn run_all(args: &RunArgs, plans: &[Plan], runner: &Runner) -> anyhow::Result<Sh
     for (plan, outlook) in plans.iter().zip(outlooks) {
         left = left.saturating_sub(outlook.time);
         let progress = Progress::new(&plan.id, args.seed, left);
-        // Of two plans that show the same cells, the second finds those that the first one ran.
+        // Of two plans with the same cells, the second uses those that the first one ran.
         let fresh = args.fresh && ran.insert(&plan.cells_of);
         let runner = Runner { fresh, ..runner.clone() };
         match run_one(plan, &runner, progress) {
             Ok(ran) => shown.add(args, plan, &ran)?,
-            // The others can be run all the same, and what those before have shown is not lost.
+            // The other plans can still run, and the results of the previous ones are kept.
             Err(error) => {
                 shown.code = ExitCode::FAILURE;
                 crate::complain(&error);
@@ -247,7 +247,7 @@ impl Shown {
     }
 }
 
-/// What came of a plan.
+/// The result of a plan.
 struct Ran {
     outcome: Outcome,
     results: Results,
@@ -264,7 +264,7 @@ fn run_one(plan: &Plan, runner: &Runner, mut progress: Progress) -> anyhow::Resu
     Ok(Ran { outcome, results, drawn })
 }
 
-/// The plans of which something needs no kernel; says what that leaves out.
+/// The plans that can run partly without a kernel; reports what that leaves out.
 fn without_kernel(
     plans: Vec<Plan>,
     all: &Selection,
@@ -295,7 +295,7 @@ fn without_kernel(
     Ok(kept)
 }
 
-/// What a run of each plan would do now.
+/// The work of a run of each plan now.
 fn outlooks(plans: &[Plan], runner: &Runner) -> Result<Vec<Outlook>, PlanError> {
     let mut seen = BTreeSet::new();
     let mut outlooks = Vec::new();
@@ -306,14 +306,14 @@ fn outlooks(plans: &[Plan], runner: &Runner) -> Result<Vec<Outlook>, PlanError> 
             // It is reported when its turn comes.
             Err(_) => Outlook::default(),
         };
-        // Of two plans that show the same cells, the first runs them.
+        // Of two plans with the same cells, the first runs them.
         let is_first = seen.insert(&plan.cells_of);
         outlooks.push(if is_first { outlook } else { Outlook::default() });
     }
     Ok(outlooks)
 }
 
-/// The command that makes a page of what a run has recorded.
+/// The command that makes a page from the records of a run.
 fn report_command(args: &RunArgs, patterns: &[String]) -> String {
     let mut words = vec!["lull lab report".to_owned(), quoted(&args.out.display().to_string())];
     words.extend(patterns.iter().map(|pattern| quoted(pattern)));
@@ -324,7 +324,7 @@ fn report_command(args: &RunArgs, patterns: &[String]) -> String {
     words.join(" ")
 }
 
-/// A word as a shell takes it.
+/// A word in the syntax of a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_=.,/:@%+".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
@@ -415,13 +415,13 @@ fn try_list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The total cost of several plans. A cell that several plans have counts once.
+/// The total cost of several plans. A cell of several plans counts once.
 #[derive(Default)]
 struct Totals {
     plans: usize,
     seen: BTreeSet<String>,
-    /// Cells and about how long they take one plan after the other: all of them in full and --quick,
-    /// and of them those that need no kernel.
+    /// Cells and their approximate time, one plan after the other: all of them in full and --quick, and those
+    /// of them that need no kernel.
     sums: [(usize, Duration); 4],
 }
 
@@ -464,7 +464,7 @@ impl Totals {
     }
 }
 
-/// Where cells run.
+/// The place where cells run.
 fn runs_on(cells: &[Cell]) -> &'static str {
     let has = |is: fn(&Network) -> bool| cells.iter().any(|cell| is(&cell.scenario.topology));
     let simulated = has(|network| matches!(network, Network::Simulated(_)));
@@ -481,8 +481,8 @@ fn runs_on(cells: &[Cell]) -> &'static str {
     }
 }
 
-/// Runs the cell that it reads from standard input, and writes its record to the standard
-/// output: what [`Isolation::Processes`] starts.
+/// Runs the cell from standard input, and writes its record to standard output: what [`Isolation::Processes`]
+/// starts.
 pub(crate) fn cell() -> anyhow::Result<ExitCode> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text).context("no order can be read")?;
@@ -494,7 +494,7 @@ pub(crate) fn cell() -> anyhow::Result<ExitCode> {
         writeln!(io::stdout(), "{text}").context("cannot write")
     };
     if order.is_simulated() {
-        // It makes nothing that would have to be taken down, but takes a processor.
+        // It makes nothing that has to be removed, but takes a processor.
         run::end_with_runner();
         work(&Surroundings::shared())?;
         return Ok(ExitCode::SUCCESS);

@@ -62,7 +62,7 @@ impl FromStr for Predictor {
     }
 }
 
-/// Learns from a log that is made up.
+/// Learns an artificial log.
 pub(crate) fn learn(args: &LearnArgs) -> anyhow::Result<ExitCode> {
     let report = learn::run(&Settings {
         parameters: args.predictor.0,

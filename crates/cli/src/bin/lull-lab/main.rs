@@ -105,7 +105,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// This program and its arguments, for records. `lull lab` is how users call it.
+/// This program and its arguments, for records. Users call it as `lull lab`.
 fn program() -> lull_emulator::provenance::Program {
     lull_emulator::provenance::Program {
         arguments: ["lab".to_owned()].into_iter().chain(arguments()).collect(),

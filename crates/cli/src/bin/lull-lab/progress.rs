@@ -1,4 +1,4 @@
-//! How a run goes on: a bar on a terminal, lines elsewhere.
+//! The progress of a run: a bar on a terminal, lines elsewhere.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ pub(crate) struct Progress {
     cells: usize,
     ended: usize,
     since: Instant,
-    /// About how long the plans after it take.
+    /// Approximate time of the plans after it.
     after: Duration,
 }
 
 impl Progress {
-    /// Of a plan; those after it take about so long.
+    /// For a plan; the plans after it take about `after`.
     pub(crate) fn new(plan: &str, seed: u64, after: Duration) -> Self {
         let target =
             if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -35,7 +35,7 @@ impl Progress {
         Progress { plan: plan.to_owned(), seed, bar, cells: 0, ended: 0, since, after }
     }
 
-    /// How long it takes yet, and how long all plans do.
+    /// The rest of its time, and that of all plans.
     fn left(&self, own: Duration) -> String {
         let mut text = format!("about {} left", duration(own));
         if !self.after.is_zero() {
@@ -121,7 +121,7 @@ impl Progress {
     }
 }
 
-/// What shows how far a replay of this length has come.
+/// Shows the progress of a replay of this length.
 pub(crate) fn bar(length: Duration) -> ProgressBar {
     let target =
         if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -132,12 +132,12 @@ pub(crate) fn bar(length: Duration) -> ProgressBar {
     bar
 }
 
-/// So many cells.
+/// A number of cells.
 pub(crate) fn count(cells: usize) -> String {
     if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") }
 }
 
-/// A time as people say it.
+/// A time in human form.
 pub(crate) fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {

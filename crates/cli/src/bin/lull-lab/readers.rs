@@ -1,4 +1,4 @@
-//! `lull lab readers`: who reads in the mounts of replicas, and who writes at their origin.
+//! `lull lab readers`: the readers in the mounts of replicas, and the writers at their origin.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -97,7 +97,7 @@ impl FromStr for Place {
     }
 }
 
-/// Reads and writes, and shows what came of it.
+/// Reads and writes, and shows the result.
 pub(crate) fn readers(args: &ReadersArgs) -> anyhow::Result<ExitCode> {
     lull_cli::message::misuse(|| {
         let Drawn { workload, documents, contents } =
@@ -143,7 +143,7 @@ fn first(
 fn run(args: &ReadersArgs, load: Load, contents: &[Contents]) -> anyhow::Result<String> {
     let (Some(origin), Some(address), Some(token)) = (&args.origin, args.to, &args.token_file)
     else {
-        // What --replica requires.
+        // Required by --replica.
         bail!("name the origin by --origin, --to and --token-file");
     };
     let token = lull_cli::arguments::token(token)?;
@@ -175,16 +175,16 @@ fn run(args: &ReadersArgs, load: Load, contents: &[Contents]) -> anyhow::Result<
     Ok(in_words(&report, &violations, &sent))
 }
 
-/// Violations that are told in words.
+/// The number of violations that are described.
 const TOLD: usize = 20;
 
-/// What origin and replicas have sent since they started, by what they say themselves.
+/// The bytes that origin and replicas have sent since they started, by their own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sent {
-    /// The sum of their lives: another one if one of them has started again.
+    /// The sum of their lives: it changes when one of them has started again.
     lives: u64,
-    /// Bytes: by the origin and all replicas on the control channels, for reads that waited, and ahead of
-    /// reads.
+    /// Bytes sent by the origin and all replicas: on the control channels, for reads that waited, and in
+    /// advance of reads.
     control: u64,
     demand: u64,
     speculative: u64,
@@ -196,7 +196,7 @@ struct Sent {
 }
 
 impl Sent {
-    /// What the origin and the replicas in these folders, the origin's first, say now.
+    /// The present counters of the origin and the replicas in these folders, the origin's first.
     fn ask(folders: &[&PathBuf]) -> anyhow::Result<Self> {
         let runtime = runtime()?;
         let ask = |folder: &&PathBuf| -> anyhow::Result<Value> {
@@ -211,7 +211,7 @@ impl Sent {
         let number = |of: &Value, name: &str| of[name].as_u64().unwrap_or(0);
         let lives = self.lives.wrapping_add(number(status, "life"));
         let Some(replicas) = status["replicas"].as_array() else {
-            // A replica's: its bodies are those that the origin tells of.
+            // A replica's: the origin counts its bodies.
             let control = self.control + number(status, "control_bytes");
             return Sent { lives, control, ..self };
         };
@@ -262,7 +262,7 @@ impl Sent {
     }
 }
 
-/// The promises that were broken: all who read in one mount are one session. Without Δ, those of order.
+/// The violations: all readers in one mount are one session. Without Δ, only those of order.
 pub(super) fn violations(
     load: &Load,
     history: &History,
@@ -270,7 +270,7 @@ pub(super) fn violations(
 ) -> anyhow::Result<Vec<Violation>> {
     let name = |file: usize| Name(u32::try_from(file).unwrap_or(u32::MAX));
     let changes = |file: usize, body: u64| Changes::from([(name(file), Some(Body(body)))]);
-    // The state of the beginning, however many there were before, is the first.
+    // The initial state is the first one, however many there were before.
     let first = (0..load.files.len()).flat_map(|file| changes(file, load.first_body(file)));
     let mut log: Vec<Changes> = vec![first.collect()];
     let begin = history.writes.first().map_or(1, |one| one.position);
@@ -336,7 +336,7 @@ fn in_words(report: &Report, violations: &[Violation], sent: &Sent) -> String {
     text + &exceptions(report, violations)
 }
 
-/// What should not have happened, a line each.
+/// The failures, a line each.
 pub(super) fn exceptions(report: &Report, violations: &[Violation]) -> String {
     let mut text: String =
         violations.iter().take(TOLD).map(|violation| format!("  {violation}\n")).collect();
@@ -363,7 +363,7 @@ mod tests {
         Duration::from_secs(s)
     }
 
-    /// Two files, the second of which is written after a second.
+    /// Two files; the second is written after a second.
     fn history(reads: &[(u64, usize, u64)]) -> (Load, History) {
         let file = |name: &str| File { name: name.to_owned(), bytes: 20 };
         let load = Load {
@@ -393,7 +393,7 @@ mod tests {
             let (load, history) = history(reads);
             violations(&load, &history, Some(s(60))).unwrap()
         };
-        // First bodies are 1 and 2, and the write brings 3.
+        // First bodies are 1 and 2, and the write has 3.
         assert_eq!(found(&[(2, 0, 1), (30, 1, 2), (60, 1, 2), (62, 1, 3)]), []);
         assert!(matches!(found(&[(62, 1, 2)])[..], [Stale { read: 0, .. }]));
         assert!(matches!(found(&[(5, 1, 3), (6, 1, 2)])[..], [Back { read: 1, .. }]));

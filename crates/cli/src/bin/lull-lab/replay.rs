@@ -172,9 +172,9 @@ impl FromStr for Prefetch {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Learn {
-    /// What a server can know.
+    /// The possible knowledge of a server.
     Before,
-    /// As the paper's predictor did.
+    /// Like the paper's predictor.
     Whole,
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What is asked for, and who makes lists.
+/// The requests, and the advisor for lists.
 fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Contents>)> {
     if args.dummy.is_some() && matches!(args.prefetch, Prefetch::Ppm(..) | Prefetch::Nps) {
         let text = "--dummy takes the place of lists that no-avoidance and monitor make: ppm and \
@@ -231,7 +231,7 @@ fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Conte
         Prefetch::None | Prefetch::Nps => None,
         Prefetch::Ppm(order, window) => {
             let paper = PpmParameters::paper(order, window);
-            // Else it is no list of so many files.
+            // Otherwise lists would be shorter than requested.
             let most = PpmParameters::MOST_FOLLOWERS_PER_CONTEXT;
             let followers_per_context = args.files.clamp(paper.followers_per_context, most);
             Some(PpmParameters { clients: args.least_clients, followers_per_context, ..paper })

@@ -145,7 +145,7 @@ fn in_json(workload: &Workload, outcome: &Outcome, times: f64, contents: &[Conte
     })
 }
 
-/// The mean and the median; none of none.
+/// The mean and the median; none without values.
 fn centre(values: &[f64]) -> (Option<f64>, Option<f64>) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -154,7 +154,7 @@ fn centre(values: &[f64]) -> (Option<f64>, Option<f64>) {
     (mean, median)
 }
 
-/// Six digits: the rest says nothing.
+/// Six digits: the rest is noise.
 fn rounded(value: f64) -> f64 {
     format!("{value:.6}").parse().unwrap_or(value)
 }

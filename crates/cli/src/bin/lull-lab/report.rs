@@ -1,4 +1,4 @@
-//! `lull lab report`: what all plans show, as a page or as JSON.
+//! `lull lab report`: the results of all plans, as a page or as JSON.
 
 use std::fs;
 use std::io::{self, Write};
@@ -63,7 +63,7 @@ pub(crate) struct ReportArgs {
     folder: Option<PathBuf>,
 }
 
-/// Shows what the records of a folder show.
+/// Shows the results in the records of a folder.
 pub(crate) fn report(args: ReportArgs) -> anyhow::Result<ExitCode> {
     crate::experiments::usage(try_report(&args))
 }
@@ -109,7 +109,7 @@ fn print(value: &Value) -> anyhow::Result<()> {
     writeln!(io::stdout(), "{text}").context("cannot write")
 }
 
-/// Draws all figures, and says where each is.
+/// Draws all figures, and prints their paths.
 fn draw(report: &Report, out: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(out)
         .with_context(|| format!("the folder {} cannot be made", out.display()))?;
@@ -121,8 +121,7 @@ fn draw(report: &Report, out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Which of the arguments is the folder of records: one at most may be a folder, all others are
-/// plans.
+/// Which of the arguments is the folder of records: at most one may be a folder, all others are plans.
 fn folder_and_plans(
     arguments: &[String],
     library: &Library,
@@ -157,7 +156,7 @@ fn folder_and_plans(
 /// Writes the page, and returns its file.
 fn write_page(report: &Report, out: &Path) -> anyhow::Result<PathBuf> {
     let path = out.join(PAGE);
-    // A page of somebody else's is not ours to replace.
+    // Another program's page must not be replaced.
     let is_foreign = fs::read_to_string(&path)
         .is_ok_and(|text| !text.contains("<meta name=\"generator\" content=\"lull lab report\"/>"));
     if is_foreign {

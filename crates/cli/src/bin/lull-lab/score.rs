@@ -1,4 +1,4 @@
-//! `lull lab score`: background congestion control judged by a few hundred simulations.
+//! `lull lab score`: background congestion control, judged by a few hundred simulations.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -95,7 +95,7 @@ pub(crate) fn score(args: ScoreArgs) -> anyhow::Result<ExitCode> {
     let mut groups = distinct(&args.groups);
     if groups.is_empty() {
         groups = Group::ALL.to_vec();
-        // A group that was not asked for by name must not keep the others from running.
+        // A group that was not requested by name must not prevent the others from running.
         if args.data.is_none() && !score::has_data(set, None) {
             groups.retain(|group| !group.needs_data());
             let _ = writeln!(

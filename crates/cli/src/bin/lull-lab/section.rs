@@ -1,4 +1,4 @@
-//! Which section of logs is played, and how fast.
+//! The section of logs to be played, and its speed.
 
 use std::time::Duration;
 

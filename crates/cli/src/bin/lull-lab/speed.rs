@@ -31,7 +31,7 @@ Examples:
 Origin and replicas are those of lull origin and lull replica, on a disk and over TLS on the loopback
 device. Use an idle machine.";
 
-/// What is measured.
+/// The measurement.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Writes(writes::Args),
@@ -58,7 +58,7 @@ pub(crate) fn speed(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Where it is measured, and how that is told.
+/// The place of the measurement, and the output format.
 #[derive(Debug, clap::Args)]
 struct Place {
     /// Folder on the disk to measure. A folder is created in it, and deleted at the end
@@ -69,7 +69,7 @@ struct Place {
     json: bool,
 }
 
-/// What is offered to an origin, whatever of that is measured.
+/// The offered load of an origin, for any measurement.
 #[derive(Debug, clap::Args)]
 struct Load {
     /// Number of writers, which take turns
@@ -104,7 +104,7 @@ impl Load {
     }
 }
 
-/// Where the knee is among the rates, of which `most` is the highest.
+/// The position of the knee among the rates, of which `most` is the highest.
 fn knee(knee: Option<u32>, most: Option<u32>, limit_ms: f64) -> String {
     match knee {
         None => format!("below all of them, p99 is over {limit_ms} ms"),
@@ -116,8 +116,8 @@ fn knee(knee: Option<u32>, most: Option<u32>, limit_ms: f64) -> String {
 }
 
 impl Place {
-    /// Measures in a new folder, and shows what came of it. It is done in a process that takes with it
-    /// whatever it has started and mounted, so that nothing is left, however it ends.
+    /// Measures in a new folder, and shows the result. A separate process does it, which ends all of its
+    /// children and mounts with itself, so that nothing is left after any end.
     fn measure<R: Serialize>(
         &self,
         work: impl FnOnce(&Path) -> anyhow::Result<R>,

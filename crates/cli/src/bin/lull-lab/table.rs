@@ -8,7 +8,7 @@ use lull_lab::plan::Plan;
 use lull_lab::record::Failed;
 use lull_lab::run::Outcome;
 
-/// Rows that are shown at most; of more, only those that miss something.
+/// Number of rows shown, at most; of more, only those that miss a check.
 const MOST_ROWS: usize = 60;
 
 /// Writes the rows and the verdicts.
@@ -44,7 +44,7 @@ pub(crate) fn write(
             results.disturbed.len()
         )?;
     }
-    // What keeps one cell from running often keeps many.
+    // The cause of one failed cell often affects many.
     let mut failures: Vec<(&Failed, usize)> = Vec::new();
     for failed in &outcome.failed {
         match failures.iter_mut().find(|(first, _)| first.error == failed.error) {

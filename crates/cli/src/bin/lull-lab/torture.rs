@@ -1,4 +1,4 @@
-//! `lull lab torture`: the real daemons while everything around them breaks.
+//! `lull lab torture`: the real daemons while everything around them fails.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -62,7 +62,7 @@ fn sabotage(text: &str) -> Result<Sabotage, &'static str> {
     }
 }
 
-/// Makes a run, and shows what came of it.
+/// Makes a run, and shows the result.
 pub(crate) fn torture(args: &TortureArgs) -> anyhow::Result<ExitCode> {
     let torture = Torture {
         length: args.seconds,
@@ -75,11 +75,11 @@ pub(crate) fn torture(args: &TortureArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(torture.run(&mut watcher)?))
 }
 
-/// Shows how a run goes on, judges it, and prints what came of it.
+/// Shows the progress of a run, judges it, and prints the result.
 struct Watcher {
     bar: ProgressBar,
     json: bool,
-    /// Where nobody watches, a line is printed at each of these.
+    /// Without a terminal, a line is printed at each of these times.
     next_line: Duration,
 }
 
@@ -132,9 +132,9 @@ impl Watch for Watcher {
     }
 }
 
-/// The log that the origin's store has, with the numbers of the bodies.
+/// The log in the origin's store, with the numbers of the bodies.
 fn log_of(history: &History, store: &Path) -> anyhow::Result<Vec<Changes>> {
-    /// What is in the log and was never written. No read shows it.
+    /// A body in the log that was never written. No read shows it.
     const UNKNOWN: Body = Body(u64::MAX - 1);
     let now = MachineClock.read().wall;
     let opened = Store::<OriginState>::open(store, Settings::default(), now)
@@ -147,7 +147,7 @@ fn log_of(history: &History, store: &Path) -> anyhow::Result<Vec<Changes>> {
     let bodies: BTreeMap<Digest, Body> =
         (1..=history.bodies).map(|number| (Digest::of(&body(number)), Body(number))).collect();
     let changes = image.log.iter().map(|entry| {
-        // The folder of what is published is an object too, which no client writes.
+        // The folder of published files is an object too, which no client writes.
         let is_written = |change: &&Change| {
             change.content.is_none_or(|content| content.metadata.kind != Kind::Folder)
         };
@@ -177,7 +177,7 @@ fn judge(history: &History, log: Vec<Changes>) -> Judgement {
             at: write.at,
         })
         .collect();
-    // Whoever looks at an earlier state has asked for that one: order and Δ are nothing to it.
+    // A read of an earlier state has asked for that state: order and Δ do not apply to it.
     let (earlier, present): (Vec<_>, Vec<_>) =
         history.reads.iter().enumerate().partition(|(_, read)| read.seen.state().is_some());
     let mut violations = wrong_states(&earlier, &log);
@@ -198,7 +198,7 @@ fn name(object: u8) -> Name {
     Name(u32::from(object))
 }
 
-/// Earlier states that were shown as others than they were by the log, in words.
+/// Earlier states that were shown differently from the log, in words.
 fn wrong_states(earlier: &[(usize, &Read)], log: &[Changes]) -> Vec<String> {
     let mut by_state: Vec<_> =
         earlier.iter().filter_map(|(_, read)| Some((read.seen.state()?, *read))).collect();
@@ -252,10 +252,10 @@ fn checked(bound: Duration, read: &Read) -> checker::Read {
     }
 }
 
-/// Objects that are told of a read.
+/// The number of objects that are described of a read.
 const SHOWN: usize = 4;
 
-/// A violation with what the read was.
+/// A violation with its read.
 fn told(violation: &Violation, reads: &[(usize, &Read)]) -> String {
     let (Violation::Torn { read }
     | Violation::Back { read, .. }
@@ -268,7 +268,7 @@ fn told(violation: &Violation, reads: &[(usize, &Read)]) -> String {
     format!("{violation}: {}", words(one))
 }
 
-/// What a read was.
+/// A read in words.
 fn words(read: &Read) -> String {
     let sights = read.seen.sights();
     let mut saw: Vec<String> = sights
@@ -358,7 +358,7 @@ mod tests {
             (2, first, true),
             (3, second, true),
             (4, last, true),
-            // A whole state, but of another number.
+            // A complete state, but of another number.
             (1, first, false),
             (3, first, false),
             (2, second, false),
@@ -366,11 +366,11 @@ mod tests {
             (3, last, false),
             // Half of one.
             (3, [Some(5), Some(6), Some(3), Some(4)], false),
-            // One that was lost.
+            // A lost one.
             (5, last, false),
         ] {
             let mut history = History::default();
-            // They are judged by the number, whichever comes first.
+            // They are judged by the number, in any order.
             history.reads = vec![looked(4, last), looked(state, bodies), looked(1, none)];
             let Judgement { violations, .. } = judge(&history, log.to_vec());
             assert_eq!(violations.len(), usize::from(!right), "{state}: {violations:?}");

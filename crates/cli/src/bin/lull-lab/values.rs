@@ -1,4 +1,4 @@
-//! Values of options that several commands have.
+//! Values of options that several commands share.
 
 /// N and W of a PPM-N/W.
 pub(crate) fn order_and_window(text: &str) -> Result<(usize, u32), String> {

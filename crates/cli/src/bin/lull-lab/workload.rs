@@ -1,4 +1,4 @@
-//! What origin and replicas have to do: the reads of a log, and writes that are drawn.
+//! The work of origin and replicas: the reads of a log, and random writes.
 
 use std::path::PathBuf;
 
@@ -37,16 +37,16 @@ fn part(text: &str) -> Result<f64, &'static str> {
     number.ok_or("write a number from 0 to 1, such as 0.2")
 }
 
-/// What there is to do, and where it comes from.
+/// The work, and its source.
 pub(super) struct Drawn {
     pub(super) workload: Workload,
-    /// What the objects are in the log.
+    /// The objects by their names in the log.
     pub(super) documents: Vec<Document>,
     pub(super) contents: Vec<Contents>,
 }
 
 impl WorkloadArgs {
-    /// Reads the logs, divides their clients among so many replicas, and draws the writes.
+    /// Reads the logs, divides their clients among this many replicas, and draws the writes.
     pub(super) fn draw(&self, replicas: u32) -> anyhow::Result<Drawn> {
         let mut logs = Logs::find(&self.logs, &self.how)?;
         let (_, ends) = logs.span()?;
@@ -76,7 +76,7 @@ impl WorkloadArgs {
     }
 }
 
-/// The reads of files of which the log tells a length; what nobody got has none.
+/// The reads of files with a length in the log; files without an answer have none.
 fn workload(trace: &Trace, replicas: u32) -> (Workload, Vec<Document>) {
     let all = trace.documents.all();
     let known = all.iter().enumerate().filter(|(_, document)| document.bytes > Some(0));

@@ -1,23 +1,23 @@
-//! Sample logs as servers, load balancers and log shippers write them.
+//! Sample logs in the formats of servers, load balancers and log shippers.
 
 use std::fs;
 
 use super::{Bench, line, shared};
 
-/// What comes of a sample log.
+/// The expected result of a sample log.
 enum Sample {
     /// 120 visits of 30 clients, four public URLs.
     Read,
     /// The same with options.
     With(&'static [&'static str]),
-    /// So many visits and public URLs, and words of what is shown.
+    /// This many visits and public URLs, and words of the output.
     Differs(u64, u64, &'static [&'static str]),
     /// One line with these words, and the exit code 1.
     Refused(&'static [&'static str]),
 }
 
-/// The names of sample logs without `.log.gz`, and what comes of them. Where a log needs help it stands there
-/// twice: without and with it.
+/// The names of sample logs without `.log.gz`, and their expected results. A log that needs an option is
+/// listed twice: without and with it.
 const SAMPLES: &[(&str, Sample)] = {
     use Sample::{Differs, Read, Refused, With};
     const PROXIED: Sample =
@@ -55,7 +55,7 @@ const SAMPLES: &[(&str, Sample)] = {
         ("iis-native", Read),
         ("iis-utf16", Read),
         ("json-nanos", Read),
-        // One in ten asks for /caf\xe9 in the place of /.
+        // One in ten requests /caf\xe9 instead of /.
         ("latin1-path", Differs(120, 5, &["120 requests"])),
         ("leak-cri", Differs(80, 0, &["CRI", "0 of them public"])),
         ("logstash-json", Read),
@@ -98,7 +98,7 @@ fn sample_logs_are_read_or_refused_with_the_reason() {
             lull_testing::skip("sample_logs_are_read_or_refused_with_the_reason", &why);
             continue;
         };
-        // Names of samples must not stand for what is said of them.
+        // The name of a sample must not match the expected words.
         fs::copy(path, bench.path("log")).unwrap();
         let train = ["train", "--fresh", "--model", "m", "log"];
         let (more, visits, public, words) = match expected {
@@ -125,7 +125,7 @@ fn sample_logs_are_read_or_refused_with_the_reason() {
         assert!(!shown.contains("198.51.100."), "{name}: {shown}");
         if *name != "leak-cri" {
             assert_eq!(said["logs"][0]["one_client"], false, "{name}");
-            // Each client goes on, so there are contexts.
+            // Each client continues, so there are contexts.
             assert!(said["model"]["contexts"].as_u64().unwrap() >= 3, "{name}: {said}");
         }
     }

@@ -19,7 +19,7 @@ const BOUND: Duration = Duration::from_secs(4);
 const NAMES: u64 = 6;
 const LENGTH: Duration = Duration::from_secs(12);
 
-/// A body that says its number, of a size that follows from it.
+/// A body that contains its number, with a size that follows from it.
 fn bytes_of(number: u64) -> Vec<u8> {
     let mut bytes = format!("{number}\n").into_bytes();
     bytes.resize([40, 3_000, 30_000, 150_000][number as usize % 4], b'.');
@@ -33,7 +33,7 @@ fn number_of(bytes: &[u8]) -> u64 {
     number
 }
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -45,7 +45,7 @@ impl Dice {
 
 type Addresses = Mutex<BTreeMap<&'static str, String>>;
 
-/// Writes one object after the other; gives the log and what was acknowledged.
+/// Writes one object after the other; returns the log and the acknowledged writes.
 fn write(addresses: &Addresses, begun: Instant) -> (Vec<Changes>, Vec<Acknowledged>) {
     let (mut commits, mut acknowledged) = (Vec::<Changes>::new(), Vec::new());
     let (mut dice, mut made) = (Dice(1), 0);
@@ -69,7 +69,7 @@ fn write(addresses: &Addresses, begun: Instant) -> (Vec<Changes>, Vec<Acknowledg
                 acknowledged.push(Acknowledged { position, changes, at: begun.elapsed() });
             }
             None => {
-                // Whether it was written, the next life knows.
+                // The next incarnation knows whether it was written.
                 let last = loop {
                     thread::sleep(Duration::from_millis(20));
                     let now = addresses.lock().unwrap()["origin"].clone();
@@ -115,8 +115,8 @@ fn read(addresses: &Addresses, begun: Instant, session: u64) -> Vec<checker::Rea
     reads
 }
 
-/// Reads in a mount: whoever does is of one session. A name that is not there is not counted: while its
-/// replica does not run, the folder below the mount is seen.
+/// Reads in a mount, as one session. A missing name is not counted: while its replica does not run, the
+/// folder below the mount is visible.
 fn look(place: &str, begun: Instant, replica: u64, seed: u64) -> Vec<checker::Read> {
     let (mut dice, mut reads) = (Dice(1_000 + seed), Vec::new());
     while begun.elapsed() < LENGTH {
@@ -150,7 +150,7 @@ fn judge(mounted: bool) {
     let common: Vec<&str> =
         DELTAS.iter().chain(&["--blocked", "error", "--patience", "0.3"]).copied().collect();
     let mut site = Site::new(&REPLICAS, &common);
-    // Dropped before the site: nothing is left mounted in its folder.
+    // Dropped before the site: nothing stays mounted in its folder.
     let names = REPLICAS.iter().filter(|_| mounted);
     let places: BTreeMap<&str, Place> =
         names.map(|name| (*name, Place::new(&site, &format!("{name}-files")))).collect();
@@ -177,7 +177,7 @@ fn judge(mounted: bool) {
         let (mut dice, mut kills) = (Dice(9), BTreeMap::new());
         while begun.elapsed() + Duration::from_secs(2) < LENGTH {
             thread::sleep(Duration::from_millis(200 + dice.below(600)));
-            // Dropped, a process is killed with -9.
+            // A process is killed with -9 when it is dropped.
             let victim = ["paris", "london", "origin"][dice.below(3) as usize];
             *kills.entry(victim).or_insert(0) += 1;
             if victim == "origin" {
@@ -204,7 +204,7 @@ fn judge(mounted: bool) {
     assert_eq!(violations, []);
     assert!(acknowledged.len() > 30 && reads.len() > 100, "there was something to judge");
     assert_eq!(kills.len(), 3, "each was killed: {kills:?}");
-    // In the end all have all of it.
+    // In the end all have everything.
     for name in ["paris", "london"] {
         support::eventually("all of it", || site.status(name)["sequence"] == commits.len() as u64);
     }

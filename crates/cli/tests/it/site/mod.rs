@@ -17,14 +17,14 @@ use tempfile::TempDir;
 
 use crate::support::{Kept, LULL, finish, lull};
 
-/// No answer of HTTP takes longer.
+/// The longest answer by HTTP.
 const LIMIT: Duration = Duration::from_secs(30);
 pub(crate) const TOKEN: &str = "a token that nobody guesses";
 
-/// What a daemon has told since it began to listen.
+/// The events of a daemon since the listener began.
 type Told = Arc<Mutex<Vec<Value>>>;
 
-/// A daemon that runs, and what it tells.
+/// A running daemon, and its events.
 pub(crate) struct Daemon {
     pub(crate) process: Kept,
     pub(crate) told: Lines<BufReader<ChildStderr>>,
@@ -35,7 +35,7 @@ impl Daemon {
         Daemon::spawn(lull(arguments))
     }
 
-    /// The same by a command that runs it somewhere else.
+    /// The same by a command that runs it in another place.
     pub(crate) fn spawn(mut command: Command) -> Self {
         let mut process = Kept::spawn(command.arg("--json").stderr(Stdio::piped()));
         let told = BufReader::new(process.0.stderr.take().unwrap()).lines();
@@ -56,7 +56,7 @@ impl Daemon {
         panic!("it ended and never told of '{name}': {all:?}");
     }
 
-    /// What it tells from now on has to be taken, and is kept.
+    /// Its events from now on must be read, and are kept.
     fn run(self, told: Told) -> Kept {
         let events = self.told.map_while(Result::ok);
         let events = events.filter_map(|line| serde_json::from_str::<Value>(&line).ok());
@@ -68,13 +68,13 @@ impl Daemon {
 /// An origin and replicas in a folder.
 pub(crate) struct Site {
     pub(crate) folder: TempDir,
-    /// Where replicas find the origin.
+    /// The address of the origin for replicas.
     pub(crate) listen: String,
     pub(crate) origin: Option<Kept>,
     pub(crate) replicas: BTreeMap<&'static str, Kept>,
-    /// Where HTTP is spoken, by name.
+    /// The HTTP addresses, by name.
     pub(crate) addresses: BTreeMap<&'static str, String>,
-    /// The machines that they run on; who has none runs on this one.
+    /// Their machines; a daemon without one runs on this machine.
     hosts: BTreeMap<&'static str, Host>,
     told: BTreeMap<&'static str, Told>,
 }
@@ -84,12 +84,12 @@ impl Site {
         Site::with(replicas, arguments, &[])
     }
 
-    /// With an origin that is started with more arguments as well.
+    /// With an origin that gets these additional arguments.
     pub(crate) fn with(replicas: &[&'static str], arguments: &[&str], of_origin: &[&str]) -> Self {
         Site::among(BTreeMap::new(), replicas, arguments, of_origin)
     }
 
-    /// On machines of an emulated network, by who runs there.
+    /// On machines of an emulated network, by daemon.
     pub(crate) fn among(
         hosts: BTreeMap<&'static str, Host>,
         replicas: &[&'static str],
@@ -116,7 +116,7 @@ impl Site {
         site
     }
 
-    /// One more replica joins, and is started.
+    /// A further replica joins, and is started.
     pub(crate) fn add_replica(&mut self, name: &'static str, arguments: &[&str]) {
         let ticket = finish(&mut lull(&["origin", "ticket", &self.path("origin"), name])).ok();
         let join = ["replica", "join", ticket.trim(), &self.path(name)];
@@ -187,7 +187,7 @@ impl Site {
         told
     }
 
-    /// What a daemon has told of one kind since it was started last.
+    /// The events of one kind since a daemon was last started.
     pub(crate) fn told(&self, name: &str, event: &str) -> Vec<String> {
         let told = self.told[name].lock().unwrap();
         let told = told.iter().filter(|one| one["event"] == event);
@@ -204,7 +204,7 @@ impl Site {
         self.ask(name, "GET", path, "", b"")
     }
 
-    /// One request to a daemon, from the machine that it runs on.
+    /// One request to a daemon, from its machine.
     pub(crate) fn ask(
         &self,
         name: &str,
@@ -220,7 +220,7 @@ impl Site {
         }
     }
 
-    /// Writes one object, by whoever has the token.
+    /// Writes one object, with the token.
     pub(crate) fn put(&self, path: &str, body: &[u8]) -> Response {
         self.ask("origin", "PUT", path, &format!("Authorization: Bearer {TOKEN}\r\n"), body)
     }
@@ -231,17 +231,16 @@ impl Site {
     }
 }
 
-/// Whether a place has the same files as a folder; another process looks, which could be ended.
+/// Whether a place has the same files as a folder; another process checks that, because it can be ended.
 pub(crate) fn is_as(place: &str, folder: &Path) -> bool {
     finish(Command::new("diff").arg("-r").arg(folder).arg(place)).status.success()
 }
 
-/// A disk of its own for the folder of a daemon, until the end of the test whatever its end: to be dropped
-/// before the site.
+/// A separate disk for the folder of a daemon, until the test ends in any way: to be dropped before the site.
 pub(crate) struct SmallDisk(String);
 
 impl SmallDisk {
-    /// Moves what is in the folder to a disk of so many megabytes. Nobody may use it meanwhile.
+    /// Moves the contents of the folder to a disk of this many megabytes. It must not be in use meanwhile.
     pub(crate) fn under(site: &Site, name: &str, megabytes: u32) -> Self {
         let (folder, before) = (site.path(name), site.path(&format!("{name}-before")));
         fs::rename(&folder, &before).unwrap();
@@ -253,7 +252,7 @@ impl SmallDisk {
         disk
     }
 
-    /// Takes all room that is left.
+    /// Fills the remaining space.
     pub(crate) fn fill(&self) {
         let mut file = fs::File::create(format!("{}/filler", self.0)).unwrap();
         let full = loop {
@@ -264,7 +263,7 @@ impl SmallDisk {
         assert_eq!(full, ErrorKind::StorageFull);
     }
 
-    /// From now on it has so many megabytes.
+    /// From now on it has this many megabytes.
     pub(crate) fn grow(&self, megabytes: u32) {
         let size = format!("remount,size={megabytes}m");
         finish(Command::new("mount").args(["-o", &size, &self.0])).ok();
@@ -277,7 +276,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// A folder in which something is mounted, until the end of the test whatever its end.
+/// A folder with a mount, until the test ends in any way.
 pub(crate) struct Place(pub(crate) String);
 
 impl Place {
@@ -287,7 +286,7 @@ impl Place {
         Place(place)
     }
 
-    /// What is mounted there, as the kernel's table says it: looking there might wait.
+    /// The number of mounts there, by the kernel's table: access to them might block.
     pub(crate) fn mounted(&self) -> usize {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let of = format!(" {} ", self.0);

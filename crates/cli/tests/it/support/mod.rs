@@ -1,4 +1,4 @@
-//! What the tests of the command share.
+//! The common parts of the command's tests.
 #![allow(dead_code)]
 
 use std::fs;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 /// The binary under test.
 pub(crate) const LULL: &str = env!("CARGO_BIN_EXE_lull");
 
-/// No single command of a test takes longer.
+/// The longest single command of a test.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A program that lies beside the tests.
+/// A program beside the tests.
 pub(crate) fn program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
 }
@@ -34,8 +34,8 @@ pub(crate) fn shell(script: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// The same in mount and process namespaces of its own, where it is the first process and may
-/// mount and unmount what it likes.
+/// The same in separate mount and process namespaces, where it is the first process and may mount and unmount
+/// freely.
 pub(crate) fn private_shell(script: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     command
@@ -47,7 +47,7 @@ pub(crate) fn private_shell(script: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// A name for a congestion control that no other test has.
+/// A name for a congestion control that is unique among tests.
 pub(crate) fn unique_name() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -79,7 +79,7 @@ pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Said {
     Said::new(waiting.join().unwrap().unwrap())
 }
 
-/// What a command said.
+/// The output of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) status: ExitStatus,
@@ -97,14 +97,14 @@ impl Said {
         self.status.code()
     }
 
-    /// Asserts success and returns what was printed.
+    /// Asserts success and returns the output.
     #[track_caller]
     pub(crate) fn ok(self) -> String {
         assert!(self.status.success(), "{self:?}");
         self.out
     }
 
-    /// Asserts failure with a code and one line of explanation that holds `words`.
+    /// Asserts failure with a code and one line of explanation that contains `words`.
     #[track_caller]
     pub(crate) fn fails(&self, code: i32, words: &str) {
         assert_eq!(self.code(), Some(code), "{self:?}");
@@ -114,7 +114,7 @@ impl Said {
     }
 }
 
-/// A congestion control of Lull under a name of its own, unloaded at the end.
+/// A congestion control of Lull with a unique name, unloaded at the end.
 #[derive(Debug)]
 pub(crate) struct Variant(pub(crate) String);
 
@@ -125,7 +125,7 @@ impl Variant {
         Variant(name)
     }
 
-    /// A name that is not loaded, unloaded at the end should it come to be.
+    /// A name that is not loaded; if it gets loaded, it is unloaded at the end.
     pub(crate) fn unloaded() -> Self {
         Variant(unique_name())
     }
@@ -145,7 +145,7 @@ impl Variant {
         all.as_array().unwrap().iter().find(|status| status["name"] == self.0.as_str()).cloned()
     }
 
-    /// The cgroups that are named after it.
+    /// The cgroups with its name.
     pub(crate) fn cgroups(&self) -> Vec<PathBuf> {
         cgroups(&format!("lull.{}.", self.0))
     }
@@ -160,7 +160,7 @@ impl Drop for Variant {
     }
 }
 
-/// Where cgroup v2 is mounted.
+/// The mount point of cgroup v2.
 pub(crate) fn cgroup_root() -> PathBuf {
     let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let root = mountinfo
@@ -171,7 +171,7 @@ pub(crate) fn cgroup_root() -> PathBuf {
     PathBuf::from(root)
 }
 
-/// The cgroups whose names begin so.
+/// The cgroups whose names have this prefix.
 pub(crate) fn cgroups(prefix: &str) -> Vec<PathBuf> {
     fn walk(directory: &Path, prefix: &str, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -225,13 +225,13 @@ impl Drop for Service {
     }
 }
 
-/// The cgroup of a process, below where it is mounted.
+/// The cgroup of a process, below its mount point.
 pub(crate) fn cgroup_of(pid: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     text.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned()
 }
 
-/// A child that is killed at the end of the test, whatever its end.
+/// A child that is killed at the end of the test in any case.
 #[derive(Debug)]
 pub(crate) struct Kept(pub(crate) Child);
 
@@ -240,7 +240,7 @@ impl Kept {
         Kept(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// A Python program that reads its standard input and has said "ready"; with what it says next.
+    /// A Python program that reads its standard input and has printed "ready"; with its further output.
     pub(crate) fn ready(script: &str) -> (Self, Lines<BufReader<ChildStdout>>) {
         let mut command = Command::new("python3");
         command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -262,13 +262,13 @@ impl Drop for Kept {
     }
 }
 
-/// Waits until something is so, within reason.
+/// Waits until a condition holds, with the usual limit.
 #[track_caller]
 pub(crate) fn eventually(what: &str, is_so: impl FnMut() -> bool) {
     eventually_within(Duration::from_secs(10), what, is_so);
 }
 
-/// Waits until something is so, within a time.
+/// Waits until a condition holds, within a time.
 #[track_caller]
 pub(crate) fn eventually_within(time: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();

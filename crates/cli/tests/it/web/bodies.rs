@@ -1,4 +1,4 @@
-//! Bodies that no memory holds pass through it.
+//! Bodies larger than any memory pass through it.
 
 use std::io;
 use std::net::Shutdown;
@@ -10,29 +10,28 @@ use flate2::write::GzEncoder;
 
 use super::*;
 
-/// 5 GB: more than 32 bits count.
+/// 5 GB: more than fit into 32 bits.
 const BODY: u64 = 5_000_000_000;
-/// A page, as it is without content coding.
+/// The size of a page without content coding.
 const PAGE: u64 = 300_000_000;
-/// What the process may take more than before: buffers of sockets and codecs, and what the
-/// allocator makes of them.
+/// The permitted growth of the process's memory: buffers of sockets and codecs, and the allocator's overhead.
 const MORE: u64 = 16 << 20;
-/// What is written at a time.
+/// The bytes of one write.
 const PIECE: usize = 1 << 20;
 
 const HEAD: &[u8] = b"<!doctype html><html><head><title>long</title></head><body>";
 /// It is never closed.
 const TAG: &[u8] = b"<!doctype html><html><head><link rel=icon href=\"";
 
-/// The most that the process ever had in memory.
+/// The peak memory of the process.
 fn peak(web: &Web) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", web.process.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// An upstream that answers each connection's one request by `serve`, which is given its head; but for
-/// robots.txt, which it has not.
+/// An upstream that answers the only request of each connection by `serve`, with its head; except for
+/// robots.txt, which it does not have.
 fn long_upstream(
     serve: impl Fn(&str, &mut BufReader<TcpStream>) + Send + Sync + 'static,
 ) -> String {
@@ -62,8 +61,8 @@ fn long_upstream(
     format!("http://{address}")
 }
 
-/// Writes `first` and then `filling`, again and again, to a length; in chunks where that is so.
-/// Who does not take it is heard of by the other side.
+/// Writes `first` and then `filling`, repeatedly, up to a length; in chunks if configured. The other side
+/// reports a connection that is not read.
 fn send(to: &mut TcpStream, first: &[u8], filling: u8, length: u64, in_chunks: bool) {
     let piece = vec![filling; PIECE];
     let mut send = |bytes: &[u8]| -> io::Result<()> {
@@ -86,16 +85,16 @@ fn send(to: &mut TcpStream, first: &[u8], filling: u8, length: u64, in_chunks: b
     }
 }
 
-/// A body as it arrives, whose length is given or that comes in chunks.
+/// A body as it arrives, with a given length or in chunks.
 struct Arriving {
     stream: BufReader<TcpStream>,
-    /// Bytes of the body, or of the chunk at hand.
+    /// Bytes of the body, or of the current chunk.
     left: u64,
     in_chunks: bool,
 }
 
 impl Arriving {
-    /// Asks, and gives the head of the answer.
+    /// Sends a request, and returns the head of the answer.
     fn ask(web: &Web, request: &str) -> (String, Self) {
         let mut stream = BufReader::new(web.connect());
         write!(stream.get_mut(), "{request}Host: a\r\nConnection: close\r\n\r\n").unwrap();
@@ -133,7 +132,7 @@ impl Read for Arriving {
     }
 }
 
-/// Reads to the end: how many bytes came in all, and the first of them. All others are `filling`.
+/// Reads to the end: returns the number of bytes, and the first ones. All others are `filling`.
 #[track_caller]
 fn take(mut from: impl Read, first: usize, filling: u8) -> (u64, Vec<u8>) {
     let mut begun = vec![0; first];
@@ -145,7 +144,7 @@ fn take(mut from: impl Read, first: usize, filling: u8) -> (u64, Vec<u8>) {
         if read == 0 {
             return (length, begun);
         }
-        // As a whole: one byte after the other takes long.
+        // All together: comparing single bytes takes long.
         assert!(piece[..read] == expected[..read], "other bytes after {length}");
         length += read as u64;
     }
@@ -201,7 +200,7 @@ fn an_upload_of_5_gb_passes_in_flat_memory() {
     assert!(most < before + MORE, "{most} bytes, and {before} before");
 }
 
-/// A page in gzip, of next to nothing.
+/// A page in gzip, almost without content.
 fn packed() -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(HEAD).unwrap();
@@ -210,7 +209,7 @@ fn packed() -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// The beginning of a page without the script's tag, and how long that was.
+/// The beginning of a page without the script's tag, and the tag's length.
 fn without_script(begun: &str) -> (String, u64) {
     let Some((before, rest)) = begun.split_once("<script async crossorigin src=\"/.lull/") else {
         return (begun.to_owned(), 0);

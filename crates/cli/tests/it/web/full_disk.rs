@@ -1,4 +1,4 @@
-//! A disk that is full takes nothing from visitors, nor from what was kept before.
+//! A full disk affects neither visitors nor saved data.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::support::LULL;
 
-/// A disk in memory, in a mount namespace of its own: it ends with the process that holds it.
+/// A disk in memory, in a separate mount namespace: it ends with the process that holds it.
 struct SmallDisk {
     folder: TempDir,
     holder: Kept,
@@ -26,7 +26,7 @@ impl SmallDisk {
         SmallDisk { folder, holder }
     }
 
-    /// `lull`, to whom the disk is there.
+    /// `lull` in the namespace with the disk.
     fn lull(&self) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--user", "--preserve-credentials", "--mount", "--target"]);
@@ -34,12 +34,12 @@ impl SmallDisk {
         command
     }
 
-    /// A file as `lull` knows it.
+    /// A file by its name for `lull`.
     fn name(&self, file: &str) -> String {
         self.folder.path().join(file).to_str().unwrap().to_owned()
     }
 
-    /// The same as it is seen from outside.
+    /// Its path from outside.
     fn path(&self, file: &str) -> PathBuf {
         format!("/proc/{}/root{}", self.holder.pid(), self.name(file)).into()
     }
@@ -48,7 +48,7 @@ impl SmallDisk {
         fs::read(self.path(file)).unwrap()
     }
 
-    /// Leaves no room but what files have at their ends.
+    /// Leaves no space except at the ends of files.
     fn fill(&self) {
         let error = fs::write(self.path("ballast"), vec![0; 1 << 20]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
@@ -72,7 +72,7 @@ fn a_log_on_a_full_disk_is_missed_once_and_goes_on_with_whole_lines() {
         web.get(&before);
         support::eventually("a line", || is_logged(&before));
         disk.fill();
-        // More than the last page of the log takes, and longer than lines wait for each other.
+        // More than fits into the last page of the log, and longer than lines wait for each other.
         for _ in 0..40 {
             assert!(web.get(&full).ends_with("ok"));
             thread::sleep(Duration::from_millis(20));
@@ -80,7 +80,7 @@ fn a_log_on_a_full_disk_is_missed_once_and_goes_on_with_whole_lines() {
         let lost = web.wait_for("log-lost");
         assert!(lost["why"].as_str().unwrap().contains("No space left"), "{lost}");
         disk.free();
-        // What waits for the next try may still be lost with it.
+        // Data that wait for the next attempt may still be lost with it.
         thread::sleep(Duration::from_millis(300));
         let after = format!("/after-{round}");
         web.get(&after);
@@ -93,7 +93,7 @@ fn a_log_on_a_full_disk_is_missed_once_and_goes_on_with_whole_lines() {
     let text = String::from_utf8(disk.read("access.log")).unwrap();
     let is_whole = |line: &&str| line.starts_with("127.0.0.1 - - [") && line.ends_with(" \"-\"");
     let halves: Vec<_> = text.lines().filter(|line| !is_whole(line)).collect();
-    // The one that met the end of the room, each time.
+    // The line at which the space ended, each time.
     assert!(halves.len() <= 2 && halves.iter().all(|line| line.contains("127.")), "{halves:?}");
     for round in 0..2 {
         for path in [format!("/before-{round} "), format!("/after-{round} ")] {

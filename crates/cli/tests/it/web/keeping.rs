@@ -1,4 +1,4 @@
-//! What visitors teach is kept.
+//! Knowledge from visitors is saved.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
-/// What is learned is kept each minute, and may have to wait for a busy machine.
+/// Learned data are saved each minute, and may be delayed by a busy machine.
 const A_MINUTE: Duration = Duration::from_secs(90);
 
 #[test]
@@ -35,7 +35,7 @@ fn what_visitors_taught_survives_a_kill() {
     assert!(web.rest().iter().all(|event| event["event"] != "model-aside"));
 }
 
-/// A proxy that goes by the times of one page, and visitors of whom each wants a hint.
+/// A proxy that monitors one page, and visitors who each want a hint.
 struct Watched {
     web: Web,
     token: String,
@@ -55,7 +55,7 @@ impl Watched {
         Watched { web, token }
     }
 
-    /// From when on answers are late, in milliseconds, once that is so and nothing is learned any more.
+    /// From when on answers are late, in milliseconds, once that is known and nothing more is being learned.
     #[track_caller]
     fn late_from(&self, is_so: impl Fn(f64) -> bool) -> f64 {
         let started = Instant::now();
@@ -100,7 +100,7 @@ fn what_is_usual_of_the_server_is_known_after_a_kill_until_its_owner_says_that_i
     watched.late_from(|threshold| threshold > 300.0);
 }
 
-/// An upstream that answers after so many milliseconds.
+/// An upstream that answers after this many milliseconds.
 fn delaying(delay: &Arc<AtomicU64>) -> String {
     let (listener, delay) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::clone(delay));
     let address = listener.local_addr().unwrap();
@@ -148,7 +148,7 @@ fn what_is_barred_goes_on_from_one_process_to_the_next() {
     assert!(!output.status.success() && said.contains("site.model.bars"), "{said}");
 }
 
-/// An upstream whose pages all lead elsewhere.
+/// An upstream whose pages all redirect.
 fn leading_elsewhere() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,13 +1,13 @@
-//! Who has stopped reading what the proxy writes holds up neither traffic nor signals.
+//! A stopped reader of the proxy's output blocks neither traffic nor signals.
 
 use std::io::{PipeReader, pipe};
 
 use super::*;
 
-/// What a pipe holds (pipe(7)).
+/// The capacity of a pipe (pipe(7)).
 const PIPE: usize = 64 << 10;
 
-/// The end of a pipe to which nothing more can be written, and the other one, which nobody reads.
+/// The end of a full pipe, and the other one, which is never read.
 fn full_pipe() -> (Stdio, PipeReader) {
     let (reader, mut writer) = pipe().unwrap();
     writer.write_all(&vec![b'x'; PIPE]).unwrap();

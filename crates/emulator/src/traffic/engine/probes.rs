@@ -1,4 +1,4 @@
-//! Probes: who sends what next, and how long it took.
+//! Probes: the order of transfers, and their times.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -15,21 +15,21 @@ use crate::random::Random;
 #[derive(Debug)]
 pub(super) struct Prober {
     probes: Probes,
-    /// The group once for each action: under the primary transfer's control, and under that of the
-    /// secondary ones.
+    /// The group once for each action: under the primary transfer's control, and under that of the secondary
+    /// ones.
     placed: Vec<(Placed, Option<Placed>)>,
-    /// The actions of this round that are still to be taken, by number.
+    /// The remaining actions of this round, by number.
     round: Vec<usize>,
     rounds_left: u32,
     current: Option<Current>,
 }
 
-/// The action being taken.
+/// The current action.
 #[derive(Debug)]
 struct Current {
     action: usize,
     asked: Instant,
-    /// The primary transfer's token, the sender's end of it, and what has been received of it.
+    /// The primary transfer's token, its sender's end, and its received bytes.
     primary: (u64, SocketAddr),
     received: u64,
     secondaries: Vec<u64>,
@@ -41,7 +41,7 @@ struct Current {
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) stream: TcpStream,
-    /// What is still to be sent; none if it goes on until it is ended.
+    /// The bytes still to send; none if it continues until it is ended.
     unsent: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ impl Sending {
         self.unsent != Some(0)
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as much as the socket accepts.
     pub(super) fn turn(&mut self, chunk: &[u8]) -> io::Result<()> {
         for _ in 0..TURN {
             let left = self.unsent.unwrap_or(u64::MAX);
@@ -71,7 +71,7 @@ impl Sending {
 }
 
 impl Prober {
-    /// None if the group is no group of probes.
+    /// None if the group does not consist of probes.
     pub(super) fn new(placed: &Placed) -> Option<Self> {
         let Work::Probes(probes) = &placed.work else { return None };
         let under = |name: &String| {
@@ -98,7 +98,7 @@ impl Prober {
         self.current = None;
     }
 
-    /// The next action, drawn from those that this round has left.
+    /// The next action, drawn from the remaining ones of this round.
     fn draw(&mut self, random: &mut Random) -> Option<usize> {
         if self.round.is_empty() {
             self.rounds_left = self.rounds_left.checked_sub(1)?;
@@ -108,14 +108,14 @@ impl Prober {
         Some(self.round.swap_remove(at))
     }
 
-    /// Whether all actions have been taken.
+    /// Whether all actions have been performed.
     pub(super) fn is_done(&self) -> bool {
         self.rounds_left == 0 && self.round.is_empty() && self.current.is_none()
     }
 }
 
 impl Engine {
-    /// Lets a group of probes begin; whether it is one.
+    /// Starts a group of probes; returns whether it is one.
     pub(super) fn begin_probes(&mut self, group: usize) -> bool {
         let state = &mut self.groups[group];
         let Some(prober) = &mut state.prober else { return false };
@@ -124,7 +124,7 @@ impl Engine {
         true
     }
 
-    /// Takes the next action after a pause.
+    /// Performs the next action after a pause.
     fn pause_probes(&mut self, group: usize, rest: Duration) {
         let state = &self.groups[group];
         let Some(prober) = &state.prober else { return };
@@ -133,7 +133,7 @@ impl Engine {
         self.schedule(at, Due::Probe { group, activity });
     }
 
-    /// Takes the next action, if there is one.
+    /// Performs the next action, if there is one.
     pub(super) fn probe(&mut self, group: usize) -> Result<(), TrafficError> {
         let Some(prober) = &mut self.groups[group].prober else { return Ok(()) };
         let Some(action) = prober.draw(&mut self.random) else { return Ok(()) };
@@ -162,7 +162,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A new transfer: its token, and the sender's end of it.
+    /// A new transfer: its token, and its sender's end.
     fn send(
         &mut self,
         group: usize,
@@ -177,8 +177,7 @@ impl Engine {
         Ok((token, end))
     }
 
-    /// Something was received from `peer`; with the last byte of the primary transfer the action
-    /// is over.
+    /// Data was received from `peer`; with the last byte of the primary transfer the action ends.
     pub(super) fn probe_received(&mut self, group: usize, peer: SocketAddr, bytes: u64) {
         let Some(prober) = &mut self.groups[group].prober else { return };
         let Some(current) = &mut prober.current else { return };
@@ -199,8 +198,7 @@ impl Engine {
         }
     }
 
-    /// A connection failed. Without the primary one the action counts for nothing, and is taken
-    /// again.
+    /// A connection failed. If it is the primary one, the action does not count, and is repeated.
     pub(super) fn lose_probe(&mut self, group: usize, token: u64) {
         let Some(prober) = &mut self.groups[group].prober else { return };
         let Some(current) = &prober.current else { return };
@@ -217,7 +215,7 @@ impl Engine {
         self.remove(current.primary.0);
         for token in current.secondaries {
             if let Some(entry) = self.entries.get(&token) {
-                // What waits in it would be in the way of the next action.
+                // Its unsent data would delay the next action.
                 let _ = sys::set_abort_on_close(&entry.socket.descriptor());
             }
             self.remove(token);

@@ -14,9 +14,9 @@ pub(crate) struct Bulk {
     pub(crate) congestion_control: &'static CStr,
     pub(crate) dscp: u8,
     pub(crate) ipv6: bool,
-    /// How long to send.
+    /// The duration of sending.
     pub(crate) duration: Duration,
-    /// How much of the beginning not to count.
+    /// The part at the beginning that is not counted.
     pub(crate) warm_up: Duration,
 }
 
@@ -55,7 +55,7 @@ impl Bulk {
             match stream.write(&chunk) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // The receiver counts by a clock of its own, and may be through before.
+                // The receiver counts by its own clock, and may have ended earlier.
                 Err(error)
                     if matches!(
                         error.kind(),

@@ -17,13 +17,13 @@ use lull_transport::TcpInfo;
 
 use super::bulk::Bulk;
 
-/// 10 Mbit/s, of each 1500 bytes 1448 are payload of TCP with timestamps.
+/// 10 Mbit/s; of each 1500 bytes 1448 are payload of TCP with timestamps.
 pub(super) const PAYLOAD_RATE: f64 = 10e6 / 8.0 * 1448.0 / 1500.0;
 
 /// The codepoint of the lower-effort class.
 const LOWER_EFFORT: u8 = 1;
 
-/// How soon processors are to be back from sleep.
+/// The allowed wake-up time of processors.
 const LATENCY: &str = "/dev/cpu_dma_latency";
 
 fn file(path: &str) -> Result<(), Missing> {
@@ -35,7 +35,7 @@ fn tun() -> Result<(), Missing> {
     root().and_then(|()| file("/dev/net/tun"))
 }
 
-/// With deliveries later than this (p99) the flow has seen another path.
+/// With deliveries later than this (p99), the flow has seen a different path.
 const DISTURBED_MS: f64 = 1.0;
 
 /// Judges the first of three runs that was not disturbed, or the last.
@@ -59,7 +59,7 @@ fn fills_the_link(backend: Backend, congestion_control: &'static CStr, ipv6: boo
         assert_eq!(record.overruns, 0);
         assert_eq!(record.unroutable, 0);
         if backend == Backend::Packet {
-            // The kernel stamps what arrives while the thread does not run.
+            // The kernel timestamps packets that arrive while the thread does not run.
             assert!(arrivals.p99_ms < bound(5.0, 0.5), "{arrivals:?}");
         }
         assert!(share < bound(1.2, 1.005), "{share}");
@@ -125,8 +125,8 @@ fn round_trip_adds_at_most_half_a_millisecond() {
     }
 }
 
-/// Sends `packets` datagrams of 1500 bytes with their headers at once. Returns how many arrive, and how long it took
-/// to send them, which is long where other processes have the processor meanwhile.
+/// Sends `packets` datagrams of 1500 bytes with their headers at once. Returns how many arrive, and how long
+/// sending took, which is long if other processes have the processor meanwhile.
 fn burst(emulator: &Emulator, packets: u32) -> (u32, Duration) {
     let (left, right) = (emulator.left(0), emulator.right(0));
     let receiver = right.enter(|| UdpSocket::bind((right.v4(), 0))).unwrap().unwrap();
@@ -153,7 +153,7 @@ fn burst(emulator: &Emulator, packets: u32) -> (u32, Duration) {
     (received, took)
 }
 
-/// The first result of a test whose packets left as one burst.
+/// The first result of a test whose packets were sent as one burst.
 fn first_with_burst<T>(mut test: impl FnMut() -> Option<T>) -> T {
     (0..20).find_map(|_| test()).expect("this machine is too busy to tell")
 }
@@ -161,7 +161,7 @@ fn first_with_burst<T>(mut test: impl FnMut() -> Option<T>) -> T {
 #[test]
 fn burst_drops_packets_only_when_buffer_is_full() {
     needs!(tun());
-    // So slow that nothing is sent while the burst lasts: one packet takes 12 ms.
+    // So slow that no packet is sent during the burst: one packet takes 12 ms.
     let link = Link {
         rate: LinkRate::Fixed("1mbit".parse().unwrap()),
         delay: Duration::from_millis(5),
@@ -182,16 +182,16 @@ fn burst_drops_packets_only_when_buffer_is_full() {
                 let (received, took) = burst(&emulator, 30);
                 let record = emulator.finish().unwrap();
                 let counts = &record.total.forward.all;
-                // Now and then the kernel of a host sends a packet of its own, for IPv6.
+                // The kernel of a host occasionally sends its own packet, for IPv6.
                 let is_whole = counts.packets + counts.dropped == 30 && counts.dropped > 0;
                 (took < Duration::from_millis(10) && is_whole).then_some((received, record))
             });
             let forward = &record.total.forward;
             let context = format!("{buffer:?} {backend:?}: {forward:?}");
-            // It drops when the buffer is full, and then only, whenever the emulator's thread runs.
+            // It drops only when the buffer is full, at any timing of the emulator's thread.
             assert_eq!(forward.longest_queue_bytes, fits * 1500, "{context}");
-            // The packet being sent does not count. Where the thread reads the second half of the burst late, the link
-            // has sent some of the first half.
+            // The packet being sent does not count. If the thread reads the second half of the burst late,
+            // the link has sent some of the first half.
             assert!(forward.all.packets > fits, "{context}");
             assert!(forward.all.packets <= bound(29, fits + 1), "{context}");
             assert_eq!(u64::from(received), forward.all.packets, "{context}");
@@ -203,7 +203,7 @@ fn burst_drops_packets_only_when_buffer_is_full() {
 #[test]
 fn goodput_counts_each_byte_of_a_connection_once() {
     needs!(root());
-    // Room for so little that the first windows overflow it.
+    // The buffer is so small that the first windows overflow it.
     let link = Link { buffer: Buffer::Packets(8), ..Link::default() };
     let emulator = Emulator::start(&Topology::symmetric(link)).unwrap();
     let (left, right) = (emulator.left(0), emulator.right(0));
@@ -248,7 +248,7 @@ fn lower_class_gets_what_the_higher_leaves() {
     assert_eq!(classes, [0, LOWER_EFFORT]);
 }
 
-/// A trace like that of a telephone in a train: 6 Mbit/s, 24, and a tunnel, again and again.
+/// A trace like that of a telephone in a train: 6 Mbit/s, 24, and a tunnel, repeatedly.
 fn train() -> String {
     let slow = (1..=500).step_by(2).map(|millis| (millis, 1));
     let fast = (501..=1100).map(|millis| (millis, 2));
@@ -278,7 +278,7 @@ fn flow_gets_the_rate_of_a_trace() {
     let start = Instant::now();
     let mut sent = 0;
     while start.elapsed() < Duration::from_secs(4) {
-        // However late this thread is, it catches up.
+        // A late thread catches up.
         while sent < 3 * start.elapsed().as_millis() + 20 {
             sender.send(&[0; 1472]).unwrap();
             sent += 1;
@@ -289,7 +289,7 @@ fn flow_gets_the_rate_of_a_trace() {
     let forward = &record.total.forward;
     let seconds = record.total.seconds();
     let end = Timestamp::from_nanos((seconds * 1e9) as u64);
-    // What the trace has at 0 passed before anything was there.
+    // The trace's opportunity at 0 passed before any packet arrived.
     let expected = trace.opportunities_until(end) - trace.opportunities_until(Timestamp::ZERO);
     assert_eq!(forward.capacity_bytes, expected * Trace::OPPORTUNITY_BYTES);
     eprintln!("{:.4} of the trace's {:.0} kB", forward.utilisation(), expected as f64 * 1.5);
@@ -389,7 +389,7 @@ fn unknown_congestion_control_is_reported() {
     assert!(error.starts_with("'no_such_algorithm' cannot be"), "{error}");
 }
 
-/// What is done once in minutes must not wait for the disk.
+/// Code that runs once in minutes must not wait for the disk.
 #[test]
 fn emulator_stays_in_memory_while_it_runs() {
     needs!(tun());
@@ -399,7 +399,7 @@ fn emulator_stays_in_memory_while_it_runs() {
         let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
         locked.trim().trim_end_matches(" kB").parse().unwrap()
     };
-    // Its thread sees to that when it begins.
+    // Its thread does that at its start.
     let begun = Instant::now();
     while locked() <= 1000 {
         assert!(begun.elapsed() < Duration::from_secs(20), "{} kB", locked());
@@ -427,8 +427,8 @@ fn socket_made_on_a_host_belongs_to_it() {
     assert_eq!(record.total.forward.classes[0].dscp, LOWER_EFFORT);
 }
 
-/// What one flow has of a link with a queue that looks after itself, as a part of the payload rate; what
-/// became of its packets, and how long they waited.
+/// The share of one flow on a link with active queue management, as a part of the payload rate, its packet
+/// counts, and their delays.
 fn under(link: Link, ecn: &str) -> (f64, Counts, Spread) {
     let emulator = Emulator::start(&Topology::symmetric(link)).unwrap();
     let (left, right) = (emulator.left(0), emulator.right(0));
@@ -457,10 +457,10 @@ fn managed_queue_marks_ecn_and_keeps_delay_low() {
     assert!(delay.p50_ms < bound(60.0, 25.0), "{delay:?}");
 }
 
-/// The buffer is 120 ms long, and under drop-tail one flow keeps more than half of it full. RED's
-/// lower threshold is a third of it (Nice §4.2, experiment 4), CoDel's target 5 ms (RFC 8289 §3.2).
-/// RED's average looks back 500 packets, 0.6 s here: it goes on cutting when the first burst is long
-/// over, so within seconds the link is not full.
+/// The buffer is 120 ms long, and under drop-tail one flow keeps more than half of it full. RED's lower
+/// threshold is a third of it (Nice §4.2, experiment 4), CoDel's target 5 ms (RFC 8289 §3.2). RED's average
+/// covers 500 packets, 0.6 s here. It continues to cut after the first burst has ended, so within seconds the
+/// link is not full.
 #[test]
 fn red_and_codel_signal_before_the_buffer_is_full() {
     needs!(tun());
@@ -486,13 +486,13 @@ fn multithreaded_process_cannot_be_contained() {
     assert!(error.to_string().contains("first thing in main"), "{error}");
 }
 
-/// What the kernel has been asked for at most, in microseconds: by this program, or by another that asks for less.
+/// The lowest request to the kernel, in microseconds: by this program, or by another one.
 #[test]
 fn processors_stay_awake_while_an_emulator_measures() {
     needs!(tun(), file(LATENCY));
     let mut quality = fs::File::open(LATENCY).unwrap();
     let emulator = Emulator::start(&Topology::default()).unwrap();
-    // The thread begins a moment later.
+    // The thread starts a moment later.
     let asked_for_none = (0..100).any(|_| {
         thread::sleep(Duration::from_millis(10));
         let mut microseconds = [0; 4];

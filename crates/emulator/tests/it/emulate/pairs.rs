@@ -1,4 +1,4 @@
-//! Windows below two packets, as they look on the wire.
+//! Windows below two packets, as seen on the wire.
 
 use std::ffi::CString;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use lull_testing::{bound, bpf, needs};
 
 use super::bulk::Bulk;
 
-/// The middle of some times in seconds.
+/// The median of some times in seconds.
 fn median(times: impl Iterator<Item = f64>) -> f64 {
     let mut times: Vec<f64> = times.collect();
     times.sort_by(f64::total_cmp);
     *times.get(times.len() / 2).expect("there are none")
 }
 
-/// When a flow of Nice sent its packets of data, in seconds; over the idle link of 10 Mbit/s and
-/// 50 ms, after the warm-up.
+/// When a flow of Nice sent its data packets, in seconds; over the idle link of 10 Mbit/s and 50 ms, after
+/// the warm-up.
 ///
-/// A threshold of nearly nothing makes every packet a delayed one, so that the window stays at its
-/// floor of 1/4 without other traffic on the link: the round trip is always 50 ms. Then a pair
-/// leaves every 2/W = 8 round trips, and its second packet a quarter of one after the first.
+/// With a threshold near zero every packet counts as delayed. So the window stays at its floor of 1/4 without
+/// other traffic on the link: the round trip is always 50 ms. Then a pair leaves every 2/W = 8 round trips,
+/// and its second packet a quarter of one after the first.
 fn departures(name: &str, duration: Duration, warm_up: Duration) -> Vec<f64> {
     departures_at(Window::from_ratio(1, 4), name, duration, warm_up)
 }
@@ -37,7 +37,7 @@ fn departures_at(
         threshold: 1,
         fraction: 1,
         delay_floor_micros: 0,
-        // Jitter of a busy machine would be learned as noise, so that packets are no delayed ones any more.
+        // Jitter of a busy machine would be learned as noise, so that packets no longer count as delayed.
         refinements: Refinements { noise: false, ..NiceParameters::default().refinements },
         ..NiceParameters::default()
     };
@@ -54,8 +54,8 @@ fn departures_at(
     let record = emulator.finish().unwrap();
     drop(held);
 
-    // The link is idle but for this flow, so a sample of a millisecond holds one packet at most,
-    // and a packet leaves 1.2 ms after it was sent.
+    // The link carries only this flow, so a sample of a millisecond holds one packet at most. A packet leaves
+    // 1.2 ms after it was sent.
     let samples = record.series.unwrap().forward;
     let start = samples.first().unwrap().time_s + warm_up.as_secs_f64();
     let sent = samples.iter().filter(|sample| {
@@ -78,7 +78,7 @@ fn window_below_two_sends_a_pair_every_two_over_w_rtts() {
     let is_within = |gap: &f64| *gap < 0.1;
     let within = median(gaps.iter().copied().filter(is_within));
     let apart = median(gaps.iter().copied().filter(|gap| !is_within(gap))) + within;
-    // After a gap within a pair follows one between pairs, and the other way round.
+    // Gaps within a pair and between pairs alternate.
     let alternating =
         gaps.windows(2).filter(|two| is_within(&two[0]) != is_within(&two[1])).count();
     eprintln!(
@@ -96,9 +96,9 @@ fn window_below_two_sends_a_pair_every_two_over_w_rtts() {
     assert!(alternating * 10 >= bound(6, 9) * (gaps.len() - 1), "{gaps:?}");
 }
 
-/// The kernel paces none of the first ten (docs/algorithm.md), however small the window: they leave
-/// in pairs, a round trip apart. How soon the window is down after that depends on the samples; then
-/// there are pauses.
+/// The kernel does not pace the first ten packets (docs/algorithm.md), even with a small window: they leave
+/// in pairs, a round trip apart. How soon the window falls after that depends on the samples; then there are
+/// pauses.
 #[test]
 fn first_ten_packets_wait_for_rtts_and_for_no_pause() {
     needs!(bpf());
@@ -110,8 +110,8 @@ fn first_ten_packets_wait_for_rtts_and_for_no_pause() {
     assert!(gaps[..9].iter().all(|gap| *gap < bound(0.3, 0.1)), "{gaps:?}");
     let first_ten = sent[9] - sent[0];
     assert!((0.14..bound(1.0, 0.4)).contains(&first_ten), "{first_ten}: {gaps:?}");
-    // Pauses of eight round trips, less what is within the pair. Now and then a round trip is the shortest so
-    // far, so it is no delayed one: then the window is larger for three or four pairs.
+    // Pauses of eight round trips, less the time within the pair. Occasionally a round trip is the shortest
+    // so far and does not count as delayed: then the window is larger for three or four pairs.
     let is_pause = |gap: &&f64| (0.3..bound(1.0, 0.5)).contains(*gap);
     let pauses = gaps[9..].iter().filter(is_pause).count();
     assert!(pauses >= bound(2, 4), "{gaps:?}");

@@ -1,4 +1,4 @@
-//! What a new emulator delivers before anything else has happened.
+//! The delivery of a new emulator's first packets.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use lull_emulator::{Backend, Emulator, Link, Topology};
 use lull_testing::{needs, root};
 
-/// Keeps a processor busy, so that the kernel's worker threads wait for their turns.
+/// Keeps a processor busy, so that the kernel's worker threads are delayed.
 fn spin(done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         std::hint::spin_loop();

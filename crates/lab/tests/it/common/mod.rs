@@ -1,4 +1,4 @@
-//! What tests that run cells have in common.
+//! Shared functions of tests that run cells.
 
 // Each test binary uses a part of it.
 #![allow(dead_code)]
@@ -9,7 +9,7 @@ use lull_lab::plan::{Plan, Selection};
 use lull_lab::record::{CellRecord, GroupRecord, PhaseRecord, Program};
 use lull_lab::run::{Isolation, Outcome, Runner};
 
-/// A plan; `rest` has its topology, groups, phases and all else.
+/// A plan; `rest` has its topology, groups, phases and all other parts.
 pub(crate) fn plan(rest: &str) -> Plan {
     let text = format!(
         "id = 'test'\ntitle = 'A test'\n[paper]\nsource = 'TCP Nice §4'\nstatement = '…'\n{rest}"
@@ -32,7 +32,7 @@ pub(crate) fn runner(out: &Path) -> Runner {
     }
 }
 
-/// Runs a plan in a folder that is gone afterwards.
+/// Runs a plan in a temporary folder.
 pub(crate) fn run(plan: &Plan) -> Outcome {
     let out = tempfile::tempdir().unwrap();
     runner(out.path()).run(plan, |_| {}).unwrap()

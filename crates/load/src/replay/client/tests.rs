@@ -36,7 +36,7 @@ impl Bench {
         core::mem::take(&mut self.effects)
     }
 
-    /// To a client that caches, which has one request at most for a document.
+    /// For a client that caches, which has at most one request for a document.
     fn answered(&mut self, at: u64, document: DocumentId) -> Vec<Effect> {
         self.answered_of(at, document, 0)
     }
@@ -85,7 +85,7 @@ fn question(number: u64, pages: &[DocumentId], first: bool, had: &[DocumentId]) 
     Effect::Ask(Question { number, pages, first, cached: false, had, used: Vec::new() })
 }
 
-/// A client that does as the script does, on [`PAGE`], which was there at 10 ms and loaded.
+/// A client that behaves like the script, on [`PAGE`], which arrived at 10 ms and was loaded.
 fn scripted() -> Bench {
     let mut bench = Bench::new(Habit::AgainAndAgain { scripted: true });
     bench.demand(0, PAGE, true);
@@ -135,7 +135,7 @@ fn hints_are_requested_after_load_and_fetched_in_turn() {
     assert_eq!(bench.fetched(40, None), [], "one list a page, whatever became of it");
     assert_eq!(bench.demand(50, NEXT, true)[0], answer(NEXT, 50, Origin::Ahead(700)));
     assert_eq!(bench.demand(60, OTHER, true), [asked(OTHER, 60)]);
-    // Used once; the second time it is a hit as any other.
+    // Used once; the second time it is a hit like any other.
     assert_eq!(bench.demand(70, NEXT, true), [answer(NEXT, 70, Origin::Cache)]);
 }
 
@@ -176,7 +176,7 @@ fn page_may_ask_for_a_delay_before_the_first_hints() {
     assert_eq!(bench.wake(3_010), [question(1, &[PAGE], true, &[])]);
     assert_eq!(bench.advise(3_011, 1, &[], Some(4_000)), [Effect::Wake(ms(4_000))]);
     assert_eq!(bench.wake(4_000), [question(1, &[PAGE], false, &[])], "as the answer says");
-    // The next page says nothing of that.
+    // The next page does not report that.
     bench.demand(4_100, OTHER, true);
     assert_eq!(bench.answered(4_110, OTHER).last(), Some(&question(2, &[PAGE, OTHER], true, &[])));
 }
@@ -239,7 +239,7 @@ fn list_expires_after_30_s_and_may_come_again() {
     assert_eq!(bench.fetched(30_009, Some(1)), [fetch(PART)]);
     assert_eq!(bench.fetched(30_010, Some(1)), [question(1, &[PAGE], false, &[NEXT, PART])]);
     assert_eq!(bench.advise(30_020, 1, &[document(OTHER)], None), [fetch(OTHER)]);
-    // Papers' lists are good until the next page.
+    // Papers' lists are valid until the next page.
     let mut bench = Bench::new(Habit::OncePerPage);
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
@@ -368,7 +368,7 @@ fn url_being_fetched_elsewhere_is_requested_at_once() {
         (Habit::OncePerPage, true),
         (Habit::WithPage { pause: Duration::ZERO }, true),
         (Habit::AgainAndAgain { scripted: false }, true),
-        // `lull web` knows both for one.
+        // `lull web` regards both as one.
         (Habit::AgainAndAgain { scripted: true }, false),
     ] {
         let mut bench = Bench::new(habit);

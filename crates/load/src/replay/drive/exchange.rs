@@ -44,7 +44,7 @@ pub(super) struct Place {
     pub(super) codings: HeaderValue,
 }
 
-/// A request, to be written more than once if need be.
+/// A request, which may be written more than once.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) target: String,
@@ -106,7 +106,7 @@ impl Asked {
     }
 }
 
-/// An answer that has come in full.
+/// A complete answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -115,17 +115,17 @@ pub(super) struct Answer {
     pub(super) bytes: u64,
     /// The answer to a post, which is short, without its content coding.
     pub(super) body: Vec<u8>,
-    /// How long the script in it is to wait before it asks for hints.
+    /// How long its script has to wait before it asks for hints.
     pub(super) wait: Option<Duration>,
-    /// When its last byte had come.
+    /// When its last byte arrived.
     pub(super) at: Instant,
 }
 
 /// A longer answer to a post is rejected.
 const LONGEST_BODY: usize = 1 << 20;
 
-/// Sends a request, over the connection given or a new one, and reads the answer. `count` goes up
-/// as its body comes. Gives the connection back if it can be used again.
+/// Sends a request, over the given connection or a new one, and reads the answer. `count` grows with its
+/// body. Returns the connection if it can be reused.
 ///
 /// The server may just have closed a kept connection. Then the request, which changes nothing there, is sent
 /// again over a new one.
@@ -160,7 +160,7 @@ async fn connect(place: &Place) -> Option<Connection> {
     let stream = TcpStream::connect(place.address).await.ok()?;
     stream.set_nodelay(true).ok()?;
     let (connection, driver) = http1::handshake(TokioIo::new(stream)).await.ok()?;
-    // It ends with the connection, and has nothing to say that its requests do not.
+    // It ends with the connection, and its requests report all errors.
     tokio::task::spawn_local(async move { drop(driver.await) });
     Some(connection)
 }
@@ -206,7 +206,7 @@ fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
     (plain.len() <= LONGEST_BODY).then_some(plain)
 }
 
-/// The connections that a client has for one purpose, and what waits for one.
+/// The connections that a client has for one purpose, and the work that waits for one.
 #[derive(Debug)]
 pub(super) struct Lane<T> {
     idle: Vec<Connection>,
@@ -224,7 +224,7 @@ impl<T> Lane<T> {
         self.queue.push_back(work);
     }
 
-    /// Work that may begin, with the connection for it; without one, it needs a new one.
+    /// Work that may begin, with its connection; if there is none, it needs a new one.
     pub(super) fn next(&mut self) -> Option<(T, Option<Connection>)> {
         if self.busy >= self.most {
             return None;
@@ -234,7 +234,7 @@ impl<T> Lane<T> {
         Some((work, self.idle.pop()))
     }
 
-    /// Work has ended, and left its connection, if that can be used again.
+    /// Work has ended, and returned its connection, if that can be reused.
     pub(super) fn end(&mut self, connection: Option<Connection>) {
         self.busy -= 1;
         self.idle.extend(connection);

@@ -10,10 +10,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use super::exchange::Place;
 use crate::replay::{ReplayError, Server};
 
-/// How long a server may take until it listens: it may have been started just now.
+/// How long a server may take until it listens: it may have just been started.
 const STARTING: Duration = Duration::from_secs(10);
 
-/// Lets this process have as many connections as it may: each client has some.
+/// Raises this process's limit of connections to the maximum: each client has some.
 pub(super) fn raise_limit() {
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // If that is not permitted, connections fail, and count as failed.

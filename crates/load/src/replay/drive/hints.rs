@@ -165,7 +165,7 @@ mod tests {
         for (hints, wait, again) in [
             ("", "0", Some(101.0)),
             ("", "4", Some(104.0)),
-            // As after the server has refused a prefetch.
+            // As after a refusal of a prefetch by the server.
             ("", "60", Some(160.0)),
             ("", "1e300", None),
             ("", "null", None),

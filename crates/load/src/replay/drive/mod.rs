@@ -43,12 +43,12 @@ const DOCUMENT: usize = 10;
 /// A status from this on means that there is no object.
 const FAILED: u16 = 400;
 
-/// How far a replay has come.
+/// The progress of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Since it began.
     pub now: Duration,
-    /// Requests that came due, and those that were answered.
+    /// Requests that were due, and those that were answered.
     pub due: u64,
     /// Those that have their answer.
     pub answered: u64,
@@ -153,7 +153,7 @@ struct Replay<'a> {
     random: Random,
     began: Instant,
     events: mpsc::UnboundedSender<Event>,
-    /// Payload of fetches, as it comes, and what of it counts for nothing.
+    /// Payload of fetches, as it arrives, and the part of it that does not count.
     fetched: Rc<Cell<u64>>,
     fetched_before: u64,
     effects: Vec<Effect>,
@@ -280,7 +280,7 @@ impl<'a> Replay<'a> {
         [arrival, self.timers.next(), end].into_iter().flatten().min().unwrap_or(Duration::MAX)
     }
 
-    /// Does all that is due.
+    /// Does everything that is due.
     fn due(&mut self, watch: &mut dyn FnMut(Progress)) {
         loop {
             let now = self.now();
@@ -361,12 +361,12 @@ impl<'a> Replay<'a> {
                 Effect::Ask(question) => self.ask(client, question),
             }
         }
-        // The memory is used again.
+        // The memory is reused.
         self.effects = effects;
         self.begin(client);
     }
 
-    /// Begins what connections are free for.
+    /// Begins work for free connections.
     fn begin(&mut self, client: u32) {
         let address = self.address(client);
         let seat = &mut self.seats[client as usize];
@@ -429,7 +429,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Finds an answer to a question, at once or from the server.
+    /// Gets an answer to a question, at once or from the server.
     fn ask(&mut self, client: u32, question: Question) {
         self.tally.report.ahead.asked += 1;
         let now = self.now();
@@ -536,7 +536,7 @@ impl<'a> Replay<'a> {
         good: Option<&Answer>,
         effects: &mut Vec<Effect>,
     ) {
-        // A refusal to fetch ahead (204) is no copy.
+        // A refused prefetch (204) is not a copy.
         let bytes = good.filter(|answer| answer.status == 200).map(|answer| answer.bytes);
         let ahead = &mut self.tally.report.ahead;
         *(if bytes.is_some() { &mut ahead.fetched } else { &mut ahead.failed }) += 1;

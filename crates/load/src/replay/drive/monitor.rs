@@ -1,4 +1,4 @@
-//! The replay's own monitor: a budget, and what its probes say of the server.
+//! The replay's own monitor: a budget, and the results of its probes.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use super::exchange::{Answer, Asked, Connection, Lane, exchange};
 use super::timers::Due;
 use super::{Ended, Event, FAILED, Replay, timestamp};
 
-/// A monitor of the replay's own.
+/// A monitor of the replay itself.
 pub(super) struct Monitor {
     pub(super) budget: Budget,
     pub(super) lane: Lane<Probe>,
     pub(super) probe: String,
     pub(super) probes: u64,
-    /// When the budget is looked after next, as far as that is seen to.
+    /// When the budget is polled next, as far as a timer is set.
     pub(super) poll_at: Option<Duration>,
-    /// Budget times seconds, from a time up to that of the last look.
+    /// Budget times seconds, up to the time of the last look.
     pub(super) sum: f64,
     pub(super) from: Duration,
     pub(super) looked: Duration,
@@ -60,7 +60,7 @@ impl Replay<'_> {
         self.probe();
     }
 
-    /// Sends the probes that wait, and sees to the next look.
+    /// Sends the waiting probes, and sets a timer for the next look.
     fn probe(&mut self) {
         let now = self.now();
         let Some(monitor) = &mut self.monitor else { return };

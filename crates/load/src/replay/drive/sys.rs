@@ -1,4 +1,4 @@
-//! A timer of the kernel, as the event loop waits for it.
+//! A timer of the kernel, for the event loop.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -28,7 +28,7 @@ impl AsRawFd for Descriptor {
 #[derive(Debug)]
 pub(super) struct Clock(AsyncFd<Descriptor>);
 
-/// A timer that is set to nothing never expires.
+/// A timer that is set to zero never expires.
 const LEAST: Duration = Duration::from_nanos(1);
 /// Longer than any wait, and short enough for the kernel.
 const MOST: Duration = Duration::from_secs(3600);

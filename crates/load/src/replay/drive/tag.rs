@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use flate2::{Decompress, FlushDecompress};
 
-/// How the tag's URL begins, and no other script's.
+/// How the tag's URL begins, unlike any other script's.
 const SOURCE: &[u8] = b" src=\"/.lull/lull-";
 /// The attribute with the script's wait, in seconds.
 const WAIT: &[u8] = b" data-wait=\"";
@@ -15,7 +15,7 @@ const STEP: usize = 2 << 10;
 /// The length of a gzip header as servers write it on the fly: without a name (RFC 1952 §2.3).
 const GZIP_HEAD: usize = 10;
 
-/// Looks for the tag in a page that comes in pieces.
+/// Searches the tag in a page that arrives in pieces.
 #[derive(Debug)]
 pub(super) struct Tag {
     /// Decompresses the page after the gzip header, of which this many bytes are still to come.
@@ -28,13 +28,13 @@ pub(super) struct Tag {
 }
 
 impl Tag {
-    /// Of a page that is packed by gzip, or is not.
+    /// For a page that is compressed by gzip, or is not.
     pub(super) fn new(is_packed: bool) -> Self {
         let packed = is_packed.then(|| (Decompress::new(false), GZIP_HEAD));
         Tag { packed, page: Vec::new(), is_over: false, wait: None }
     }
 
-    /// The next piece has come.
+    /// The next piece has arrived.
     pub(super) fn push(&mut self, mut piece: &[u8]) {
         while !self.is_over && self.step(&mut piece) {
             if let Some(tag) = tag(&self.page) {
@@ -47,7 +47,7 @@ impl Tag {
         }
     }
 
-    /// Takes some of the piece; whether there was any.
+    /// Takes some of the piece; returns whether there was any.
     fn step(&mut self, piece: &mut &[u8]) -> bool {
         let Some((unpacking, head)) = &mut self.packed else {
             let (now, later) = piece.split_at(piece.len().min(STEP));
@@ -68,7 +68,7 @@ impl Tag {
         taken + given > 0
     }
 
-    /// How long the script is to wait before it asks for hints, if the tag says so.
+    /// How long the script has to wait before it asks for hints, if the tag says so.
     pub(super) fn wait(&self) -> Option<Duration> {
         self.wait
     }
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(seconds(""), None);
         assert_eq!(seconds(" data-wait=\"\""), None);
         assert_eq!(seconds(" data-wait=\"soon\""), None);
-        // Of others' tags nothing is believed.
+        // Other tags are ignored.
         let other = "<script src=\"/a.js\" data-wait=\"9\"></script>";
         assert_eq!(read(page(other).as_bytes()), None);
         assert_eq!(

@@ -9,11 +9,11 @@ use crate::replay::client::Advice;
 /// A due event.
 #[derive(Debug)]
 pub(super) enum Due {
-    /// A client wanted to be woken.
+    /// A client has requested to be woken.
     Wake(u32),
     /// A client's hints for the page of this number.
     Advice(u32, u64, Advice),
-    /// The monitor wants to look.
+    /// The monitor has to look.
     Poll,
     /// The observer is informed.
     Watch,
@@ -21,7 +21,7 @@ pub(super) enum Due {
     Settled,
 }
 
-/// A time, and the count of timers before: those of one time come in their order.
+/// A time, and the number of earlier timers: those of one time fire in their order.
 #[derive(Debug)]
 struct Timer(Duration, u64, Due);
 
@@ -53,7 +53,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// This is due then.
+    /// This is due at the given time.
     pub(super) fn at(&mut self, time: Duration, due: Due) {
         self.count += 1;
         self.heap.push(Reverse(Timer(time, self.count, due)));

@@ -12,7 +12,7 @@ const SECTOR: usize = 512;
 
 type Page = Arc<[u8; PAGE]>;
 
-/// Bytes; pages that are not there are zeros.
+/// Bytes; missing pages are zeros.
 #[derive(Clone, Debug, Default)]
 struct Bytes {
     length: u64,

@@ -28,7 +28,7 @@ use nix::errno::Errno;
 use file::File;
 pub use mount::{LabDisk, MountError};
 
-/// The number of the folder in which all others are.
+/// The number of the root folder.
 const ROOT: u64 = 1;
 
 /// The kind of an entry on the disk.
@@ -71,7 +71,7 @@ struct Attributes {
     mode: u32,
 }
 
-/// Something done with names that is not synced.
+/// An unsynced change of names.
 #[derive(Clone, Debug)]
 enum Deed {
     Put { folder: u64, name: OsString, node: u64 },
@@ -101,7 +101,7 @@ enum Honesty {
 #[derive(Clone, Debug)]
 struct Disk {
     nodes: BTreeMap<u64, Node>,
-    /// The last number that was given; none is given twice.
+    /// The last number; none is reused.
     last: u64,
     journal: Vec<Deed>,
     honesty: Honesty,

@@ -23,9 +23,9 @@ use super::{Attributes, Disk, Honesty, Kind, ROOT};
 
 /// Threads that answer the kernel.
 const THREADS: usize = 2;
-/// For how long the kernel may remember.
+/// For how long the kernel may cache.
 const NEVER: Duration = Duration::ZERO;
-/// `stat` counts room in these.
+/// `stat` counts space in these.
 const BLOCK: u32 = 512;
 /// The free space for `df`, which is constant.
 const ROOM: u64 = 1 << 22;
@@ -274,7 +274,7 @@ impl Filesystem for Face {
 
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         match self.disk().file(ino.0).map(drop) {
-            // Each read and each write comes here.
+            // Each read and each write reaches this.
             Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO),
             Err(error) => reply.error(refusal(error)),
         }

@@ -81,7 +81,7 @@ fn kept_rename_never_leaves_the_old_name() {
     disk.rename((from, name("a")), (to, name("b"))).unwrap();
     file(&mut disk, from, "c", b"2");
     disk.sync(to).unwrap();
-    // The deed in `from` that it follows from is kept; the one after it is not.
+    // The deed in `from` that it depends on is kept; the later one is not.
     disk.cut(None);
     let there = ["from/a", "from/c", "to/b"].map(|path| read(&disk, path).is_ok());
     assert_eq!(there, [false, false, true]);

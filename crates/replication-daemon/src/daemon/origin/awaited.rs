@@ -1,4 +1,4 @@
-//! What somebody waits for replicas to have.
+//! Bodies that replicas are awaited to have.
 
 use ::core::ops::Bound;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use lull_replication::types::{Change, ReplicaId, Sequence};
 
 use crate::store::Body;
 
-/// Of which bodies are looked at while nobody else can do anything.
+/// The number of bodies that are checked under the lock.
 const AT_ONCE: usize = 1_000;
 
 /// A state that replicas are to have, with bodies or without.
@@ -23,28 +23,28 @@ pub(super) struct Awaited {
 #[derive(Debug)]
 pub(super) enum Of {
     Nothing,
-    /// Those of the commit that made the state. What it has changed is kept, once it is there: the log may
-    /// forget it meanwhile.
+    /// Those of the commit that made the state. Its changes are kept once it is there: the log may drop them
+    /// meanwhile.
     Commit(Option<Arc<[Change]>>),
-    /// Those of all files whose paths begin so.
+    /// Those of all files whose paths have this prefix.
     Files(Vec<u8>),
 }
 
-/// How far a replica was found to have them.
+/// How many of them a replica was found to have.
 #[derive(Debug, Default)]
 pub(super) struct Far {
     changes: usize,
     file: Option<Path>,
 }
 
-/// What a look at a replica has found.
+/// The result of a check of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It has all that it is waited for.
+    /// It has everything that is waited for.
     All,
-    /// There is more to be looked at.
+    /// There are more versions to check.
     More,
-    /// Something is to come.
+    /// Something is missing.
     Waits,
 }
 
@@ -53,7 +53,7 @@ impl Awaited {
         Awaited { at, of }
     }
 
-    /// Looks at a replica from where it was left.
+    /// Checks a replica, from where the last check stopped.
     pub(super) fn look(&mut self, machine: &Origin<Body>, one: ReplicaId, far: &mut Far) -> Seen {
         if let Of::Commit(changes @ None) = &mut self.of {
             let entry = machine.image().entry(self.at);
@@ -89,8 +89,8 @@ impl Awaited {
         }
     }
 
-    /// Looks at versions of files, and gives how many there are before the first that is to come, or that is
-    /// left for another time, with the last of them. One that is newer than the state is none of it.
+    /// Checks versions of files. Returns how many precede the first that is still missing or is left for a
+    /// later check, with the last of them. A version that is newer than the state does not count.
     fn of_paths<'a>(
         &self,
         machine: &Origin<Body>,

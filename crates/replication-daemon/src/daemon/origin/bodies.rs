@@ -18,11 +18,11 @@ use crate::daemon::link::Outgoing;
 use crate::daemon::{LinkError, look};
 use crate::store::{Library, StoreError};
 
-/// The hashes of a body's pieces; none if it is not there, or not what it should be.
+/// The hashes of a body's pieces; none if it is missing or corrupt.
 type Found = Result<Option<Arc<Outline>>, StoreError>;
 
-/// Sends what a channel of bodies is for, as fast as it is taken: the background connection takes as
-/// much as there is spare capacity, which is what the queue drains by (SSR §6.2).
+/// Sends the bodies of a channel, as fast as the connection accepts them. The background connection accepts
+/// as much as there is spare capacity, at which rate the queue drains (SSR §6.2).
 pub(super) async fn send(
     shared: &Arc<Shared>,
     link: &Arc<Link>,
@@ -35,8 +35,8 @@ pub(super) async fn send(
     }
 }
 
-/// Those that are pushed: one after the other, in the order of their worth. Small ones are read and sent together,
-/// as many as come to a piece of a large one.
+/// Pushed bodies: one after the other, in the order of their worth. Small ones are read and sent together, as
+/// many as fit into a piece of a large one.
 async fn pushed(
     shared: &Arc<Shared>,
     link: &Arc<Link>,
@@ -64,14 +64,13 @@ async fn pushed(
     }
 }
 
-/// The next bodies to be pushed: small ones that come to about a piece, and one behind them that is larger than
-/// one.
+/// The next bodies to be pushed: small ones of about a piece in total, and one larger body after them.
 #[expect(clippy::type_complexity, reason = "both are frames of the same kind")]
 fn next_pushed(
     core: &mut Core,
     link: &Arc<Link>,
 ) -> Result<(Vec<Frame<BodyHeader>>, Option<Frame<BodyHeader>>), LinkError> {
-    /// What one costs beside its bytes, about.
+    /// The approximate cost of one beside its bytes.
     const EACH: u64 = 256;
     if !core.is_current(link) {
         return Err(LinkError::GivenUp);
@@ -90,7 +89,7 @@ fn next_pushed(
     Ok((small, None))
 }
 
-/// Takes in bodies of one piece each.
+/// Queues bodies of one piece each.
 async fn put_small(
     shared: &Shared,
     frames: Vec<Frame<BodyHeader>>,
@@ -119,8 +118,8 @@ async fn put_small(
     Ok(())
 }
 
-/// Those that reads wait for: one of each lane at a time, which take turns. So whatever is under way, a short
-/// one waits for no more than a piece of each longer one.
+/// Demanded bodies: one of each lane at a time, in turns. So a short one never waits for more than a piece of
+/// each longer one.
 async fn demanded(
     shared: &Arc<Shared>,
     link: &Arc<Link>,
@@ -131,7 +130,7 @@ async fn demanded(
         let mut idle = true;
         fill(shared, link, &mut bodies)?;
         for lane in Lane::ALL {
-            // As much of each, so that many short ones take no more than a long one.
+            // The same share of each, so that many short ones take no more than a long one.
             while to.waiting() < PIECE {
                 let Some(body) = &mut bodies[lane.index()] else { break };
                 match body.part(&mut to).await? {
@@ -154,7 +153,7 @@ async fn demanded(
     }
 }
 
-/// Takes what waits for lanes that are free.
+/// Takes waiting bodies for free lanes.
 fn fill<'a>(
     shared: &'a Arc<Shared>,
     link: &'a Arc<Link>,
@@ -185,13 +184,13 @@ async fn flush(
     Ok(())
 }
 
-/// What comes of a turn of a body.
+/// The result of a body's turn.
 enum Turn {
-    /// There is nothing to be sent of it yet.
+    /// Nothing can be sent of it so far.
     Waits,
-    /// A part of it is to be sent, and there are more.
+    /// A part of it is ready to be sent, and there are more.
     Goes,
-    /// With this part it has come to its end.
+    /// The body ends with this part.
     Ends,
 }
 
@@ -204,20 +203,20 @@ struct Sending<'a> {
     next: Next,
 }
 
-/// What of a body is to be sent next.
+/// The next part of a body.
 enum Next {
-    /// All of it at once.
+    /// The whole body at once.
     All,
-    /// What begins it, when the hashes of its pieces are known.
+    /// Its first part, once the hashes of its pieces are known.
     Beginning(Coming),
-    /// The hashes from this message of them on.
+    /// The hashes, from this message of them on.
     Hashes(Arc<Outline>, usize),
     /// The pieces from this one on.
     Pieces(Arc<Outline>, u32),
 }
 
-/// The hashes of a body's pieces, as long as they are waited for. A replica that asks for bodies and withdraws
-/// them, again and again, would else leave a task behind each time.
+/// The hashes of a body's pieces, while they are awaited. Otherwise a replica that demands and withdraws
+/// bodies repeatedly would leave a task behind each time.
 struct Coming {
     found: oneshot::Receiver<Found>,
     waiting: AbortHandle,
@@ -237,7 +236,7 @@ impl<'a> Sending<'a> {
                 let (outlines, library) = (shared.outlines.clone(), shared.library.clone());
                 let (link, demand) = (Arc::clone(link), frame.message.demand);
                 let (sender, found) = oneshot::channel();
-                // All of it may have to be read for that; others go on meanwhile.
+                // This may have to read the whole body; other bodies continue meanwhile.
                 let waiting = tokio::spawn(async move {
                     let _ = sender.send(outlines.of(&library, &content, None).await);
                     let wakes = if demand { &link.demand } else { &link.speculative };
@@ -250,7 +249,7 @@ impl<'a> Sending<'a> {
         Sending { shared, link, frame, lane, next }
     }
 
-    /// Takes the next part in.
+    /// Queues the next part.
     async fn part(
         &mut self,
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
@@ -285,7 +284,7 @@ impl<'a> Sending<'a> {
                     }
                     Err(TryRecvError::Empty) if self.is_wanted() => return Ok(Turn::Waits),
                     Err(TryRecvError::Empty) => None,
-                    // Only at the end of the runtime.
+                    // Only when the runtime ends.
                     Err(TryRecvError::Closed) => return Err(LinkError::GivenUp),
                 };
                 self.header(to)?;
@@ -295,7 +294,7 @@ impl<'a> Sending<'a> {
             }
             Next::Hashes(outline, number) => {
                 let (outline, number) = (Arc::clone(outline), *number);
-                // Of a long body they take as long as some pieces.
+                // The hashes of a long body take as long as some pieces.
                 if !self.is_wanted() {
                     return self.broken(to);
                 }
@@ -341,7 +340,7 @@ impl<'a> Sending<'a> {
         Ok(Turn::Ends)
     }
 
-    /// The machine is told of the end before that leaves, because the replica may confirm it at once.
+    /// The machine learns of the end before that leaves, because the replica may confirm it at once.
     fn ends(&self, whole: bool) {
         if !self.frame.message.demand {
             return;
@@ -350,7 +349,7 @@ impl<'a> Sending<'a> {
             core.machine.handle_demand_sent(self.link.replica, &self.frame, whole);
         });
         if !whole {
-            // It may be one that is to be pushed now.
+            // It may have to be pushed now.
             self.link.speculative.notify_one();
         }
     }
@@ -363,7 +362,7 @@ impl<'a> Sending<'a> {
         })
     }
 
-    /// Asks the store. What it does not have may be lost.
+    /// Asks the store. A missing body may be lost.
     async fn look<T: Send + 'static>(
         &self,
         content: &Content,
@@ -385,13 +384,13 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// What is to come behind a header, if anything is.
+/// The content that follows a header, if any.
 fn content(header: &BodyHeader) -> Option<Content> {
     let content = header.version.filter(|_| !header.lost)?.content;
     (content.size.0 > 0).then_some(content)
 }
 
-/// A body that cannot go.
+/// A pinned body, which is not deleted.
 struct Pinned<'a> {
     shared: &'a Shared,
     pin: Pin,
@@ -403,8 +402,8 @@ impl Drop for Pinned<'_> {
     }
 }
 
-/// A body was not found, or is not what it should be. It is lost only if it is still so when it cannot go: it
-/// may have been dropped before it was looked for, and stored anew since.
+/// A body was missing or corrupt. It is lost only if a second look fails after it can no longer be deleted:
+/// it may have been dropped before the first look, and stored again since.
 pub(super) async fn look_again(shared: &Shared, content: &Content) -> Result<(), StoreError> {
     let Content { digest, size, .. } = *content;
     let Some(pin) = shared.with(|core, _| core.machine.pin(&digest)) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The state machine, its store, and who waits for what.
+//! The state machine, its store, and the waiting callers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use super::WriteError;
 use crate::daemon::LinkError;
 use crate::store::{Body, Done, StoreError, Worker};
 
-/// What tells of a body that is to be held.
+/// Receives the result of holding a body.
 pub(super) type Held = oneshot::Receiver<Result<(), DiskFull>>;
 
-/// What is told about a write.
+/// Sends the result of a write.
 pub(super) type Answer = oneshot::Sender<Result<Sequence, WriteError>>;
 
-/// What somebody wants to become of the state.
+/// A requested change of the state.
 #[derive(Debug)]
 pub(super) enum Wanted {
     Changes(Transaction<Body>),
-    /// Changes, if all of this is so when they are made.
+    /// Changes, if these conditions hold when they are made.
     If(Vec<(Path, Condition)>, Transaction<Body>),
-    /// That of this sequence again.
+    /// Back to the state of this sequence.
     Back(Sequence),
 }
 
@@ -38,32 +38,32 @@ pub(super) enum Wanted {
 #[derive(Debug)]
 pub(super) struct Write {
     answer: Answer,
-    /// What it changes; none if that is not known yet.
+    /// Its paths; none if they are unknown so far.
     paths: Option<Vec<Path>>,
 }
 
 /// Bytes by channel.
 pub(super) type Sent = [AtomicU64; 3];
 
-/// The connections of a replica that are up.
+/// The open connections of a replica.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) replica: ReplicaId,
     pub(super) session: Session,
-    /// Each wakes the one task that sends by a channel: there may be something for it.
+    /// Each wakes the task that sends on a channel: there may be something for it.
     pub(super) control: Notify,
     pub(super) demand: Notify,
     pub(super) speculative: Notify,
     /// Bytes that were sent to the replica, by the number of the channel.
     pub(super) sent: Arc<Sent>,
     pub(super) ended: watch::Sender<bool>,
-    /// The replica is to be told to get a new certificate.
+    /// The replica is to be asked to renew its certificate.
     pub(super) renew: AtomicBool,
     taken: [AtomicBool; 2],
 }
 
 impl Link {
-    /// Takes the place of a channel of bodies, which one connection may have.
+    /// Takes the place of a body channel, which one connection may have.
     pub(super) fn take(&self, channel: Channel) -> bool {
         let taken = match channel {
             Channel::Demand => &self.taken[0],
@@ -82,30 +82,30 @@ impl Link {
     }
 }
 
-/// What calls of the machine have brought about.
+/// The effects of calls of the machine.
 #[derive(Debug, Default)]
 pub(super) struct Happened {
-    /// What [`OriginHandle::wait_for`](super::OriginHandle::wait_for) waits for may be so.
+    /// The condition of [`OriginHandle::wait_for`](super::OriginHandle::wait_for) may hold.
     pub(super) progress: bool,
     pub(super) turned: Vec<(ReplicaId, Refusal)>,
     pub(super) lost: Vec<Vec<Path>>,
-    /// The disk has no room, which was not told yet.
+    /// The disk is full, which was not reported so far.
     pub(super) full: bool,
 }
 
-/// What is behind the lock.
+/// The data behind the lock.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) machine: Origin<Body>,
     pub(super) worker: Option<Worker<Append<Body>>>,
     pub(super) links: BTreeMap<ReplicaId, Arc<Link>>,
-    /// What was sent to each replica since the start.
+    /// The bytes sent to each replica since the start.
     pub(super) sent: BTreeMap<ReplicaId, Arc<Sent>>,
-    /// Connections that have not said yet what they are for.
+    /// Connections that have not named their channel so far.
     pub(super) arriving: BTreeMap<ReplicaId, usize>,
     /// The last connection of each replica that has said hello.
     newest: BTreeMap<ReplicaId, (Incarnation, u32)>,
-    /// Bodies that were found missing.
+    /// Bodies found missing.
     pub(super) lost: BTreeSet<Digest>,
     /// How often a replica was revoked.
     pub(super) revocations: u64,
@@ -113,12 +113,12 @@ pub(super) struct Core {
     last_write: TransactionId,
     holds: BTreeMap<HoldId, oneshot::Sender<Result<(), DiskFull>>>,
     last_hold: HoldId,
-    /// The disk is taken for full until then.
+    /// The disk counts as full until then.
     full_until: Option<LocalTime>,
-    /// That is to be told.
+    /// A report is due.
     full: bool,
     pub(super) failed: Option<StoreError>,
-    /// Nothing is written any more.
+    /// No further writes are accepted.
     pub(super) closed: bool,
     pub(super) counters: Counters,
 }
@@ -159,15 +159,15 @@ impl Core {
         }
     }
 
-    /// There was no room on the disk. As at a replica that is told once, and again only after a minute in
-    /// which there was room for everything: small writes may find some between large ones that do not.
+    /// The disk had no space. As at a replica, that is reported once, and again only after a minute in which
+    /// everything found space: small writes may succeed between large ones that fail.
     pub(super) fn disk_full(&mut self, now: LocalTime) {
         const QUIET: Duration = Duration::from_secs(60);
         let before = self.full_until.replace(now.plus(QUIET));
         self.full |= before.is_none_or(|until| until <= now);
     }
 
-    /// Whether there was no room of late.
+    /// Whether the disk was full recently.
     pub(super) fn is_disk_full(&self, now: LocalTime) -> bool {
         self.full_until.is_some_and(|until| now < until)
     }
@@ -178,7 +178,7 @@ impl Core {
         self.answer_nobody();
     }
 
-    /// Whoever waits for an answer hears that there is none.
+    /// Drops the senders, so all waiting callers get an error.
     fn answer_nobody(&mut self) {
         self.writes.clear();
         self.holds.clear();
@@ -212,8 +212,8 @@ impl Core {
         Ok(())
     }
 
-    /// Whether anything has changed since the state at `expected`: at `within` or below it, if that is what
-    /// matters. What waits for the disk comes before whatever is written next.
+    /// Whether anything has changed since the state at `expected`, at or below `within` if that is given.
+    /// Writes that wait for the disk precede all later ones.
     pub(super) fn has_moved(&self, expected: Sequence, within: Option<&Path>) -> bool {
         let concerns = |path: &Path| {
             within.is_none_or(|folder| path == folder || path.is_within(folder.as_bytes()))
@@ -221,7 +221,7 @@ impl Core {
         let image = self.machine.image();
         let last = image.last().sequence;
         if expected > last || expected < image.log_after() {
-            // It is not known what has changed since.
+            // The changes since then are unknown.
             return true;
         }
         let changes = |entry: &Entry| entry.commit.changes.iter().any(|one| concerns(&one.path));
@@ -232,7 +232,7 @@ impl Core {
             || waiting.any(|paths| paths.is_none_or(will_change))
     }
 
-    /// Asks the store for a body that is to be held; gives its number, and what tells of the answer.
+    /// Asks the store to hold a body; returns the hold's number and the receiver of the answer.
     pub(super) fn hold(&mut self, payload: Payload<Body>) -> Result<(HoldId, Held), WriteError> {
         if self.closed || self.failed.is_some() {
             return Err(WriteError::Stopped);
@@ -244,7 +244,7 @@ impl Core {
         Ok((self.last_hold, answer))
     }
 
-    /// A replica says hello: its earlier connections end.
+    /// Handles a replica's hello: its earlier connections end.
     pub(super) fn begin(
         &mut self,
         now: Reading,
@@ -281,7 +281,7 @@ impl Core {
         Ok(link)
     }
 
-    /// Whether the link is still the one of its replica.
+    /// Whether the link is still that of its replica.
     pub(super) fn is_current(&self, link: &Arc<Link>) -> bool {
         self.links.get(&link.replica).is_some_and(|current| Arc::ptr_eq(current, link))
     }
@@ -301,30 +301,30 @@ impl Core {
         }
     }
 
-    /// Somebody has joined under that number: what had it before counts no more, nor does what that has
-    /// said of its lives, which may be later ones than any to come.
+    /// A replica has joined under that number. Everything about its predecessor is dropped, also its
+    /// incarnations, which may be later than any of the new replica.
     pub(super) fn joined(&mut self, now: Reading, replica: ReplicaId) {
         self.give_up(replica);
         self.newest.remove(&replica);
         self.machine.handle_joined(now, replica);
     }
 
-    /// Whoever has said hello by this link is no replica any more, so it has said nothing: unless
-    /// somebody else is here in its place by now.
+    /// The peer that sent hello on this link is no longer a replica, so its hello is void, unless a successor
+    /// is connected by now.
     pub(super) fn take_back(&mut self, now: Reading, link: &Arc<Link>) {
         if self.is_current(link) {
             self.joined(now, link.replica);
         }
     }
 
-    /// Hands the store's work on, and wakes whoever waits.
+    /// Hands jobs to the store and wakes the waiting callers.
     pub(super) fn pump(&mut self) -> Happened {
         let full = ::core::mem::take(&mut self.full);
         let mut happened = Happened { full, ..Happened::default() };
         let Some(worker) = &self.worker else { return happened };
         while let Some(effect) = self.machine.poll_effect() {
             if let Err(error) = worker.ask(effect.into()) {
-                // What it has failed with is told by its thread.
+                // The thread of the store has reported the error.
                 self.fail(error);
                 return happened;
             }
@@ -348,13 +348,13 @@ impl Core {
                 Event::Lost { digest, paths } => {
                     self.lost.insert(digest);
                     happened.lost.push(paths);
-                    // Nobody waits for what does not come.
+                    // Waiting for a lost body has to end.
                     happened.progress = true;
                 }
             }
         }
         if committed {
-            // Who waits for a body may wait for one that was overwritten.
+            // A caller may wait for a body that was overwritten.
             happened.progress = true;
             for link in self.links.values() {
                 link.control.notify_one();
@@ -366,12 +366,12 @@ impl Core {
 
     fn answer(&mut self, transaction: TransactionId, outcome: Result<Sequence, WriteError>) {
         if let Some(write) = self.writes.remove(&transaction) {
-            // Whoever has asked may have gone.
+            // The requester may have gone.
             let _ = write.answer.send(outcome);
         }
     }
 
-    /// Nothing is taken any more; gives the store, to be ended outside the lock.
+    /// Accepts nothing any more. Returns the store, to be ended outside the lock.
     pub(super) fn close(&mut self) -> Option<Worker<Append<Body>>> {
         self.closed = true;
         for link in ::core::mem::take(&mut self.links).into_values() {
@@ -382,7 +382,7 @@ impl Core {
     }
 }
 
-/// Wakes those who send what a message of a replica may ask for.
+/// Wakes the senders that a message of a replica may need.
 pub(super) fn wake(link: &Link, message: Concerns) {
     match message {
         Concerns::Nobody => {}
@@ -405,9 +405,9 @@ pub(super) fn wake(link: &Link, message: Concerns) {
 pub(super) enum Concerns {
     Nobody,
     Channel(Channel),
-    /// Invalidations and what is pushed.
+    /// Invalidations and pushed bodies.
     Both,
-    /// What demand reads are answered with.
+    /// Answers to demands.
     Answers,
 }
 
@@ -415,7 +415,7 @@ impl Concerns {
     pub(super) fn of(message: &ToOrigin) -> Self {
         match message {
             ToOrigin::Demand(_) => Concerns::Channel(Channel::Demand),
-            // It is answered there and there.
+            // It is answered on both channels.
             ToOrigin::Withdraw(_) => Concerns::Answers,
             ToOrigin::Lacking(_) => Concerns::Channel(Channel::Speculative),
             // An invalidation may have waited for the body.

@@ -1,4 +1,4 @@
-//! What writes to an origin, and asks it.
+//! The handle for writes to an origin and queries.
 
 use ::core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ fn lost<'a>(core: &Core, versions: impl Iterator<Item = &'a Version>) -> BTreeSe
     digests.filter(|digest| core.machine.is_lost(digest)).collect()
 }
 
-/// Writes to an origin that runs, and asks it.
+/// Writes to a running origin, and queries it.
 #[derive(Clone)]
 pub struct OriginHandle(pub(super) Arc<Shared>);
 
@@ -38,13 +38,14 @@ impl ::core::fmt::Debug for OriginHandle {
 }
 
 impl OriginHandle {
-    /// What takes in bodies, for a [`Transaction`]. Its calls block.
+    /// The store for the bodies of a [`Transaction`]. Its calls block.
     pub fn bodies(&self) -> &Bodies {
         &self.0.bodies
     }
 
-    /// Stores a body for a transaction to come, which names it by [`Put::Stored`](lull_replication::origin::Put)
-    /// as long as this is held: so that a large one need not be in memory.
+    /// Stores a body for a future transaction, which names it by
+    /// [`Put::Stored`](lull_replication::origin::Put) while this value is held. So a large body need not be
+    /// in memory.
     ///
     /// # Errors
     /// If the daemon ends.
@@ -54,21 +55,21 @@ impl OriginHandle {
         Ok(HeldBody::new(self.clone(), id, answer))
     }
 
-    /// A body found no room on the disk while it came, so nothing was asked for it yet.
+    /// An incoming body found no space on the disk, so nothing was requested for it so far.
     pub(crate) fn disk_full(&self) {
         self.0.try_with(|core, now| core.disk_full(now.local));
     }
 
-    /// Makes changes visible at once. They would survive a crash when this returns.
+    /// Makes changes visible at once. They are durable when this returns.
     ///
     /// # Errors
-    /// If nothing of it has happened; or, as [`WriteError::Stopped`], if that is open.
+    /// If nothing was written; or, as [`WriteError::Stopped`], if that is unknown.
     pub async fn write(&self, changes: Transaction<Body>) -> Result<Sequence, WriteError> {
         self.submit(|_| Ok(Wanted::Changes(changes))).await
     }
 
-    /// The same, if all of this is so of these objects: in the state that is made of all that was written
-    /// before, whether that is on the disk yet or not.
+    /// The same, if all these conditions hold for these objects. They are checked in the state after all
+    /// earlier writes, whether that is on the disk or not.
     ///
     /// # Errors
     /// As for [`write`](OriginHandle::write), and [`Refused::Condition`](lull_replication::origin::Refused::Condition).
@@ -81,7 +82,7 @@ impl OriginHandle {
     }
 
     /// The same, if nothing has changed since the state at `expected`: nothing at `within` and below it, if
-    /// that is what matters.
+    /// only that matters.
     ///
     /// # Errors
     /// As for [`write`](OriginHandle::write), and [`WriteError::Moved`].
@@ -100,12 +101,11 @@ impl OriginHandle {
         .await
     }
 
-    /// Makes the state that of `to` again, as one more transaction. It is equal to that when this
-    /// returns, whatever else is being written: what comes before it is taken back, what comes later is
-    /// a later state.
+    /// Restores the state of `to` with a new transaction. It equals that state when this returns, despite
+    /// concurrent writes: earlier writes are undone, later ones make a later state.
     ///
     /// # Errors
-    /// As for [`write`](OriginHandle::write), and if there is no way back.
+    /// As for [`write`](OriginHandle::write), and if no rollback to that state is possible.
     pub async fn rollback(&self, to: Sequence) -> Result<Sequence, WriteError> {
         self.submit(|_| Ok(Wanted::Back(to))).await
     }
@@ -123,8 +123,8 @@ impl OriginHandle {
         answer.await.map_err(|_| WriteError::Stopped)?
     }
 
-    /// The objects at these names, and below those of which that is said; the empty one is the root. And which of
-    /// their bodies are lost.
+    /// The objects with these names, and those below the names for which that is requested; the empty name is
+    /// the root. Also which of their bodies are lost.
     pub(crate) fn objects_at<'a>(
         &self,
         names: impl Iterator<Item = (&'a [u8], bool)>,
@@ -146,7 +146,7 @@ impl OriginHandle {
         })
     }
 
-    /// The objects after this one, and no more than so many.
+    /// The objects after this one, at most this many.
     pub(crate) fn objects_after(
         &self,
         after: Option<&Path>,
@@ -159,8 +159,8 @@ impl OriginHandle {
         })
     }
 
-    /// What of these changes would be refused because of paths that differ only in case, if nothing else
-    /// were written before them.
+    /// The changes that would be refused because their paths differ only in case, if no other write preceded
+    /// them.
     pub(crate) fn case_clashes(&self, changes: &BTreeMap<Path, Option<Content>>) -> Vec<CaseClash> {
         self.0.with(|core, _| core.machine.case_clashes(changes))
     }
@@ -170,7 +170,7 @@ impl OriginHandle {
         self.0.with(|core, _| core.machine.has_body(digest))
     }
 
-    /// What an object has beside its bytes; none if there is no such object.
+    /// The metadata of an object; none if there is no such object.
     pub fn metadata(&self, path: &Path) -> Option<Metadata> {
         self.0.with(|core, _| {
             let version = core.machine.image().objects.get(path);
@@ -178,12 +178,12 @@ impl OriginHandle {
         })
     }
 
-    /// What makes session tokens that all replicas believe in, for now: keys are replaced with the authority.
+    /// Makes session tokens that all replicas accept, for now: keys are replaced with the authority.
     pub fn tokens(&self) -> Keyring {
         lock(&self.0.identity).keyring()
     }
 
-    /// What its wall clock shows.
+    /// The time of its wall clock.
     pub fn now(&self) -> WallTime {
         self.0.clock.read().wall
     }
@@ -199,17 +199,17 @@ impl OriginHandle {
     }
 
     /// Waits until these replicas have the state at `at`: they answer reads with it or a later one, and have
-    /// the bodies of the commit that made it. Not those that were overwritten or deleted since, that are lost,
-    /// that there is no room for, and that are not pushed by this [`Strategy`](lull_replication::origin::Strategy).
+    /// the bodies of the commit that made it. It does not wait for bodies that were overwritten or deleted
+    /// since, or are lost. Nor does it wait for bodies without room, or those that this
+    /// [`Strategy`](lull_replication::origin::Strategy) does not push.
     ///
     /// # Errors
-    /// If one of them is none that will, see [`joined`](OriginHandle::joined), or the daemon ends.
+    /// If one of them never will, see [`joined`](OriginHandle::joined), or the daemon ends.
     pub async fn wait_for(&self, names: &[String], at: Sequence) -> Result<(), DaemonError> {
         self.wait(names, Awaited::new(at, Of::Commit(None))).await
     }
 
-    /// The same with the bodies of all files that are below `within` in that state, or of all there are, whichever
-    /// commit wrote them.
+    /// The same with the bodies of all files below `within` in that state, or of all files, from any commit.
     ///
     /// # Errors
     /// As for [`wait_for`](OriginHandle::wait_for).
@@ -223,7 +223,7 @@ impl OriginHandle {
         self.wait(names, Awaited::new(at, Of::Files(within))).await
     }
 
-    /// Waits until they answer reads with the state at `at` or a later one, whichever bodies they have.
+    /// Waits until they answer reads with the state at `at` or a later one, with or without bodies.
     ///
     /// # Errors
     /// As for [`wait_for`](OriginHandle::wait_for).
@@ -234,7 +234,7 @@ impl OriginHandle {
     async fn wait(&self, names: &[String], mut awaited: Awaited) -> Result<(), DaemonError> {
         let mut progress = self.0.progress.subscribe();
         let mut known = self.0.with(|core, _| core.revocations);
-        // With how far its bodies are there: what has come once is not looked at again.
+        // With the progress of its bodies: bodies that have arrived once are not checked again.
         let joined = self.joined(names)?.into_iter().zip(names);
         let mut waiting: Vec<_> = joined.map(|(one, name)| (one, name, Far::default())).collect();
         loop {
@@ -270,7 +270,7 @@ impl OriginHandle {
     /// The replicas of these names, which have joined and were not revoked.
     ///
     /// # Errors
-    /// If one of them is none.
+    /// If one of the names is not that of such a replica.
     pub fn joined(&self, names: &[String]) -> Result<Vec<ReplicaId>, DaemonError> {
         let joined = |name: &String| match self.replica(name)? {
             (replica, true) => Ok(replica),
@@ -287,10 +287,10 @@ impl OriginHandle {
         found.ok_or_else(|| DaemonError::NoReplica(name.to_owned()))
     }
 
-    /// A ticket for a replica of this name, which is to find the origin at `address`.
+    /// A ticket for a replica of this name, which will connect to the origin at `address`.
     ///
     /// # Errors
-    /// If nobody can find it there, or the identity cannot be written.
+    /// If the address is not reachable, or the identity cannot be written.
     pub fn ticket(
         &self,
         name: &str,
@@ -300,12 +300,12 @@ impl OriginHandle {
         lock(&self.0.identity).ticket(name, address, self.0.clock.read().wall, valid)
     }
 
-    /// Begins to replace the authority: replicas get certificates of a new one as they are connected,
-    /// and trust both.
+    /// Begins to replace the authority: replicas get certificates of a new one when they are connected, and
+    /// trust both.
     ///
     /// # Errors
-    /// If that was begun already, session tokens of the key before are believed yet, or the identity cannot be
-    /// written.
+    /// If a rotation is in progress, session tokens of the previous key are still accepted, or the identity
+    /// cannot be written.
     pub fn begin_rotation(&self) -> Result<(), DaemonError> {
         self.0.settle();
         lock(&self.0.identity).begin_rotation(self.now())?;
@@ -313,10 +313,10 @@ impl OriginHandle {
         Ok(())
     }
 
-    /// The old authority counts no more; replicas give it up as they are connected.
+    /// The old authority is no longer trusted; replicas drop it when they are connected.
     ///
     /// # Errors
-    /// If it was not begun, replicas would be shut out, or the identity cannot be written.
+    /// If it was not begun, if replicas would be shut out, or if the identity cannot be written.
     pub fn finish_rotation(&self) -> Result<(), DaemonError> {
         lock(&self.0.identity).finish_rotation(self.now())?;
         self.0.settle();
@@ -324,10 +324,10 @@ impl OriginHandle {
         Ok(())
     }
 
-    /// From now on the replica of this name is not talked to; its connections end.
+    /// From now on the replica of this name is not served; its connections end.
     ///
     /// # Errors
-    /// If there is none, or the identity cannot be written.
+    /// If there is no such replica, or the identity cannot be written.
     pub fn revoke(&self, name: &str) -> Result<(), DaemonError> {
         let (replica, _) = self.replica(name)?;
         lock(&self.0.identity).revoke(replica)?;
@@ -335,7 +335,7 @@ impl OriginHandle {
             core.give_up(replica);
             core.revocations += 1;
         });
-        // Who waits for it waits no longer, and the others may have waited for this one.
+        // Callers waiting for it return, and the others may have waited for it too.
         self.0.progress.send_modify(|count| *count += 1);
         self.0.settle();
         Ok(())

@@ -9,7 +9,8 @@ use super::core::Held;
 use super::{OriginHandle, WriteError};
 use crate::store::Body;
 
-/// A body that is kept for a transaction to come. Dropped, it is kept no longer than others need it.
+/// A body that is kept for a future transaction. When this value is dropped, the body is kept only as long as
+/// other owners need it.
 #[derive(Debug)]
 pub struct HeldBody {
     origin: OriginHandle,
@@ -22,7 +23,7 @@ impl HeldBody {
         HeldBody { origin, id, answer }
     }
 
-    /// Waits until the store has it.
+    /// Waits until the store has the body.
     ///
     /// # Errors
     /// If there is no room for it, or the daemon ends.
@@ -38,17 +39,17 @@ impl Drop for HeldBody {
     }
 }
 
-/// Bytes of bodies that are on their way to the disk at a time, at most.
+/// Bytes of bodies on their way to the disk at a time, at most.
 const MOST_COMING_BYTES: u64 = 16 << 20;
-/// And so many of them: each has a name, and waits for an answer of the store.
+/// Number of these bodies, at most: each has a name, and waits for an answer of the store.
 const MOST_COMING: usize = 4_096;
 
-/// Bodies that are kept for one transaction to come.
+/// Bodies that are kept for one future transaction.
 #[derive(Debug)]
 pub(crate) struct HeldBodies {
     origin: OriginHandle,
     stored: Vec<HeldBody>,
-    /// Those that the store does not have yet, with their sizes, and the sum of these.
+    /// Bodies that the store does not have so far, with their sizes, and the sum of these.
     coming: VecDeque<(HeldBody, u64)>,
     bytes_coming: u64,
 }
@@ -58,8 +59,8 @@ impl HeldBodies {
         HeldBodies { origin, stored: Vec::new(), coming: VecDeque::new(), bytes_coming: 0 }
     }
 
-    /// Hands a body to the store, behind others that it has not done yet; waits until no more of them are
-    /// on their way to the disk than may be.
+    /// Hands a body to the store, behind others that are not done; waits until the bodies on their way to the
+    /// disk are within the limit.
     pub(crate) async fn take(&mut self, payload: Payload<Body>) -> Result<(), WriteError> {
         let size = payload.size.0;
         self.coming.push_back((self.origin.hold(payload)?, size));
@@ -78,7 +79,7 @@ impl HeldBodies {
         Ok(())
     }
 
-    /// Waits for the first one that is coming.
+    /// Waits for the first missing one.
     async fn wait(&mut self) -> Result<(), WriteError> {
         if let Some((mut body, size)) = self.coming.pop_front() {
             self.bytes_coming -= size;
@@ -88,12 +89,12 @@ impl HeldBodies {
         Ok(())
     }
 
-    /// As what is kept until it is dropped.
+    /// As bodies that are kept until they are dropped.
     pub(crate) fn into_stored(self) -> Vec<HeldBody> {
         self.stored
     }
 
-    /// How many bodies the store does not have yet, and of how many bytes.
+    /// The number and bytes of the bodies that the store does not have so far.
     #[cfg(test)]
     pub(crate) fn coming(&self) -> (usize, u64) {
         (self.coming.len(), self.bytes_coming)

@@ -41,23 +41,23 @@ pub use self::held::HeldBody;
 pub use self::status::{OriginStatus, PeerStatus};
 pub use self::tree::Tree;
 
-/// What an origin daemon is told once.
+/// The options of an origin daemon.
 #[derive(Debug)]
 pub struct OriginOptions {
-    /// Where its identity and its store are.
+    /// The folder of its identity and its store.
     pub folder: PathBuf,
-    /// Where replicas connect: a host and a port.
+    /// The listening address for replicas: a host and a port.
     pub listen: String,
-    /// What the state machine is told.
+    /// The configuration of the state machine.
     pub config: Config,
     /// Which bodies are pushed first.
     pub policy: Box<dyn Prioritise>,
-    /// How bodies that may be wanted are sent.
+    /// How speculative bodies are sent.
     pub background: Options,
 }
 
 impl OriginOptions {
-    /// The origin in `folder`, which is to listen there.
+    /// The origin in `folder`, which will listen at this address.
     pub fn new(folder: impl Into<PathBuf>, listen: impl Into<String>) -> Self {
         OriginOptions {
             folder: folder.into(),
@@ -69,15 +69,15 @@ impl OriginOptions {
     }
 }
 
-/// What an origin daemon tells, beside what it is asked.
+/// An event of an origin daemon.
 #[derive(Debug, Error)]
 pub enum OriginEvent {
-    /// A replica is here.
+    /// A replica has connected.
     #[error("replica {name} at {from} is here")]
     Connected {
         /// Which.
         name: String,
-        /// Where it is.
+        /// Its address.
         from: SocketAddr,
     },
     /// A replica's connection has ended.
@@ -88,32 +88,32 @@ pub enum OriginEvent {
         /// Why.
         why: String,
     },
-    /// A connection came to nothing.
+    /// A connection has failed.
     #[error("the connection from {from} came to nothing: {why}")]
     Rejected {
-        /// Where from.
+        /// Its address.
         from: SocketAddr,
         /// Why.
         why: String,
     },
-    /// More connections came than may be without a name or a purpose. Told now and then only.
+    /// There were more connections than may be without a name or a purpose. Reported rarely.
     #[error(
         "too many connections do not say whose they are, most of them from {from}: {closed} of them were \
          closed to make room for others"
     )]
     Crowded {
-        /// Where from: an address, or of IPv6 the beginning of one.
+        /// Its origin: an IPv4 address or an IPv6 prefix.
         from: IpAddr,
-        /// How many since that was told last.
+        /// How many since the last report.
         closed: u64,
     },
-    /// Somebody has become a replica.
+    /// A replica has joined.
     #[error("replica {name} has joined")]
     Joined {
         /// Which.
         name: String,
     },
-    /// A replica is not talked to.
+    /// A replica is rejected.
     #[error("replica {name} is refused: {why}")]
     Turned {
         /// Which.
@@ -146,10 +146,10 @@ fn shown(paths: &[Path]) -> String {
     }
 }
 
-/// Why a write has not happened, or is not known to have.
+/// Why a write has not happened, or may not have.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// The origin refuses it.
+    /// The origin rejects it.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// The state is not the one that the write was made for.
@@ -160,11 +160,11 @@ pub enum WriteError {
     Stopped,
 }
 
-/// Makes a new origin in `folder`: an empty store, and its authority. If that is interrupted it may be done
-/// again, until there is the authority.
+/// Makes a new origin in `folder`: an empty store, and its authority. If it is interrupted it may be
+/// repeated, until the authority exists.
 ///
 /// # Errors
-/// If there is one already, or the disk fails.
+/// If it exists already, or the disk fails.
 pub fn create_origin(folder: &FilePath, now: WallTime) -> Result<(), DaemonError> {
     if identity::exists(folder) {
         return Err(IdentityError::Exists(folder.to_owned()).into());
@@ -179,10 +179,10 @@ pub fn create_origin(folder: &FilePath, now: WallTime) -> Result<(), DaemonError
     Ok(())
 }
 
-/// What tells of events.
+/// The receiver of events.
 type Tell = Box<dyn Fn(OriginEvent) + Send + Sync>;
 
-/// What tasks share.
+/// The data that tasks share.
 pub(super) struct Shared {
     clock: Arc<dyn Clock>,
     core: Mutex<Core>,
@@ -192,7 +192,7 @@ pub(super) struct Shared {
     bodies: Bodies,
     background: Options,
     tell: Tell,
-    /// Changes when a replica has come further, or the state has.
+    /// Changes when a replica or the state has advanced.
     progress: watch::Sender<u64>,
     stop: watch::Sender<bool>,
 }
@@ -202,10 +202,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// A call of the state machine, and what follows from it.
+    /// A call of the state machine, and its effects.
     ///
     /// # Panics
-    /// If an earlier call has: what the machine is then nobody knows, and the daemon ends.
+    /// If an earlier call has panicked: the state of the machine is unknown then, and the daemon ends.
     fn with<T>(&self, call: impl FnOnce(&mut Core, Reading) -> T) -> T {
         self.try_with(call).expect("an earlier call has panicked, so the daemon ends")
     }
@@ -244,16 +244,16 @@ impl Shared {
         Some(value)
     }
 
-    /// If a call has panicked the daemon ends, and whoever waits for something hears that it does not come.
+    /// If a call has panicked, the daemon ends, and all waiting callers get an error.
     fn fall(&self) {
-        // What tells of events may panic as well, and leaves nothing half done.
+        // The receiver of events may panic as well, which leaves nothing half done.
         if self.core.is_poisoned() {
             lock(&self.core).fail(StoreError::Stopped);
             self.stop.send_replace(true);
         }
     }
 
-    /// Tells those that are connected to get new certificates, if they have to.
+    /// Asks the connected replicas to get new certificates, if they have to.
     fn let_renew(&self) {
         let links: Vec<_> = self.with(|core, _| core.links.values().cloned().collect());
         for link in links {
@@ -264,17 +264,17 @@ impl Shared {
         }
     }
 
-    /// Gives the key of session tokens that was replaced up when it is time, and has all who are connected do
-    /// so. To be asked now and then: it waits for what replicas do.
+    /// Drops the replaced session-token key when it is time, and has all connected replicas do the same. To
+    /// be called now and then: it waits for actions of replicas.
     fn settle(&self) {
         let settled = {
             let mut identity = lock(&self.identity);
-            // Within its lock: nobody who has the core waits for the identity.
+            // Within its lock: no caller that holds the core waits for the identity.
             let last = || lock(&self.core).machine.last().sequence;
             let reached = |replica| lock(&self.core).machine.progress(replica).map(|(to, _)| to);
             identity.settle(last, reached)
         };
-        // What cannot be written is tried again the next time.
+        // A failed write is retried next time.
         if settled.unwrap_or(false) {
             self.let_renew();
         }
@@ -286,15 +286,15 @@ impl Shared {
         name.map_or_else(|| replica.0.to_string(), |(_, name, _)| name.to_owned())
     }
 
-    /// Waits until the daemon is to end.
+    /// Waits until the daemon has to end.
     async fn stopped(&self) {
         // An error would mean that the sender is gone, which is in `self`.
         let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
     }
 }
 
-/// An origin that runs. Dropped, it ends as if it had been killed: writes that the disk has not begun to
-/// sync are none.
+/// A running origin. When it is dropped, it ends as if it had been killed: writes whose sync has not begun
+/// are lost.
 pub struct OriginDaemon {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -308,11 +308,11 @@ impl ::core::fmt::Debug for OriginDaemon {
 }
 
 impl OriginDaemon {
-    /// Starts the origin of a folder, inside a Tokio runtime of several threads. `tell` is called
-    /// with what happens, and should not take long.
+    /// Starts the origin of a folder, inside a multi-threaded Tokio runtime. `tell` is called with events,
+    /// and should return quickly.
     ///
     /// # Errors
-    /// If there is none, its disk fails, or the address cannot be listened on.
+    /// If the folder has no origin, its disk fails, or the address cannot be listened on.
     pub async fn start(
         options: OriginOptions,
         clock: Arc<dyn Clock>,
@@ -328,7 +328,7 @@ impl OriginDaemon {
         let failed = |source| DaemonError::Listen { address: listen.clone(), source };
         let listener = TcpListener::bind(&listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        // Tried with a socket that goes nowhere: else each replica would hear of it, again and again.
+        // Tried with an unconnected socket. Otherwise each replica would get the error, again and again.
         let tried = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
         background.prepare(tried.map_err(failed)?)?;
         let shared = Arc::new(Shared {
@@ -350,12 +350,12 @@ impl OriginDaemon {
         Ok(OriginDaemon { shared, address, accepting })
     }
 
-    /// Where replicas connect.
+    /// The listening address for replicas.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What writes, and asks.
+    /// The handle for writes and queries.
     pub fn handle(&self) -> OriginHandle {
         OriginHandle(Arc::clone(&self.shared))
     }
@@ -365,10 +365,10 @@ impl OriginDaemon {
         self.shared.stopped().await;
     }
 
-    /// Ends it: writes that wait are done first, and connections closed.
+    /// Ends the daemon: waiting writes are done first, and connections closed.
     ///
     /// # Errors
-    /// What it has failed with, if it has.
+    /// The failure of the daemon, if there was one.
     pub async fn stop(mut self) -> Result<(), DaemonError> {
         /// For a disk that never answers.
         const PATIENCE: Duration = Duration::from_secs(10);
@@ -400,7 +400,7 @@ impl Drop for OriginDaemon {
         if let Some(worker) = worker {
             worker.abandon();
         }
-        // Handles may be left, and are of no use.
+        // Remaining handles cannot be used any more.
         self.shared.library.close();
     }
 }

@@ -25,15 +25,14 @@ use crate::daemon::clock::{today, until};
 use crate::daemon::link::{Incoming, Outgoing, PATIENCE, answer, prepare, soon};
 use crate::identity::{EnrolError, NotAdmitted, Peer};
 
-/// Connections of one replica of which nobody knows yet what they are for, at a time: so that it keeps out
-/// nobody else.
+/// The maximum number of connections of one replica without a named channel, so that it excludes no other.
 const ARRIVING: usize = 16;
-/// A replica that says nothing for so long is gone: it sends a ping each second.
+/// A replica that is silent for this long is gone: it sends a ping each second.
 const SILENCE: Duration = Duration::from_secs(30);
-/// What is sent at once on the control channel.
+/// The maximum batch on the control channel.
 const BATCH: usize = 64 * 1024;
 
-/// Accepts connections until the daemon ends, and then waits for those that are open to end.
+/// Accepts connections until the daemon ends, and then waits for the open ones to end.
 pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
     let mut tasks = JoinSet::new();
     let mut strangers = Strangers::default();
@@ -84,8 +83,8 @@ fn told(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// One connection, from its first packet to its end. An error is one of a connection that came to
-/// nothing; how others end is told where they do.
+/// One connection, from its first packet to its end. An error means that the connection was never
+/// established; other ends are reported where they happen.
 async fn serve(
     shared: &Arc<Shared>,
     tcp: TcpStream,
@@ -99,12 +98,12 @@ async fn serve(
         (renewed, identity.accept(today(&shared.clock))?)
     };
     if let Err(why) = renewed {
-        // The one that it has counts for months yet.
+        // The current one is valid for months.
         (shared.tell)(OriginEvent::Identity { why: told(&why) });
     }
     let mut stream = soon(async { Ok(TlsAcceptor::from(config).accept(tcp).await?) }).await?;
     let shown = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
-    // Before anything is read from it.
+    // Before any byte of it is read.
     let peer = lock(&shared.identity).admit(shown.as_deref());
     let peer = match peer {
         Ok(peer) => peer,
@@ -131,12 +130,12 @@ async fn serve(
     }
 }
 
-/// Tells whoever is out why, in answer to its preface. What else it says is not looked at.
+/// Reports the reason to a rejected peer, in answer to its preface. Its other messages are ignored.
 async fn turn_away(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     why: NotAdmitted,
 ) -> Result<(), LinkError> {
-    /// More than a hello takes.
+    /// More than the size of a hello.
     const LINGER: u64 = 64 * 1024;
     if soon(answer(&mut stream)).await? == Channel::Control {
         let (read, write) = split(stream);
@@ -145,13 +144,13 @@ async fn turn_away(
         outgoing.put(&Frame { session: Session::default(), message })?;
         soon(outgoing.flush()).await?;
         outgoing.close().await;
-        // What is still on its way here when it is closed would take the answer back.
+        // Bytes still in flight at the close would reset the connection and lose the answer.
         let _ = timeout(PATIENCE, copy(&mut read.take(LINGER), &mut sink())).await;
     }
     Err(why.into())
 }
 
-/// Somebody of whom it is known who it is, and not what for.
+/// A peer whose identity is known, but not its channel.
 struct Visitor<'a> {
     shared: &'a Arc<Shared>,
     peer: Peer,
@@ -160,7 +159,7 @@ struct Visitor<'a> {
 }
 
 impl<'a> Visitor<'a> {
-    /// Takes one of the replica's places.
+    /// Takes one of the replica's slots.
     fn new(
         shared: &'a Arc<Shared>,
         peer: Peer,
@@ -178,7 +177,7 @@ impl<'a> Visitor<'a> {
         Ok(Visitor { shared, peer, shown, _place: place })
     }
 
-    /// It was revoked since it has connected, or somebody has joined in its place, or neither.
+    /// Checks whether it was revoked or replaced since it connected.
     fn is_still_admitted(&self) -> Result<(), NotAdmitted> {
         lock(&self.shared.identity).still_admits(self.peer, self.shown.as_deref())
     }
@@ -198,7 +197,7 @@ impl Drop for Visitor<'_> {
     }
 }
 
-/// The connection that all of a session hang on.
+/// The connection on which all others of a session depend.
 async fn control(
     visitor: Visitor<'_>,
     replica: ReplicaId,
@@ -209,11 +208,11 @@ async fn control(
     let (read, write) = split(stream);
     let mut incoming = Incoming::<_, ToOrigin>::new(read);
     let hello = soon(incoming.next()).await?;
-    // Before its hello ends the connections of whoever has joined in its place.
+    // Before its hello ends the connections of its successor.
     visitor.is_still_admitted()?;
     let link = shared.with(|core, now| core.begin(now, replica, hello))?;
     let end = End { shared, link: &link };
-    // And once more, now that there is a link that a revocation gives up.
+    // Checked again, now that a revocation closes the link.
     if let Err(why) = visitor.is_still_admitted() {
         shared.with(|core, now| core.take_back(now, &link));
         return Err(why.into());
@@ -222,7 +221,7 @@ async fn control(
     if lock(&shared.identity).is_behind(replica) {
         link.renew.store(true, Ordering::Relaxed);
     }
-    // Its hello says where it is.
+    // Its hello contains its position.
     shared.progress.send_modify(|count| *count += 1);
     (shared.tell)(OriginEvent::Connected { name: shared.name(replica), from });
     let ended = tokio::select! {
@@ -237,7 +236,7 @@ async fn control(
     Ok(())
 }
 
-/// The machine hears of the end whatever it is.
+/// Reports any end of the connection to the machine.
 struct End<'a> {
     shared: &'a Shared,
     link: &'a Arc<Link>,
@@ -256,7 +255,7 @@ async fn hear(
 ) -> Result<(), LinkError> {
     loop {
         let Some(frame) = incoming.here()? else {
-            // A part of a message is no silence.
+            // A part of a message counts as activity.
             timeout(SILENCE, incoming.more()).await.map_err(|_| LinkError::Silent)??;
             continue;
         };
@@ -268,13 +267,13 @@ async fn hear(
         shared.with(|core, now| core.machine.handle_frame(now, link.replica, frame));
         wake(link, concerns);
         if is_ping {
-            // By then it has said where it is, and it comes each second.
+            // By then it has sent its position, and it pings each second.
             shared.settle();
         }
     }
 }
 
-/// Says what there is to say, as fast as it is taken. Ends well if the last word was a refusal.
+/// Sends all messages, as fast as they are taken. Returns without an error if the last one was a refusal.
 async fn speak(
     shared: &Shared,
     link: &Arc<Link>,
@@ -283,7 +282,7 @@ async fn speak(
     loop {
         let mut refused = false;
         let heartbeat = shared.with(|core, now| {
-            // A newer connection of the replica has a task of its own.
+            // A newer connection of the replica has its own task.
             if !core.is_current(link) {
                 return Err(LinkError::GivenUp);
             }
@@ -293,7 +292,7 @@ async fn speak(
                 refused |= matches!(frame.message, ToReplica::Refused(_));
                 outgoing.put(&frame)?;
             }
-            // Behind the welcome, which is the first thing to say.
+            // After the welcome, which is the first message.
             if !refused && link.renew.swap(false, Ordering::Relaxed) {
                 outgoing.put(&Frame { session: link.session, message: ToReplica::Renew })?;
             }
@@ -315,7 +314,7 @@ async fn speak(
     }
 }
 
-/// A connection for bodies. Its end is that of the session.
+/// A connection for bodies. It ends with its session.
 async fn attached(
     visitor: Visitor<'_>,
     replica: ReplicaId,
@@ -328,14 +327,14 @@ async fn attached(
     let session = soon(incoming.next()).await?.session;
     let link = shared.with(|core, _| core.links.get(&replica).cloned());
     let link = link.filter(|link| link.session == session).ok_or(LinkError::GivenUp)?;
-    // Behind the look at the link: a revocation that comes now gives it up.
+    // Checked after the link was found: a later revocation closes the link.
     visitor.is_still_admitted()?;
     drop(visitor);
     if !link.take(channel) {
         return Err(LinkError::Order);
     }
     tokio::select! {
-        // Its cause is mostly that the other side has gone, which the control connection tells.
+        // Its cause is mostly that the other side has gone, which the control connection reports.
         _ = bodies::send(shared, &link, channel, Outgoing::new(write)) => {}
         _ = incoming.next() => {}
         () = link.until_end() => {}
@@ -345,7 +344,7 @@ async fn attached(
     Ok(())
 }
 
-/// Somebody wants a certificate.
+/// A peer requests a certificate.
 async fn enrol(visitor: Visitor<'_>, stream: impl AsyncRead + AsyncWrite) -> Result<(), LinkError> {
     let Visitor { shared, peer, shown, .. } = &visitor;
     let (read, write) = split(stream);

@@ -1,4 +1,4 @@
-//! What an origin tells of itself.
+//! The status of an origin.
 
 use std::sync::atomic::Ordering;
 
@@ -7,24 +7,24 @@ use serde::Serialize;
 
 use super::{OriginHandle, lock};
 
-/// An origin at a moment.
+/// The status of an origin.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OriginStatus {
-    /// Which life this is: another number after each start, from which everything is counted.
+    /// Which life this is: another number after each start. Everything is counted from the start.
     pub life: u64,
     /// The last state.
     pub sequence: u64,
-    /// The log begins after this one: rollbacks reach as far back.
+    /// The log begins after this state: rollbacks reach back to it.
     pub log_after: u64,
-    /// Bytes of overwritten and deleted bodies that are kept for that.
+    /// Bytes of overwritten and deleted bodies that are kept for rollbacks.
     pub overwritten_bytes: u64,
     /// Objects.
     pub objects: u64,
     /// The bytes of all of them.
     pub bytes: u64,
-    /// Bodies that are lost: what they are of cannot be read until it is published again.
+    /// Lost bodies: their objects cannot be read until they are published again.
     pub lost: u64,
-    /// Whether the disk had no room within the last minute: writes are refused until it has.
+    /// Whether the disk was full within the last minute: writes are refused until it has space.
     pub disk_full: bool,
     /// Whether the authority is being replaced.
     pub rotating: bool,
@@ -34,7 +34,7 @@ pub struct OriginStatus {
     pub pushed: u64,
     /// Demand reads of replicas since the start.
     pub demands: u64,
-    /// Writes since the start that took the place of an older version in a queue.
+    /// Writes since the start that replaced an older version in a queue.
     pub absorbed: u64,
     /// Re-syncs since the start.
     pub resyncs: u64,
@@ -42,51 +42,52 @@ pub struct OriginStatus {
     pub replicas: Vec<PeerStatus>,
 }
 
-/// What an origin knows of a replica.
+/// The origin's knowledge of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PeerStatus {
     /// Its name.
     pub name: String,
-    /// Whether it has joined, and was not revoked.
+    /// Whether it has joined and was not revoked.
     pub admitted: bool,
     /// Whether it is connected.
     pub connected: bool,
-    /// Whether it has to get a new certificate yet, because the authority is being replaced, or was.
+    /// Whether it still needs a new certificate, because the authority is being replaced, or was.
     pub to_renew: bool,
-    /// The state that it has to answer reads with before the key of session tokens that was replaced with the
-    /// authority is given up; none if that does not wait for it.
+    /// The state that the replica has to answer reads with, before the session-token key that was replaced
+    /// with the authority is dropped. None if the key does not wait for this replica.
     pub to_reach: Option<u64>,
-    /// It was not heard since the start of the origin, or since it has joined. How it was before nobody knows: it is
-    /// behind, stale and away by at least as much as is said here.
+    /// It was not heard since the start of the origin, or since it joined. Its earlier state is unknown: it
+    /// is behind, stale and away by at least the values here.
     pub unheard: bool,
-    /// The state that it answers reads with; none if it was not here since the start.
+    /// The state that it answers reads with; none if it has not connected since the start.
     pub sequence: Option<u64>,
-    /// Commits behind the last one. If it is `unheard`, those since the start of the origin at least.
+    /// Commits behind the last one. If it is `unheard`, at least those since the start of the origin.
     pub lag: Option<u64>,
-    /// How stale its state may be at most, in seconds: by this machine's clock alone, so neither its
-    /// report's way nor another clock is in it. If it has not said yet what its state reflects, the time since the
-    /// start of the origin, which is the least that this comes to.
+    /// The maximum staleness of its state, in seconds, by this machine's clock alone: it depends neither on
+    /// the delay of its report nor on another clock. Before its first report of the state's time, this is the
+    /// time since the start of the origin, which is a lower bound.
     pub staleness_seconds: Option<f64>,
     /// Whether it has not, so that its state may be staler.
     pub stale_at_least: bool,
-    /// For how long it has not been heard, in seconds, if it is not connected. If it is `unheard`, the time since
-    /// the start of the origin at least.
+    /// For how long the origin has not heard of it, in seconds, if it is not connected. If it is `unheard`,
+    /// at least the time since the start of the origin.
     pub away_seconds: Option<f64>,
-    /// For how long of that it may have answered all reads at most, in seconds: by its Δ. Whether anybody
-    /// has read what is not there is not known here.
+    /// How long at most it may have answered all reads meanwhile, in seconds: by its Δ. Reads that missed a
+    /// body are not known here.
     pub masked_seconds: Option<f64>,
-    /// How far its wall clock is ahead of this one, in seconds: at least, and at most. The longer ago it has said so
-    /// the wider, by as much as both may have run apart since.
+    /// How far its wall clock is ahead of this one, in seconds: at least, and at most. The range widens with
+    /// the age of its last report, by as much as both clocks may have drifted apart.
     pub skew_seconds: Option<(f64, f64)>,
     /// Objects that it knows.
     pub objects: Option<u64>,
-    /// Those whose bodies it has.
+    /// Objects whose bodies it has.
     pub valid_objects: Option<u64>,
     /// The bytes of the objects that it knows.
     pub bytes: Option<u64>,
-    /// Those that it has.
+    /// Bytes of objects whose bodies it has.
     pub valid_bytes: Option<u64>,
-    /// Bodies that wait for it; none if it was not here since the start, as nobody knows then what it has.
+    /// Bodies that wait for it; none if it was not connected since the start, because its stock is unknown
+    /// then.
     pub queue: Option<u64>,
     /// Bytes sent since the start: invalidations and heartbeats.
     pub control_bytes: u64,
@@ -97,7 +98,7 @@ pub struct PeerStatus {
 }
 
 impl OriginHandle {
-    /// What there is to tell.
+    /// The current status.
     pub fn status(&self) -> OriginStatus {
         let (rotating, to_reach, known): (_, _, Vec<_>) = {
             let identity = lock(&self.0.identity);
@@ -120,7 +121,7 @@ impl OriginHandle {
                     |channel: usize| sent.map_or(0, |sent| sent[channel].load(Ordering::Relaxed));
                 let connected = progress.is_some_and(|(_, connected)| connected);
                 let report = machine.report(id).map(|(_, report)| report);
-                // Nothing is expected of who was not let in, or is not any more.
+                // Nothing is expected of a replica that was not admitted, or is no longer.
                 let unheard = admitted && progress.is_none();
                 let is_known = admitted || progress.is_some();
                 let away = machine.away(now, id).filter(|_| is_known);

@@ -1,5 +1,4 @@
-//! Connections of which nobody knows yet who they are or what they are for: so many at a time, and nobody keeps
-//! the others out.
+//! Connections without a known peer or channel: their number is limited, and none excludes the others.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -12,16 +11,16 @@ use tokio::sync::oneshot;
 
 use super::lock;
 
-/// So many.
+/// Unidentified connections, at most.
 pub(super) const MOST: usize = 64;
-/// How often is told that there were more.
+/// The minimum time between reports of an overflow.
 const SELDOM: Duration = Duration::from_secs(60);
 
-/// Who is there, and who had to go.
+/// The connections that are open, and those that were closed.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
     inside: Arc<Mutex<Inside>>,
-    /// How many had to go since that was told.
+    /// Connections closed since the last report.
     closed: u64,
     told: Option<LocalTime>,
 }
@@ -36,11 +35,11 @@ struct Inside {
 #[derive(Debug)]
 struct Stranger {
     from: IpAddr,
-    /// Dropped, the connection is no stranger any more; used, it is to be closed.
+    /// Dropped if the connection is no stranger any more; used if it has to be closed.
     close: oneshot::Sender<()>,
 }
 
-/// The place of a connection, until it is known what that is for.
+/// The slot of a connection, until its purpose is known.
 #[derive(Debug)]
 pub(super) struct Place {
     number: u64,
@@ -53,12 +52,12 @@ impl Drop for Place {
     }
 }
 
-/// What tells that a place was given to another one.
+/// Reports that a place was given to another connection.
 #[derive(Debug)]
 pub(super) struct Notice(oneshot::Receiver<()>);
 
 impl Notice {
-    /// Waits until that is so: for ever, if the connection is no stranger any more.
+    /// Waits until that happens: forever, if the connection is no stranger any more.
     pub(super) async fn given(self) {
         if self.0.await.is_err() {
             pending::<()>().await;
@@ -66,16 +65,16 @@ impl Notice {
     }
 }
 
-/// More came than there are places for.
+/// There were more connections than slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Crowd {
-    /// Where most of those are from who are there.
+    /// The network of most open connections.
     pub(super) from: IpAddr,
-    /// How many had to go since that was told last.
+    /// Connections closed since the last report.
     pub(super) closed: u64,
 }
 
-/// What counts as one place in the world: whoever has an address of IPv6 mostly has all that begin as it does.
+/// The network that counts as one: the owner of an IPv6 address usually has its whole prefix.
 fn neighbourhood(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(all) => IpAddr::V6(Ipv6Addr::from_bits(all.to_bits() >> 64 << 64)),
@@ -84,9 +83,8 @@ fn neighbourhood(address: IpAddr) -> IpAddr {
 }
 
 impl Strangers {
-    /// Somebody has come, and gets a place. If there is none, one of those from where most are has to go, the
-    /// one that has been there for longest: it has had the most time to say who it is. That is told now and
-    /// then.
+    /// A new connection gets a place. If there is none, the oldest connection of the largest network is
+    /// closed: it had the most time to identify itself. That is reported now and then.
     pub(super) fn take_in(
         &mut self,
         from: IpAddr,
@@ -113,7 +111,7 @@ impl Strangers {
 }
 
 impl Inside {
-    /// Closes one if there are too many; gives where most are from.
+    /// Closes one if there are too many; returns the address with the most.
     fn make_room(&mut self) -> Option<IpAddr> {
         if self.all.len() <= MOST {
             return None;
@@ -129,7 +127,7 @@ impl Inside {
             .map(|(number, stranger)| (*number, stranger.from))
             .find(|(_, from)| counts.get(from) == Some(&most))?;
         let stranger = self.all.remove(&number)?;
-        // It may have ended this very moment.
+        // It may just have ended.
         let _ = stranger.close.send(());
         Some(from)
     }
@@ -149,7 +147,7 @@ mod tests {
         Ipv4Addr::new(10, 0, 0, last).into()
     }
 
-    /// Whether it has to go.
+    /// Whether it must close.
     fn is_closed(notice: &mut Notice) -> bool {
         notice.0.try_recv().is_ok()
     }
@@ -167,7 +165,7 @@ mod tests {
         assert_eq!(closed.iter().position(|closed| *closed), Some(0));
         assert_eq!(closed.iter().filter(|closed| **closed).count(), 1);
         assert!(!is_closed(&mut notice));
-        // Who comes from there makes room for itself only.
+        // A new one from there closes only one of its own network.
         let (_other, mut notice, _) = take_in(four(2));
         assert!(is_closed(&mut crowd[1].1) && !is_closed(&mut notice));
         let (_, mut notice, _) = first;

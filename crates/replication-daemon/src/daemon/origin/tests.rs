@@ -1,4 +1,4 @@
-//! Who is let in, for how long, and what that costs.
+//! Admission of connections, its duration, and its cost.
 
 mod channels;
 mod demands;
@@ -49,7 +49,7 @@ impl Site {
         Site { folder, clock, daemon }
     }
 
-    /// The one replica of this origin joins, once more.
+    /// The only replica of this origin joins, once more.
     async fn join(&self, folder: &str) -> ReplicaIdentity {
         self.join_as("replica", folder).await
     }
@@ -62,7 +62,7 @@ impl Site {
         ReplicaIdentity::open(&folder).unwrap()
     }
 
-    /// Connects, and says nothing yet.
+    /// Connects without a message so far.
     async fn connect(
         &self,
         identity: &ReplicaIdentity,
@@ -72,8 +72,8 @@ impl Site {
         dial(identity.address(), how, channel).await
     }
 
-    /// A replica of this name joins, says hello by its first connection, and attaches the other two.
-    /// Nothing is read of what comes by the three.
+    /// A replica of this name joins, sends hello on its first connection, and attaches the other two. Nothing
+    /// is read from the three.
     async fn attach(
         &self,
         name: &str,
@@ -120,7 +120,7 @@ async fn say(
     outgoing.flush().await.map(drop)
 }
 
-/// Says nothing but that it is there.
+/// Sends a ping and nothing else.
 async fn ping(mut stream: impl AsyncWrite + Unpin, session: Session, clock: Arc<dyn Clock>) {
     loop {
         let sent = clock.read().local;
@@ -129,12 +129,12 @@ async fn ping(mut stream: impl AsyncWrite + Unpin, session: Session, clock: Arc<
     }
 }
 
-/// Reads whatever comes, and looks at none of it.
+/// Reads everything, and ignores it.
 async fn drain(mut stream: impl AsyncRead + Unpin) {
     let _ = copy(&mut stream, &mut sink()).await;
 }
 
-/// Says something; gives the first answer.
+/// Sends a message; returns the first answer.
 async fn ask<A: Message>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     session: Session,
@@ -198,7 +198,7 @@ async fn what_a_replica_was_before_it_joined_anew_is_out() {
     })
     .await
     .unwrap();
-    // One that would end all others of its number.
+    // One that would end all other connections of its number.
     let (number, hello) = hello(&old, u64::MAX);
     let answer = ask::<ToReplica>(control, number, hello).await;
     assert!(is_closed(&answer), "{answer:?}");
@@ -229,7 +229,7 @@ async fn a_replica_that_connects_and_says_nothing_keeps_out_nobody() {
 async fn who_joins_anew_is_talked_to_whatever_life_the_one_before_has_claimed() {
     let site = Site::new().await;
     let old = site.join("one").await;
-    // Of a machine whose clock was wrong, or of one that is nobody's any more.
+    // Of a machine with a wrong clock, or of one that is no longer used.
     let (session, first) = hello(&old, u64::MAX);
     let control = site.connect(&old, Channel::Control).await.unwrap();
     let answer = ask::<ToReplica>(control, session, first).await.unwrap();
@@ -376,7 +376,7 @@ async fn a_replica_is_waited_for_until_it_has_the_bodies_and_not_only_the_state(
     })
     .await
     .unwrap();
-    // One with which nothing of these was written.
+    // A transaction that wrote none of these.
     let other = write(&origin, &[("d/c", 0)]).await;
     say(&mut control, session, ToOrigin::Ack(other)).await.unwrap();
     let files = |within: &'static str| {
@@ -438,7 +438,7 @@ async fn bodies_are_pushed_in_the_order_of_the_policy_that_the_origin_is_given()
     }
 }
 
-/// What the origin tells of a replica.
+/// The origin's status of a replica.
 fn of(origin: &OriginHandle, name: &str) -> PeerStatus {
     origin.status().replicas.into_iter().find(|one| one.name == name).unwrap()
 }
@@ -447,7 +447,7 @@ fn of(origin: &OriginHandle, name: &str) -> PeerStatus {
 async fn who_never_acknowledges_costs_the_origin_nothing_and_holds_up_nobody() {
     const WRITES: u64 = 200;
     const OBJECTS: u64 = 100;
-    /// What one connection takes in before it is sent.
+    /// The buffered bytes of one connection before it sends.
     const BATCH: u64 = 64 * 1024;
     let site = Site::new().await;
     let origin = site.daemon.handle();
@@ -457,24 +457,24 @@ async fn who_never_acknowledges_costs_the_origin_nothing_and_holds_up_nobody() {
     let (deaf, session, [control, _demand, _speculative]) = site.attach("deaf", begin).await;
     let (_read, write) = split(control);
     tasks.spawn(ping(write, session, Arc::clone(&site.clock)));
-    // This one reads all that it is sent.
+    // This one reads everything.
     let (_, session, [control, demand, speculative]) = site.attach("mute", begin).await;
     let (read, write) = split(control);
     tasks.spawn(ping(write, session, Arc::clone(&site.clock)));
     tasks.spawn(drain(read));
     tasks.spawn(drain(demand));
     tasks.spawn(drain(speculative));
-    // This one is told of a tree to compare its own with, and never asks for a part of it.
+    // This one gets the root of a tree to compare, and never asks for a part of it.
     let (_, session, [control, _demand, _speculative]) = site.attach("slow", None).await;
     let (_read, write) = split(control);
     tasks.spawn(ping(write, session, Arc::clone(&site.clock)));
     site.join_as("honest", "honest").await;
     let mut options = ReplicaOptions::new(site.folder.path().join("honest"));
-    // Else it would wait for the bodies, one disk's sync for each few of them.
+    // Otherwise it would wait for the bodies, with one sync of the disk for every few of them.
     options.config.eager = Some(true);
     let honest = ReplicaDaemon::start(options, Arc::clone(&site.clock), |_| {}).unwrap();
 
-    // Of long names, so that they do not find room in the buffers of the system.
+    // With long names, so that they do not fit into the buffers of the system.
     let folder = ["x".repeat(250), "y".repeat(250), "z".repeat(250), "u".repeat(250)].join("/");
     let mut last = Sequence::ZERO;
     for number in 0..WRITES {
@@ -491,7 +491,7 @@ async fn who_never_acknowledges_costs_the_origin_nothing_and_holds_up_nobody() {
     let caught_up = timeout(Duration::from_secs(30), origin.wait_for_state(&names, last)).await;
     caught_up.expect("the others hold it up").unwrap();
 
-    // The one that reads all is told of everything.
+    // The one that reads all receives everything.
     let told = timeout(Duration::from_secs(30), async {
         while of(&origin, "mute").control_bytes < WRITES * OBJECTS * 1_000 {
             sleep(Duration::from_millis(10)).await;
@@ -502,12 +502,12 @@ async fn who_never_acknowledges_costs_the_origin_nothing_and_holds_up_nobody() {
     for name in ["deaf", "mute", "slow"] {
         let one = of(&origin, name);
         assert_eq!((one.connected, one.sequence), (true, Some(0)), "{name}");
-        // No more bodies are under way than the replica's memory is to hold, and each other object is a bit.
+        // At most as many bodies are in transfer as the replica's memory may hold; other objects are one bit.
         assert!(one.speculative_bytes < 2 << 20, "{name} was sent {}", one.speculative_bytes);
         let queue = one.queue.unwrap();
         assert!(queue <= WRITES * OBJECTS, "{queue} wait for {name}");
     }
-    // What was taken out of the log for the deaf one is what was sent, and one batch.
+    // The origin took out of the log for the deaf one only the bytes that were sent, and one batch.
     let next = origin.0.with(|core, now| core.machine.poll_control(now, deaf)).unwrap();
     let ToReplica::Invalidation { sequence, .. } = next.message else { panic!("{next:?}") };
     let mut frame = Vec::new();
@@ -533,7 +533,7 @@ async fn a_body_is_lost_only_if_it_is_not_there_when_it_cannot_go() {
         let name = Path::new(name).unwrap();
         origin.0.with(|core, _| core.machine.image().objects[&name].content)
     };
-    // Somebody has not found them: they were dropped just then, and stored anew.
+    // A reader did not find them: they were dropped just then, and stored again.
     for name in ["small", "large"] {
         bodies::look_again(&origin.0, &content(name)).await.unwrap();
         assert_eq!(lost(), 0, "{name}");
@@ -543,7 +543,7 @@ async fn a_body_is_lost_only_if_it_is_not_there_when_it_cannot_go() {
     assert_eq!(lost(), 0, "it lies in the database");
     bodies::look_again(&origin.0, &content("large")).await.unwrap();
     assert_eq!(lost(), 1);
-    // What is lost, or not there any more, is not looked for.
+    // A lost body, or one that is no longer needed, is not looked for.
     bodies::look_again(&origin.0, &content("large")).await.unwrap();
     site.daemon.stop().await.unwrap();
 }

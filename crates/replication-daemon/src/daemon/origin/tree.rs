@@ -1,4 +1,4 @@
-//! All objects at a moment, without holding up whoever writes.
+//! All objects at a moment, without blocking writers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -11,34 +11,34 @@ use lull_replication::types::{Digest, Position, Sequence, Version};
 
 use super::{Core, OriginHandle};
 
-/// Objects that are taken at a time, and changes that are followed: a millisecond.
+/// Objects taken at a time, and changes followed at a time: a millisecond.
 const AT_A_TIME: usize = 4_096;
-/// Between two of these others have their turn: who lets a lock go and takes it again at once is faster than
-/// whoever waits for it.
+/// The pause between two of these for others: a thread that releases a lock and takes it again at once is
+/// faster than the threads that wait for it.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// All objects at a moment.
+/// All objects of one state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// The state that they are of.
+    /// Their state.
     pub position: Position,
     /// The objects, by name.
     pub objects: Vec<(Path, Version)>,
-    /// Those of their bodies that are lost: a write that names one is refused, one that brings it
-    /// along mends all objects that have it.
+    /// Their lost bodies: a write that names one is refused; a write that contains one repairs all objects
+    /// that have it.
     pub lost: BTreeSet<Digest>,
 }
 
-/// Objects that are gathered while others write. What was taken is of the states that were present then; by the
-/// log it becomes one of now.
+/// Objects that are gathered during writes. Those taken so far are of the states that were present then; the
+/// log updates them to the present one.
 #[derive(Debug)]
 struct Gathering {
-    /// All that was taken has followed the log up to there.
+    /// The objects taken so far have the state at this position of the log.
     to: Sequence,
     taken: Vec<(Path, Version)>,
     /// All objects were taken.
     complete: bool,
-    /// What was taken and has changed since, as it is now.
+    /// Taken objects that have changed since, with their present version.
     changed: BTreeMap<Path, Option<Version>>,
     at_a_time: usize,
 }
@@ -54,10 +54,10 @@ impl Gathering {
         }
     }
 
-    /// Takes more; gives the position when what was taken is all of the state there.
+    /// Takes more; returns the position when all objects of the state there are taken.
     fn go_on(&mut self, image: &Image) -> Option<Position> {
         if self.to < image.log_after() {
-            // Each time by larger steps, so that it comes to an end also of a log that is short.
+            // In larger steps each time, so that it ends even if the log is short.
             *self = Gathering::new(image, self.at_a_time.saturating_mul(2));
         }
         let mut followed = 0;
@@ -65,7 +65,7 @@ impl Gathering {
             && let Some(entry) = image.entry(self.to.next())
         {
             for change in &*entry.commit.changes {
-                // What was not taken yet will be taken as it is then.
+                // Objects that were not taken so far will be taken in their later version.
                 if self.complete || self.taken.last().is_some_and(|(last, _)| change.path <= *last)
                 {
                     let now = image.objects.get(&change.path).copied();
@@ -103,7 +103,7 @@ impl Gathering {
 }
 
 impl OriginHandle {
-    /// All objects. Blocks for as long as it takes, and holds up nobody else for long.
+    /// All objects. Blocks as long as necessary, and delays other callers only briefly.
     pub fn tree(&self) -> Tree {
         let begin = |core: &mut Core, _| Gathering::new(core.machine.image(), AT_A_TIME);
         let mut gathering = self.0.with(begin);
@@ -175,7 +175,7 @@ mod tests {
             write(&mut image, log, &before);
             let mut gathering = Gathering::new(&image, at_a_time);
             let mut meanwhile = meanwhile.into_iter();
-            // When nobody writes any more it ends.
+            // Without further writes it ends.
             let position = (0..1_000).find_map(|_| {
                 let position = gathering.go_on(&image);
                 if position.is_none() {

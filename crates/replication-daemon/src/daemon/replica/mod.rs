@@ -38,14 +38,14 @@ pub use self::reads::{Found, Pending, ReadError};
 pub use self::status::{OutageStatus, ReplicaStatus};
 pub(crate) use self::tries::Tries;
 
-/// What a replica daemon is told once.
+/// The options of a replica daemon.
 #[derive(Clone, Debug)]
 pub struct ReplicaOptions {
-    /// Where its identity and its store are, which [`join`](super::join) has made.
+    /// The folder of its identity and its store, which [`join`](super::join) has made.
     pub folder: PathBuf,
-    /// What the state machine is told, but for its number: that is in its certificate.
+    /// The configuration of the state machine, except its number: that is in its certificate.
     pub config: Config,
-    /// Where the origin is, from now on; none if it is where it was.
+    /// The new address of the origin; none if it has not changed.
     pub origin: Option<String>,
 }
 
@@ -56,10 +56,10 @@ impl ReplicaOptions {
     }
 }
 
-/// What a replica daemon tells, beside what it is asked.
+/// An event of a replica daemon.
 #[derive(Debug, Error)]
 pub enum ReplicaEvent {
-    /// The origin talks to it.
+    /// The origin accepts it.
     #[error("connected to the origin")]
     Connected,
     /// There is no connection.
@@ -68,10 +68,10 @@ pub enum ReplicaEvent {
     Disconnected {
         /// Why.
         why: String,
-        /// When the next one is tried.
+        /// When the next attempt begins.
         again: Duration,
     },
-    /// The origin does not talk to it.
+    /// The origin rejects it.
     #[error("the origin refuses this replica: {0}")]
     Refused(Refusal),
     /// The clocks are further apart than allowed.
@@ -87,14 +87,14 @@ pub enum ReplicaEvent {
     /// The origin has lost a body that is read here.
     #[error("the origin has lost the body of `{0}`, so it cannot be read: publish it there again")]
     Lost(Path),
-    /// A new certificate was not to be had.
+    /// No new certificate could be requested.
     #[error("the certificate is to be renewed, and could not be: {0}")]
     NotRenewed(String),
 }
 
 type Tell = Box<dyn Fn(ReplicaEvent) + Send + Sync>;
 
-/// What tasks share.
+/// The data that tasks share.
 struct Shared {
     clock: Arc<dyn Clock>,
     core: Mutex<Core>,
@@ -103,46 +103,46 @@ struct Shared {
     outlines: Outlines,
     bodies: Bodies,
     tell: Tell,
-    /// Bytes of bodies that came, on demand and speculative.
+    /// Bytes of bodies received, on demand and speculative.
     received: [AtomicU64; 2],
-    /// Bytes of bodies of which a part has come.
+    /// Bytes of bodies that have arrived in part.
     arriving: AtomicU64,
-    /// Bytes that went to the origin on the control channel.
+    /// Bytes sent to the origin on the control channel.
     said: AtomicU64,
-    /// When bytes of the control channel came last, by the clock for intervals.
+    /// When the last bytes of the control channel arrived, by the clock for intervals.
     heard: AtomicI64,
-    /// There may be something to be said to the origin.
+    /// There may be a message for the origin.
     outbox: Notify,
-    /// The machine's next time may be another.
+    /// The machine's next time may have changed.
     timer: Notify,
-    /// The origin talks to this replica, or the connection is to be given up.
+    /// There is a message of the origin, or the connection has to be closed.
     turn: Notify,
-    /// A new certificate is to be had.
+    /// A new certificate has to be requested.
     renewal: Notify,
     stop: watch::Sender<bool>,
 }
 
-/// What is behind the lock.
+/// The data behind the lock.
 struct Core {
     machine: Replica<Body>,
     worker: Option<Worker<Arc<Step>>>,
     reads: BTreeMap<ReadId, oneshot::Sender<Answer>>,
     last_read: ReadId,
-    /// What remembers answers: called when it has to forget them; false if it is gone.
+    /// Caches of answers: called when they must forget them; false if the cache is gone.
     remember: Vec<Box<dyn Fn() -> bool + Send>>,
-    /// Of which state they are, and whether there is a lease.
+    /// Their state, and whether there is a lease.
     remembered: (Sequence, bool),
-    /// When they have to be forgotten at the latest.
+    /// When they have to be dropped at the latest.
     remembered_until: Option<LocalTime>,
-    /// What the timer waits for.
+    /// The time that the timer waits for.
     timeout: Option<LocalTime>,
-    /// The connection is to be given up.
+    /// The connection has to be closed.
     close: bool,
     /// The origin wants it to get a new certificate.
     renew: bool,
-    /// The origin has talked to it in this session.
+    /// The origin has accepted it in this session.
     was_connected: bool,
-    /// The last time without a connection that is over.
+    /// The last finished time without a connection.
     outage: Option<Outage>,
     failed: Option<StoreError>,
     closed: bool,
@@ -169,8 +169,8 @@ impl Core {
         self.reads.clear();
     }
 
-    /// Has answers forgotten that are of another state by now, or that may not be used any longer: before any read
-    /// is answered from the new state.
+    /// Drops cached answers that belong to another state by now, or may not be used any longer. That happens
+    /// before any read is answered from the new state.
     fn forget_answers(&mut self, now: Reading) {
         let is = (self.machine.position(), self.machine.has_lease());
         let was = core::mem::replace(&mut self.remembered, is);
@@ -181,7 +181,7 @@ impl Core {
         }
     }
 
-    /// Hands on what the machine asks for; gives what it tells.
+    /// Hands on the requests of the machine; returns its events.
     fn pump(&mut self, now: Reading) -> Vec<ReplicaEvent> {
         self.forget_answers(now);
         let mut told = Vec::new();
@@ -199,7 +199,7 @@ impl Core {
         }
         while let Some(effect) = self.machine.poll_effect() {
             if let Err(error) = worker.ask(effect.into()) {
-                // What it has failed with is told by its thread.
+                // The thread of the store has reported the error.
                 self.failed.get_or_insert(error);
                 self.reads.clear();
                 return told;
@@ -233,10 +233,10 @@ impl Core {
 }
 
 impl Shared {
-    /// A call of the state machine, and what follows from it.
+    /// A call of the state machine, and its effects.
     ///
     /// # Panics
-    /// If an earlier call has: what the machine is then nobody knows, and the daemon ends.
+    /// If an earlier call has panicked: the state of the machine is unknown then, and the daemon ends.
     fn with<T>(&self, call: impl FnOnce(&mut Core, Reading) -> T) -> T {
         self.try_with(call).expect("an earlier call has panicked, so the daemon ends")
     }
@@ -256,7 +256,7 @@ impl Shared {
         let says = core.machine.has_to_send();
         let garbage: Vec<_> = core::iter::from_fn(|| core.machine.poll_garbage()).collect();
         drop(core);
-        // Nobody waits for the lock meanwhile.
+        // Dropped without the lock.
         drop(garbage);
         if says {
             self.outbox.notify_one();
@@ -279,7 +279,7 @@ impl Shared {
         Some(value)
     }
 
-    /// What is behind the lock; none if a call has panicked.
+    /// The data behind the lock; none if a call has panicked.
     fn machine(&self) -> Option<MutexGuard<'_, Core>> {
         match self.core.lock() {
             Ok(core) => Some(core),
@@ -291,9 +291,9 @@ impl Shared {
         }
     }
 
-    /// If a call has panicked the daemon ends, and whoever waits for something hears that it does not come.
+    /// If a call has panicked, the daemon ends, and all waiting callers get an error.
     fn fall(&self) {
-        // What tells of events may panic as well, and leaves nothing half done.
+        // The receiver of events may panic as well, which leaves nothing half done.
         if self.core.is_poisoned() {
             lock(&self.core).fail(StoreError::Stopped);
             self.stop.send_replace(true);
@@ -304,7 +304,7 @@ impl Shared {
         let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
     }
 
-    /// Wakes the machine when it has asked for that.
+    /// Wakes the machine at the times that it requests.
     async fn keep_time(&self) {
         loop {
             let at = lock(&self.core).timeout;
@@ -328,8 +328,8 @@ impl Shared {
     }
 }
 
-/// A replica that runs. Dropped, it ends as if it had been killed: what the disk has not begun to sync is
-/// not there at the next start.
+/// A running replica. Dropping it has the effect of a kill: data that the disk has not begun to sync are
+/// missing at the next start.
 pub struct ReplicaDaemon {
     shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
@@ -342,12 +342,12 @@ impl core::fmt::Debug for ReplicaDaemon {
 }
 
 impl ReplicaDaemon {
-    /// Starts the replica of a folder, inside a Tokio runtime of several threads. It answers reads
-    /// from now on, connected or not, as long as its promises allow it. `tell` is called with what
-    /// happens, and should not take long.
+    /// Starts the replica of a folder, inside a multi-threaded Tokio runtime. It answers reads from now on,
+    /// connected or not, as long as its guarantees allow it. `tell` is called with events, and should return
+    /// quickly.
     ///
     /// # Errors
-    /// If there is none, or its disk fails.
+    /// If the folder has no replica, or its disk fails.
     pub fn start(
         options: ReplicaOptions,
         clock: Arc<dyn Clock>,
@@ -410,7 +410,7 @@ impl ReplicaDaemon {
         Ok(ReplicaDaemon { shared, tasks })
     }
 
-    /// What reads, and asks.
+    /// The handle for reads and queries.
     pub fn handle(&self) -> ReplicaHandle {
         ReplicaHandle(Arc::clone(&self.shared))
     }
@@ -420,11 +420,10 @@ impl ReplicaDaemon {
         self.shared.stopped().await;
     }
 
-    /// Ends it: connections are closed, and what the disk was asked for is done. Reads that wait are
-    /// not answered.
+    /// Ends it: connections are closed, and jobs of the disk are finished. Waiting reads are not answered.
     ///
     /// # Errors
-    /// What it has failed with, if it has.
+    /// The failure of the daemon, if there was one.
     pub async fn stop(mut self) -> Result<(), DaemonError> {
         self.shared.stop.send_replace(true);
         for task in self.tasks.drain(..) {
@@ -456,12 +455,12 @@ impl Drop for ReplicaDaemon {
         if let Some(worker) = self.shared.close() {
             worker.abandon();
         }
-        // Handles may be left, and are of no use.
+        // Remaining handles cannot be used any more.
         self.shared.library.close();
     }
 }
 
-/// Reads from a replica that runs, and asks it.
+/// Reads from a running replica, and queries it.
 #[derive(Clone)]
 pub struct ReplicaHandle(Arc<Shared>);
 
@@ -477,17 +476,17 @@ impl ReplicaHandle {
         lock(&self.0.identity).replica()
     }
 
-    /// What makes session tokens, and judges them, for now: keys are replaced with the authority.
+    /// Makes and verifies session tokens, for now: keys are replaced with the authority.
     pub fn tokens(&self) -> Keyring {
         lock(&self.0.identity).keyring()
     }
 
-    /// How stale the state may be at most; none if nothing is known since the start.
+    /// Upper bound of the state's staleness; none if it is unknown since the start.
     pub fn staleness(&self) -> Option<Duration> {
         self.0.with(|core, now| core.machine.staleness(now.local))
     }
 
-    /// What its clocks show.
+    /// The time of its clocks.
     pub(crate) fn now(&self) -> Reading {
         self.0.clock.read()
     }

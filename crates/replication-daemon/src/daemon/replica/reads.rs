@@ -22,17 +22,17 @@ use crate::store::{Library, StoreError};
 /// Why a read was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
-    /// It would have to wait for longer than whoever reads does.
+    /// It would wait for longer than its caller.
     #[error("{}", waits(*.0))]
     Waits(Why),
-    /// The body went away each time before it was read, for as long as whoever reads waits: the quota is too small
-    /// for what is read.
+    /// The body was evicted each time before it was read, until the caller's patience ended: the quota is too
+    /// small for the data that are read.
     #[error("the body is given up as fast as it is fetched: raise the quota")]
     Evicted,
     /// The origin has lost the body.
     #[error("the origin has lost the body: publish it there again")]
     Lost,
-    /// The machine was out of descriptors or memory for as long as whoever reads waits.
+    /// The machine was out of descriptors or memory until the caller's patience ended.
     #[error("this machine has no descriptors or no memory left for it: try again")]
     Scarce,
     /// The daemon ends.
@@ -54,7 +54,7 @@ fn waits(why: Why) -> &'static str {
     }
 }
 
-/// A read that was begun. Dropped, nobody waits for it any more.
+/// A started read. Dropping it cancels it.
 pub struct Pending {
     shared: Arc<Shared>,
     id: ReadId,
@@ -74,8 +74,8 @@ impl Pending {
         self.shared.try_with(|core, _| core.machine.why(self.id)).flatten()
     }
 
-    /// What [`answer`](Pending::answer) gives without waiting. To be asked once, before anything is
-    /// waited for.
+    /// The result of [`answer`](Pending::answer) if it needs no waiting. To be called once, before any
+    /// waiting.
     pub fn at_once(&mut self) -> Option<Result<Answer, ReadError>> {
         let answer = match self.answer.try_recv() {
             Ok(answer) => Ok(answer),
@@ -89,18 +89,17 @@ impl Pending {
     /// Waits for the answer.
     ///
     /// # Errors
-    /// If the daemon ends before.
+    /// If the daemon ends first.
     pub async fn answer(&mut self) -> Result<Answer, ReadError> {
         let answer = (&mut self.answer).await.map_err(|_| ReadError::Stopped)?;
         self.answered = true;
         Ok(answer)
     }
 
-    /// Waits for the answer: for `patience` at most, if it has an end.
+    /// Waits for the answer: for `patience` at most, or without a limit.
     ///
     /// # Errors
-    /// Why it still waits then (§6.2.2: whoever serves the read gives an error, or names another
-    /// replica).
+    /// Why it still waits then (§6.2.2: the server of the read returns an error, or names another replica).
     pub async fn within(&mut self, patience: Option<Duration>) -> Result<Answer, ReadError> {
         let Some(patience) = patience else { return self.answer().await };
         match tokio::time::timeout(patience, self.answer()).await {
@@ -113,7 +112,7 @@ impl Pending {
         }
     }
 
-    /// Waits until the answer is there, without a runtime.
+    /// Waits for the answer, without a runtime.
     ///
     /// # Errors
     /// As for [`answer`](Pending::answer).
@@ -135,7 +134,7 @@ impl Drop for Pending {
     }
 }
 
-/// A body that stays for somebody who reads it.
+/// A body that is kept for a reader.
 struct Pinned {
     shared: Arc<Shared>,
     pin: Pin,
@@ -147,13 +146,14 @@ impl Drop for Pinned {
     }
 }
 
-/// An object that was read. Its body stays as long as this does, overwritten or not, unless it goes bad.
+/// An object that was read. Its body is kept while this value exists, also if it is overwritten, unless it is
+/// corrupted.
 pub struct Found {
     /// The state that it was read from.
     pub at: Sequence,
     /// Its version.
     pub version: Version,
-    /// Whatever was acknowledged before then is in that state; none if no read was answered for it.
+    /// All writes acknowledged before this time are in that state. None if no read was answered for it.
     pub reflects: Option<LocalTime>,
     shared: Arc<Shared>,
     body: Opened,
@@ -166,17 +166,17 @@ impl fmt::Debug for Found {
     }
 }
 
-/// A body that is here.
+/// A body that is stored here.
 #[derive(Clone)]
 enum Opened {
-    /// All of it, and it is what it should be.
+    /// All of it, verified.
     Whole(Buffer),
-    /// What its pieces have to be.
+    /// The expected hashes of its pieces.
     Pieces(Arc<Outline>),
 }
 
 impl Found {
-    /// All of it, if it is in memory.
+    /// The whole body, if it is in memory.
     pub(crate) fn whole(&self) -> Option<&Buffer> {
         match &self.body {
             Opened::Whole(bytes) => Some(bytes),
@@ -184,18 +184,18 @@ impl Found {
         }
     }
 
-    /// From now on its body may go like any other.
+    /// From now on its body may be discarded like any other.
     pub(crate) fn let_go(&mut self) {
         self.pinned = None;
     }
 
-    /// The piece of this number, [`PIECE`] bytes but for the last one; none if it has gone, or is not what it
-    /// should be: then the body is fetched again when it is read.
+    /// The piece of this number, [`PIECE`] bytes except for the last one; none if it is missing or corrupt:
+    /// then the body is fetched again when it is read.
     ///
     /// # Errors
     /// If the disk fails.
     pub async fn piece(&self, number: u32) -> Result<Option<Buffer>, ReadError> {
-        /// For what the machine is out of.
+        /// The time to wait for a resource that the machine is out of.
         const PATIENCE: Duration = Duration::from_secs(10);
         let outline = match &self.body {
             Opened::Whole(bytes) if number == 0 => return Ok(Some(bytes.clone())),
@@ -239,7 +239,7 @@ impl ReplicaHandle {
         Ok(Pending { shared: Arc::clone(&self.0), id, answer, answered: false })
     }
 
-    /// Reads, and waits for the answer: for `patience` at most, if it has an end.
+    /// Reads, and waits for the answer: for `patience` at most, or without a limit.
     ///
     /// # Errors
     /// As for [`begin`](ReplicaHandle::begin) and [`Pending::within`].
@@ -251,8 +251,8 @@ impl ReplicaHandle {
         self.begin(request)?.within(patience).await
     }
 
-    /// Reads an object and finds its body; none if there is no such object. With the state that says
-    /// so.
+    /// Reads an object and finds its body; none if the object does not exist. Also returns the state that
+    /// shows it.
     ///
     /// # Errors
     /// As for [`read`](ReplicaHandle::read), and those of the body.
@@ -266,8 +266,8 @@ impl ReplicaHandle {
         self.fetch(request, patience).await
     }
 
-    /// Reads which version an object is, which needs no body; none if there is no such object. With the
-    /// state that says so.
+    /// Reads which version an object is, without its body; none if the object does not exist. Also returns
+    /// the state that shows it.
     ///
     /// # Errors
     /// As for [`read`](ReplicaHandle::read).
@@ -282,14 +282,13 @@ impl ReplicaHandle {
         Ok((answer.at, answer.outcome.version()))
     }
 
-    /// What a read of a name has said is as good as the body to who has that: so it counts as a read of it.
+    /// For a caller that has the body, a read of its name replaces a read of the body: so it counts as one.
     pub(crate) fn count_read(&self, path: &Path) {
         self.0.with(|core, _| core.machine.count_read(path));
     }
 
-    /// The body of a version that a read has answered with, for whoever reads it later; none if it was
-    /// overwritten and is gone. Waits only if it has to be fetched again: behind no other read, and keeps none
-    /// waiting.
+    /// The body of a version that an earlier read returned, for a later reader; none if it was overwritten
+    /// and is gone. Waits only for a new fetch: no other read delays it, and it delays none.
     ///
     /// # Errors
     /// As for [`object`](ReplicaHandle::object).
@@ -307,35 +306,36 @@ impl ReplicaHandle {
         Ok(found)
     }
 
-    /// The states that can be told, see [`Replica::states`](lull_replication::replica::Replica::states): from the
-    /// earliest to the present one, and when each was made.
+    /// The states that a caller can read, see
+    /// [`Replica::states`](lull_replication::replica::Replica::states): from the earliest to the present one,
+    /// and when each was made.
     pub fn states(&self) -> Vec<(Sequence, WallTime)> {
         self.0.with(|core, _| core.machine.states().collect())
     }
 
-    /// When a state was made; none if it can't be told.
+    /// When a state was made; none if it is not available.
     pub fn made(&self, at: Sequence) -> Option<WallTime> {
         self.0.with(|core, _| core.machine.made(at))
     }
 
-    /// What was under a name in a state; none if it can't be told.
+    /// The entry under a name in a state; none if it is not available.
     pub fn entry_at(&self, at: Sequence, path: &Path) -> Option<Outcome> {
         self.0.with(|core, _| core.machine.entry_at(at, path))
     }
 
-    /// `forget` is called before any read is answered from another state, and as soon as an answer may not be used
-    /// any longer without asking again: see [`Answer::holds_for`]. It is called under the replica's lock, so it
-    /// must neither wait nor read. If it gives false it is not called any more.
+    /// `forget` is called before any read is answered from another state. It is also called when an answer
+    /// may no longer be used without a new request: see [`Answer::holds_for`]. It is called under the
+    /// replica's lock, so it must neither wait nor read. Once it returns false, it is not called any more.
     pub(crate) fn remember(&self, forget: impl Fn() -> bool + Send + 'static) {
         self.0.with(|core, _| core.remember.push(Box::new(forget)));
     }
 
-    /// What was in a folder in a state; none if it can't be told.
+    /// The names in a folder in a state; none if it is not available.
     pub fn names_at(&self, at: Sequence, folder: Option<&Path>) -> Option<Outcome> {
         self.0.with(|core, _| core.machine.names_at(at, folder))
     }
 
-    /// What is here of the body of a version, which one of these states has.
+    /// Where the body of a version of one of these states is.
     pub fn holding(&self, path: &Path, version: &Version) -> Holding {
         self.0.with(|core, _| core.machine.holding(path, version))
     }
@@ -345,8 +345,8 @@ impl ReplicaHandle {
         request: Request,
         patience: Option<Duration>,
     ) -> Result<(Sequence, Option<Found>), ReadError> {
-        // A body may be given up between the answer and its first byte; that goes on only where the quota holds
-        // less than what is read at once.
+        // A body may be evicted between the answer and its first byte. That repeats only if the quota holds
+        // less than is read at once.
         let mut tries = Tries::new(patience);
         while tries.next().await {
             let left = tries.left();
@@ -364,7 +364,7 @@ impl ReplicaHandle {
         Err(ReadError::Evicted)
     }
 
-    /// Finds the body of a version; none if it is not here.
+    /// Finds the body of a version; none if it is not stored here.
     async fn open(
         &self,
         at: Sequence,
@@ -392,7 +392,7 @@ impl ReplicaHandle {
         Ok(body.map(|body| Found { at, version, reflects: None, shared, body, pinned }))
     }
 
-    /// What it means to who reads that the store has failed. Unless it is short of something it ends.
+    /// The read error for a failure of the store. Unless the machine is short of a resource, the store ends.
     fn failed(&self, error: StoreError) -> ReadError {
         match error {
             error if error.is_passing() => return ReadError::Scarce,

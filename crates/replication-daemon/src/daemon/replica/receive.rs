@@ -1,4 +1,4 @@
-//! Bodies as they come.
+//! Bodies as they arrive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::daemon::link::Incoming;
 use crate::daemon::{LinkError, blocking};
 use crate::store::{Body, Stager};
 
-/// Takes in the bodies of a connection until it ends.
+/// Receives the bodies of a connection until it ends.
 pub(super) async fn bodies(
     shared: &Arc<Shared>,
     mut incoming: Incoming<impl AsyncRead + Unpin, BodyPart>,
@@ -53,13 +53,13 @@ pub(super) async fn bodies(
 /// One body on its way to the store.
 struct Intake<'a> {
     shared: &'a Arc<Shared>,
-    /// None if it was given up for want of room, and before its first byte.
+    /// None if the body was discarded because the disk is full, and before its first byte.
     stager: Option<Stager>,
     full: bool,
     arriving: Arriving<'a>,
 }
 
-/// Counts the bytes of one body until it is whole, or comes to nothing.
+/// Counts the bytes of one body until it is whole, or is discarded.
 struct Arriving<'a> {
     all: &'a AtomicU64,
     own: u64,
@@ -84,14 +84,14 @@ impl<'a> Intake<'a> {
         Intake { shared, stager: None, full: false, arriving }
     }
 
-    /// Bytes of a body of several pieces: it may be written to the disk, so by another thread.
+    /// Bytes of a body of several pieces: they may be written to the disk, so another thread takes them.
     async fn write(&mut self, bytes: Vec<u8>) -> Result<(), LinkError> {
         if self.full {
             return Ok(());
         }
         let mut stager = self.stager.take().unwrap_or_else(|| self.shared.bodies.stage());
         let write = move || stager.write(&bytes).map(|outcome| outcome.map(|()| stager));
-        // Only at the end of the runtime is there no thread.
+        // There is no thread only when the runtime ends.
         match blocking(write).await.ok_or(LinkError::GivenUp)?? {
             Ok(stager) => self.stager = Some(stager),
             Err(DiskFull) => self.full = true,

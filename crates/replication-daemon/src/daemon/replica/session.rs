@@ -1,4 +1,4 @@
-//! The connection to the origin, again and again.
+//! The connection to the origin, and its retries.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,18 +18,18 @@ use crate::daemon::link::{Incoming, Outgoing};
 use crate::daemon::observed::{Observed, Way};
 use crate::identity::ReplicaIdentity;
 
-/// Between the first two tries; doubled with each that fails.
+/// The delay between the first two attempts; doubled after each failure.
 const FIRST: Duration = Duration::from_millis(100);
-/// Between tries, at most.
+/// Longest pause between attempts.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Before a certificate that the origin wants renewed is asked for; doubled with each try that fails. All
-/// who are connected are told at the same moment, and the origin has few places for those who ask.
+/// The delay before a certificate that the origin wants renewed is requested; doubled after each failure. All
+/// connected replicas are told at the same moment, and the origin has few places for requests.
 const FIRST_RENEWAL: Duration = Duration::from_secs(2);
-/// Between such tries, at most.
+/// Longest pause between such attempts.
 const LONGEST_RENEWAL: Duration = Duration::from_mins(5);
-/// How often is looked whether the certificate is old: the wall clock may be set, and the machine sleep.
+/// How often the age of the certificate is checked: the wall clock may be set, and the machine may sleep.
 const LOOK: Duration = Duration::from_secs(10);
-/// What is sent at once on the control channel.
+/// The maximum batch on the control channel.
 const BATCH: usize = 64 * 1024;
 
 /// Connects until the daemon ends.
@@ -64,8 +64,8 @@ pub(super) async fn keep_connected(shared: &Arc<Shared>) {
     }
 }
 
-/// From a half of the pause to all of it, so that not all replicas come at once to an origin that
-/// starts again.
+/// A random time between half of the pause and all of it. So the replicas do not all connect at once to an
+/// origin that restarts.
 fn spread(pause: Duration, shared: &Shared) -> Duration {
     let number = u64::from(lock(&shared.identity).replica().0);
     let nanos = shared.clock.read().local.as_nanos().unsigned_abs();
@@ -103,7 +103,7 @@ async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
     }
 }
 
-/// Connects to the origin; `heard` is called each time that bytes come.
+/// Connects to the origin; `heard` is called whenever bytes arrive.
 async fn connect<F: Fn() + Unpin>(
     shared: &Shared,
     channel: Channel,
@@ -121,7 +121,7 @@ async fn connect<F: Fn() + Unpin>(
     dial_through(&address, how, channel, |tcp| Observed::new(tcp, tell)).await
 }
 
-/// What cannot be renewed today is renewed tomorrow: the certificate lasts for months yet.
+/// A failed renewal is retried tomorrow: the certificate is valid for months.
 async fn renew_if_old(shared: &Arc<Shared>) {
     if is_old(shared)
         && let Err(why) = get_certificate(shared).await
@@ -134,9 +134,8 @@ fn is_old(shared: &Shared) -> bool {
     lock(&shared.identity).is_old(shared.clock.read().wall)
 }
 
-/// Gets a new certificate when the origin asks for that or the one that it has is old, and ends the
-/// session for one with it: what the origin has not seen used does not count there. It asks once a
-/// session, so what fails is tried again.
+/// Gets a new certificate when the origin asks for that or the current one is old, and then ends the session
+/// to use it: only used certificates count at the origin. It asks once a session, so failures are retried.
 async fn renew_when_asked(shared: &Arc<Shared>) -> Result<(), LinkError> {
     loop {
         let asked = core::mem::take(&mut lock(&shared.core).renew);
@@ -175,7 +174,7 @@ async fn hear(
     }
 }
 
-/// Says what there is to say, until the machine gives the connection up.
+/// Sends all messages, until the machine closes the connection.
 async fn speak(
     shared: &Shared,
     mut outgoing: Outgoing<impl AsyncWrite + Unpin>,
@@ -204,7 +203,7 @@ async fn speak(
     }
 }
 
-/// The two connections for bodies, as soon as the origin talks to this replica.
+/// The two connections for bodies, as soon as the origin accepts this replica.
 async fn bodies(shared: &Arc<Shared>) -> Result<(), LinkError> {
     let session = loop {
         let (session, close) = {

@@ -1,4 +1,4 @@
-//! What a replica tells of itself.
+//! The status of a replica.
 
 use core::time::Duration;
 use std::sync::atomic::Ordering;
@@ -9,54 +9,54 @@ use serde::Serialize;
 
 use super::ReplicaHandle;
 
-/// A replica at a moment.
+/// The status of a replica.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReplicaStatus {
     /// Its number at the origin.
     pub replica: u32,
-    /// Which life this is: another number after each start, from which everything is counted.
+    /// Which life this is: another number after each start. Everything is counted from the start.
     pub life: u64,
-    /// Whether the origin talks to it.
+    /// Whether the origin has accepted its connection.
     pub connected: bool,
-    /// Why the origin does not, if it has said so.
+    /// Why the origin rejects it, if it does.
     pub refused: Option<String>,
-    /// For how long there has been no connection, in seconds: since the last word of the origin, or since the
-    /// start.
+    /// For how long there has been no connection, in seconds: since the last message of the origin, or since
+    /// the start.
     pub away_seconds: Option<f64>,
-    /// For how long of that all reads were answered, in seconds: until one had to wait for what is not
-    /// here, or Δ of a disconnected replica was over.
+    /// How long of that all reads were answered, in seconds: until one had to wait for a missing body, or Δ
+    /// of a disconnected replica was over.
     pub masked_seconds: Option<f64>,
-    /// The last time since the start that a connection was lost and came back.
+    /// The last lost connection since the start that was restored.
     pub last_outage: Option<OutageStatus>,
     /// The state that reads are answered from.
     pub sequence: u64,
-    /// Commits that were received, and are not applied yet.
+    /// Received commits that are not applied so far.
     pub buffered: u64,
-    /// How stale the state may be at most, in seconds; none if nothing is known since the start.
+    /// Upper bound of the state's staleness, in seconds; none if it is unknown since the start.
     pub staleness_seconds: Option<f64>,
     /// How far the wall clock is ahead of the origin's, in seconds: at least, and at most.
     pub skew_seconds: Option<(f64, f64)>,
     /// Objects.
     pub objects: u64,
-    /// Those whose bodies are here.
+    /// Objects whose bodies are here.
     pub valid_objects: u64,
     /// The bytes of all objects.
     pub bytes: u64,
-    /// Those that are here.
+    /// Bytes of objects whose bodies are here.
     pub valid_bytes: u64,
-    /// Bodies of the commits that were received and are not applied yet.
+    /// Bodies of received commits that are not applied so far.
     pub buffered_bodies: u64,
     /// Those that are here.
     pub buffered_valid_bodies: u64,
     /// The bytes of all of these bodies.
     pub buffered_bytes: u64,
-    /// Those that are here, with the pieces of bodies that are under way.
+    /// Those that are here, with the received pieces of unfinished bodies.
     pub buffered_valid_bytes: u64,
-    /// Whether the disk had no room within the last minute: reads of newer state wait until it has.
+    /// Whether the disk was full within the last minute: reads of newer state wait until it has space.
     pub disk_full: bool,
     /// Reads that wait.
     pub waiting: u64,
-    /// Bytes sent to the origin since the start: acknowledgements, pings, and what reads ask for.
+    /// Bytes sent to the origin since the start: acknowledgements, pings, and requests of reads.
     pub control_bytes: u64,
     /// Bytes of bodies that reads waited for, since the start.
     pub demand_bytes: u64,
@@ -64,16 +64,16 @@ pub struct ReplicaStatus {
     pub speculative_bytes: u64,
     /// Demand reads that were sent, since the start.
     pub demands: u64,
-    /// Reads that were answered under the larger Δ only, since the start.
+    /// Reads that only the larger Δ permitted to answer, since the start.
     pub masked: u64,
     /// Bodies that were found missing, since the start.
     pub missing: u64,
 }
 
-/// A time without a connection that is over.
+/// A finished time without a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OutageStatus {
-    /// How long ago it began, in seconds: with the last word of the origin.
+    /// How long ago it began, in seconds: with the last message of the origin.
     pub began_seconds_ago: f64,
     /// How long it lasted, in seconds.
     pub lasted_seconds: f64,
@@ -92,7 +92,7 @@ impl OutageStatus {
 }
 
 impl ReplicaHandle {
-    /// What there is to tell.
+    /// The current status.
     pub fn status(&self) -> ReplicaStatus {
         let replica = self.replica().0;
         let seconds = |nanos: i64| nanos as f64 / 1e9;

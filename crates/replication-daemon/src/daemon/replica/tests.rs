@@ -1,4 +1,4 @@
-//! What becomes of a replica whose state machine fails, and of one at the end of a slow line.
+//! The results of a replica whose state machine fails, and of one at the end of a slow line.
 
 mod forged;
 
@@ -25,7 +25,7 @@ async fn a_call_that_panics_ends_the_replica_and_nobody_waits_for_ever() {
     let (origin, daemon) = origin_and_replica(folder.path(), "replica", &clock).await;
     let replica = daemon.handle();
     let path = Path::new("a").unwrap();
-    // Of a state that does not come.
+    // A state that does not arrive.
     let request = Request { what: What::Object(path), after: Sequence(9) };
     let mut waits = replica.begin(request.clone()).unwrap();
     let shared = Arc::clone(&replica.0);
@@ -46,8 +46,7 @@ async fn a_call_that_panics_ends_the_replica_and_nobody_waits_for_ever() {
     origin.stop().await.unwrap();
 }
 
-/// Carries connections to the origin; what comes back on each comes `at_once` bytes at a time, with a pause
-/// between.
+/// Forwards connections to the origin; answers on each come `at_once` bytes at a time, with a pause between.
 async fn slow_line(origin: SocketAddr, at_once: usize, pause: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -81,13 +80,13 @@ async fn a_line_on_which_a_message_takes_longer_than_anybody_is_silent_is_kept()
     let (own, theirs) = (folder.path().join("replica"), folder.path().join("origin"));
     create_origin(&theirs, clock.read().wall).unwrap();
     let mut options = OriginOptions::new(theirs, "127.0.0.1:0");
-    // Nothing else goes over the line.
+    // No other traffic is on the line.
     options.config.strategy = Strategy::DemandOnly;
     let origin = OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.unwrap();
     let (handle, address) = (origin.handle(), origin.address());
     let ticket = handle.ticket("replica", &address.to_string(), Duration::from_secs(60)).unwrap();
     join(&own, ticket, &clock).await.unwrap();
-    // Some 3 kB a second: the commit takes 9 s, and a record of TLS, which has 16 kB, 5.
+    // About 3 kB per second: the commit takes 9 s, and a record of TLS, which has 16 kB, takes 5.
     let line = slow_line(address, 300, Duration::from_millis(100)).await;
     let mut options = ReplicaOptions::new(own);
     options.origin = Some(line.to_string());
@@ -157,7 +156,7 @@ async fn a_new_replica_gets_files_of_one_leaf_that_is_longer_than_a_message() {
     origin.stop().await.unwrap();
 }
 
-/// So many paths of this length in one leaf of the hash tree.
+/// This many paths of this length in one leaf of the hash tree.
 fn paths_of_one_leaf(count: usize, length: usize) -> Vec<Path> {
     const DIGITS: usize = 8;
     let name = |at: usize| if at % 200 == 199 { '/' } else { 'x' };

@@ -1,18 +1,18 @@
-//! How often something is tried that others undo.
+//! Limits of repeated attempts at operations that others may undo.
 
 use std::time::{Duration, Instant};
 
-/// So many tries follow each other at once. Whatever it is that undoes them, it is mostly over by then.
+/// Attempts that follow each other without a pause. The usual causes of a failure are over by then.
 const AT_ONCE: u32 = 8;
-/// Before the first one after these; doubled with each.
+/// Pause before the first attempt after these; doubled with each.
 const FIRST: Duration = Duration::from_millis(50);
-/// Between tries, at most. Each may take all of a body from the origin.
+/// Longest pause between attempts. Each may fetch a whole body from the origin.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// The tries of a reader, who waits for as long as his patience lasts.
+/// The attempts of a reader, who waits until the patience ends.
 #[derive(Debug)]
 pub(crate) struct Tries {
-    /// None: it has no end.
+    /// None if it has no end.
     until: Option<Instant>,
     count: u32,
     pause: Duration,
@@ -24,12 +24,12 @@ impl Tries {
         Tries { until, count: 0, pause: FIRST }
     }
 
-    /// What is left of the patience, if that has an end.
+    /// The rest of the patience, if it is limited.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.until.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits for the next try, if there is one.
+    /// Waits for the next attempt, if there is one.
     pub(crate) async fn next(&mut self) -> bool {
         self.count = self.count.saturating_add(1);
         if self.count <= AT_ONCE {

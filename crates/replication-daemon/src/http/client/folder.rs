@@ -1,4 +1,4 @@
-//! What a folder has, and what makes the tree of an origin the same.
+//! The contents of a folder, and the changes that make the tree of an origin equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,22 +14,22 @@ use crate::http::origin::Entry;
 use crate::http::transaction::{File, Head, Of, What};
 use crate::source::{self, Snapshot};
 
-/// An object that is to be published.
+/// An object to be published.
 #[derive(Clone, Debug)]
 pub(super) struct Local {
     file: PathBuf,
     content: File,
 }
 
-/// What has to be done so that the tree has these files, and no others below `into`. The origin has the
-/// bodies of the tree, and those that were `sent` to it.
+/// The changes that give the tree these files, and no others below `into`. The origin has the bodies of the
+/// tree, and those that were `sent` to it.
 pub(super) fn difference(
     files: &Files,
     tree: &BTreeMap<Path, Entry>,
     into: Option<&Path>,
     sent: &BTreeSet<String>,
 ) -> (Vec<(Head, Option<PathBuf>)>, Published) {
-    // What the origin has lost is sent once more.
+    // Bodies that the origin has lost are sent again.
     let here = tree.values().filter(|entry| !entry.lost);
     let mut known: BTreeSet<&str> = here.map(|entry| &*entry.file.digest).collect();
     known.extend(sent.iter().map(String::as_str));
@@ -68,16 +68,16 @@ fn counted(content: &File) -> u64 {
 /// The objects of a folder by name.
 pub(super) type Files = BTreeMap<Path, Local>;
 
-/// Whether there are folders at most.
+/// Whether there are no entries except folders.
 pub(super) fn is_empty(files: &Files) -> bool {
     files.values().all(|local| local.content.kind == Of::Folder)
 }
 
-/// All that is in a folder, with the hashes of the bodies; and the folder's path without links. With `into`, the
-/// folder itself is an object as well.
+/// All entries of a folder, with the hashes of the bodies; and the folder's path without links. With `into`,
+/// the folder itself is an object as well.
 ///
 /// # Errors
-/// What cannot be published, all of it.
+/// All unpublishable entries.
 pub(super) fn scan(
     source: &FilePath,
     into: Option<&Path>,
@@ -104,7 +104,7 @@ pub(super) fn scan(
             Err(error) => {
                 errors.push(error);
                 if is_folder {
-                    // One line says it of all that is below.
+                    // One line covers everything below.
                     entries.skip_current_dir();
                 }
             }
@@ -120,7 +120,7 @@ pub(super) fn scan(
     }
 }
 
-/// Without what `walkdir` says around its cause: that names the path once more.
+/// Without the text that `walkdir` puts around its cause: that repeats the path.
 fn of_walk(error: walkdir::Error, root: &FilePath) -> ClientError {
     let path = error.path().unwrap_or(root).to_owned();
     let source = error.into_io_error();
@@ -128,7 +128,7 @@ fn of_walk(error: walkdir::Error, root: &FilePath) -> ClientError {
     ClientError::File { path, source }
 }
 
-/// The object that an entry of the folder is to be; none if it is to be none.
+/// The object for an entry of the folder; none if the entry is not published.
 fn local(
     root: &FilePath,
     into: Option<&Path>,
@@ -162,7 +162,7 @@ fn local(
     Ok(Some((path, Local { file: file.to_owned(), content })))
 }
 
-/// Looks at a file before and after it is read, until both looks agree.
+/// Checks a file before and after reading it, until both checks agree.
 pub(super) fn hash(root: &FilePath, path: &FilePath) -> Result<File, ClientError> {
     const TRIES: usize = 5;
     for _ in 0..TRIES {

@@ -1,4 +1,4 @@
-//! Bodies of requests that do not come to their end.
+//! Bodies of requests that are cut off.
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,7 +19,7 @@ async fn origin() -> (TempDir, OriginDaemon) {
     (folder, daemon.await.unwrap())
 }
 
-/// How many files there are of bodies that have no place yet.
+/// The number of files of bodies without a final name.
 fn staged(folder: &TempDir) -> usize {
     let staged = folder.path().join("origin/bodies/staged");
     fs::read_dir(staged).map_or(0, Iterator::count)
@@ -55,7 +55,7 @@ async fn a_body_of_which_nothing_more_comes_is_given_up_and_nothing_of_it_is_lef
     })
     .await
     .expect("both come to the disk");
-    // This one goes on, a little at a time, for longer than it may pause.
+    // This one continues in small steps, for longer than one pause may last.
     let slowly = tokio::spawn(async move {
         for _ in 0..8 {
             slow.write_all(&[7; 500_000]).await.unwrap();

@@ -1,5 +1,6 @@
-//! Symbolic links in URLs. A web server follows them, so a replica does, within the tree: no target leads to the
-//! file system of the replica's machine. A link whose target is absolute, or leads out of the tree, is not followed.
+//! Symbolic links in URLs. A web server follows them, so a replica does, within the tree: no target leads to
+//! the file system of the replica's machine. A link with an absolute target, or one outside of the tree, is
+//! not followed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,16 +14,16 @@ use crate::daemon::{ReadError, ReplicaHandle};
 /// Links that are followed for one URL, as in Linux (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 
-/// Where a URL leads.
+/// The target of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Resolved {
-    /// The file; none if it leads to none.
+    /// The file; none if the name leads to none.
     pub(super) path: Option<Path>,
     /// The state in which it does; none if no link was followed, so that it is the same in each state.
     pub(super) only_in: Option<Sequence>,
 }
 
-/// Follows the links of a name. None if the state changed meanwhile: then it is to be tried again.
+/// Follows the links of a name. None if the state changed meanwhile: then the caller has to try again.
 pub(super) async fn resolve(
     replica: &ReplicaHandle,
     name: &Path,
@@ -30,7 +31,7 @@ pub(super) async fn resolve(
     patience: Option<Duration>,
 ) -> Result<Option<Resolved>, ReadError> {
     let mut walk = Walk { replica, after, patience, at: None };
-    // Nothing lies below a link, so a file that is there by this name has none above it.
+    // A link has no entries below it, so a file with this name has no link above it.
     if matches!(walk.look(name).await?, Some(Entry::File(version)) if !is_link(&version)) {
         return Ok(Some(Resolved { path: Some(name.clone()), only_in: None }));
     }
@@ -84,7 +85,7 @@ struct Walk<'a> {
     replica: &'a ReplicaHandle,
     after: Sequence,
     patience: Option<Duration>,
-    /// The states of the first and of the last look.
+    /// The states of the first and of the last lookup.
     at: Option<(Sequence, Sequence)>,
 }
 
@@ -104,7 +105,7 @@ impl Walk<'_> {
         self.at.is_some_and(|(first, last)| first != last)
     }
 
-    /// The body of a link; none if it is lost, or overwritten for long.
+    /// The body of a link; none if it is lost, or was overwritten long ago.
     async fn target(&self, path: &Path, version: Version) -> Result<Option<Vec<u8>>, ReadError> {
         let found = self.replica.version(path, version, self.patience).await?;
         let Some(found) = found else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! What is said in headers, and how old it says it is.
+//! The contents of headers, and the age that they state.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use super::*;
 use crate::daemon::testing::origin_and_replica;
 use crate::daemon::{Clock, MachineClock};
 
-/// The machine's clocks, so many seconds ahead.
+/// The machine's clocks, ahead by this many seconds.
 #[derive(Debug, Default)]
 struct Ahead(AtomicU64);
 
@@ -77,7 +77,7 @@ async fn an_age_counts_from_the_read_however_long_its_body_was_looked_for() {
     let changes = [(path.clone(), put)].into();
     let at = handle.write(Transaction { changes }).await.unwrap();
     let (_, found) = replica.object(&path, at, Some(LIMIT)).await.unwrap();
-    // The origin is heard while its body is looked for, and would have told of newer state.
+    // The origin was heard while the body was looked up, and would have announced newer state.
     ahead.0.store(5, Ordering::Relaxed);
     let heard = async {
         while replica.staleness().is_none_or(|staleness| staleness > Duration::from_secs(3)) {

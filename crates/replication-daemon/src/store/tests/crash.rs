@@ -1,6 +1,6 @@
 //! Crashes at any operation of the disk, with unsynced writes lost and torn: from seeds.
 //!
-//! `LULL_REPLICATE_STORE_SEEDS` is how many (100), `LULL_REPLICATE_STORE_SEED` one alone.
+//! `LULL_REPLICATE_STORE_SEEDS` is the number of seeds (100), `LULL_REPLICATE_STORE_SEED` a single one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ fn variable(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// Runs `test` for each seed, and says which one has failed.
+/// Runs `test` for each seed, and reports which one has failed.
 fn each_seed(test: impl Fn(&mut Random) + std::panic::RefUnwindSafe) {
     let seeds = match variable("LULL_REPLICATE_STORE_SEED") {
         Some(seed) => seed..seed + 1,
@@ -31,7 +31,7 @@ fn each_seed(test: impl Fn(&mut Random) + std::panic::RefUnwindSafe) {
     }
 }
 
-/// One of few bodies, small or large, so that they are dropped, and wanted again.
+/// One of few bodies, small or large, so that they are dropped, and used again.
 fn some_body(random: &mut Random) -> Vec<u8> {
     let size = [3, 64, 65, 900][random.below(4) as usize];
     vec![random.below(5) as u8; size]
@@ -63,7 +63,7 @@ fn changes(writes: &Transaction<Body>) -> Vec<Change> {
     changes.collect()
 }
 
-/// What a body that was being written when the power failed has left: nothing, a part, or all.
+/// What a power failure leaves of a body that was being written: nothing, a part, or all.
 fn leave_torn(disks: &Disks, body: &Payload<Body>, random: &mut Random) {
     let Body::Memory(bytes) = &body.bytes else { return };
     if body.size > INLINE && random.below(2) == 0 {
@@ -83,7 +83,7 @@ fn nothing_acknowledged_is_lost_and_nothing_is_half_there_after_any_crash() {
     each_seed(|random| {
         let disks = Disks::new();
         disks.create_origin();
-        // All that was submitted and may be in the log, in its order, and how much is sure to be.
+        // All submitted changes that may be in the log, in order, and how many are certain to be.
         let mut submitted: Vec<Vec<Change>> = Vec::new();
         let mut acknowledged = Sequence::ZERO;
         let mut life = Incarnation(0);
@@ -126,8 +126,8 @@ fn nothing_acknowledged_is_lost_and_nothing_is_half_there_after_any_crash() {
     });
 }
 
-/// The log is a beginning of what was submitted, with all that was acknowledged; the state is what it
-/// comes to; the bodies that both speak of are there.
+/// The log is a prefix of the submitted transactions, with all acknowledged ones; the state is its result;
+/// the bodies of both are there.
 fn check(
     origin: &Origin<Body>,
     store: &Store<OriginState>,
@@ -164,7 +164,7 @@ fn a_replica_comes_back_with_a_whole_step_and_never_an_older_one_than_was_confir
         let disks = Disks::new();
         let state = ReplicaState::default();
         Store::create(disks.opener(), disks.bodies(), state).expect("an empty disk");
-        // The states after each step that was asked for, from the first one.
+        // The states after each requested step, from the first one.
         let mut states = vec![replica::Image::default()];
         let mut confirmed = 0;
         for _ in 0..4 {
@@ -195,7 +195,7 @@ fn a_replica_comes_back_with_a_whole_step_and_never_an_older_one_than_was_confir
     });
 }
 
-/// Some bodies and a step that makes use of them, as a replica asks for them: the bodies first.
+/// Some bodies and a step that uses them, in the order of a replica: the bodies first.
 fn step(
     store: &mut Store<ReplicaState>,
     states: &mut Vec<replica::Image>,
@@ -239,7 +239,7 @@ fn body_of(content: &Content) -> Payload<Body> {
 
 #[test]
 fn crashes_tear_what_was_not_synced() {
-    // Else the tests above would show nothing.
+    // Otherwise the tests above would show nothing.
     let mut torn = 0;
     for seed in 0..20 {
         let mut random = Random::new(seed);

@@ -6,7 +6,7 @@ use super::*;
 
 const HEAD: TableDefinition<'static, (), &[u8]> = TableDefinition::new("head");
 
-/// Makes the store say that it is of this format.
+/// Makes the store claim this format.
 fn set_format(folder: &FilePath, format: u16) {
     let database = Builder::new().open(folder.join("state.redb")).expect("a database");
     let transaction = database.begin_write().expect("a disk");
@@ -46,7 +46,7 @@ fn store_of_an_earlier_format_is_opened_and_written() {
     }
     assert!(origin.image().objects.contains_key(&path("b\\x41")));
     drop(store);
-    // A later release may have written what this one cannot read.
+    // A later release may have written data that this one cannot read.
     set_format(folder.path(), 4);
     let later = Store::<OriginState>::open(folder.path(), settings(), at(4).wall);
     assert!(matches!(later, Err(StoreError::Other { .. })), "{later:?}");

@@ -1,4 +1,4 @@
-//! Disks without room: told, nothing half-visible, and it goes on when there is room again.
+//! Full disks: reported, nothing half-visible, and work continues when there is space again.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use lull_replication::origin::{Event, Refused};
 
 use super::*;
 
-/// What the disk of an origin says about it.
+/// The origin's state on the disk.
 fn on_disk(disks: &Disks) -> Image {
     disks.open::<OriginState>().expect("a full disk damages nothing").image
 }
@@ -38,7 +38,7 @@ fn bodies_find_no_room_where_the_state_does() {
     free.store(10 + (2 << 20), Ordering::Relaxed);
     let mut stager = store.bodies().stage();
     assert_eq!(stager.write(&coming).expect("an answer"), Ok(()));
-    // The rest of one that has come so far.
+    // The rest of a body that was received in part.
     stager.write(&[4; 100]).expect("an answer").expect("it stays in memory");
     free.store(10 + 99, Ordering::Relaxed);
     assert!(stager.finish().expect("an answer").is_err());
@@ -46,7 +46,7 @@ fn bodies_find_no_room_where_the_state_does() {
     assert_eq!(left.count(), 0, "it is given up");
 }
 
-/// One job of many small bodies: more than there is room for.
+/// One job of many small bodies: more than fit.
 fn too_much() -> Append<Body> {
     Append {
         commits: Vec::new(),
@@ -103,7 +103,7 @@ fn without_cache(disks: &Disks) -> Store<OriginState> {
     opened.expect("it was made").store
 }
 
-/// A write that has failed makes the database fail for all who read it, until it is opened anew.
+/// A failed write makes the database fail for all readers, until it is opened again.
 #[test]
 fn who_reads_beside_writes_that_find_no_room_sees_nothing_of_that() {
     let disks = Disks::new();
@@ -226,7 +226,7 @@ fn what_has_found_no_room_is_not_tried_again_before_there_is_some() {
         assert_eq!(try_it(), [Done::Step(Err(DiskFull))]);
     }
     let times = opened.load(Ordering::Relaxed);
-    // One, unless the machine stands still for much longer than the first one has taken.
+    // One, unless the machine stops for much longer than the first one has taken.
     assert!(times <= 4, "it was opened {times} times");
     disks.disk.set_room(None);
     free.store(1 << 30, Ordering::Relaxed);
@@ -247,7 +247,7 @@ fn small_bodies_that_there_was_no_room_to_delete_go_when_there_is_some() {
     let there =
         || [0, 1, 2].map(|at: usize| library.read(&bodies[at].digest).expect("a disk").is_some());
     assert_eq!(there(), [true; 3]);
-    // The first is wanted again, while there is room for little.
+    // The first is used again, while there is little space.
     store.shortage = Shortage::by(|| Some(0));
     store.shortage.remember(1 << 20, Duration::from_secs(3_600));
     store.run(vec![Job::Store(bodies[0].clone())]).expect("the disk is fine");

@@ -1,4 +1,4 @@
-//! What a store promises, on disks that keep what they are told and on those that do not.
+//! The guarantees of a store, on disks that keep their writes and on those that do not.
 
 mod crash;
 mod formats;
@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use super::*;
 use shortage::{Reserve, Room, Shortage};
 
-/// Bodies up to this size lie in the database, in these tests.
+/// Bodies up to this size are in the database, in these tests.
 const INLINE: Bytes = Bytes(64);
 
 fn settings() -> Settings {
@@ -55,7 +55,7 @@ fn put(name: &str, bytes: Vec<u8>) -> Transaction<Body> {
     Transaction { changes: [(path(name), put)].into() }
 }
 
-/// Where the disks of a test are opened.
+/// The disks of a test.
 struct Disks {
     disk: FaultyDisk,
     folder: TempDir,
@@ -71,7 +71,7 @@ impl Disks {
         Box::new(move || Builder::new().set_cache_size(1 << 20).create_with_backend(disk.clone()))
     }
 
-    /// Bodies that are not synced: a crash of the test's machine is none of the test's.
+    /// Bodies without syncs: no test covers a crash of the test's machine.
     fn bodies(&self) -> Bodies {
         let objects = LocalFileSystem::new_with_prefix(self.folder.path()).expect("a folder");
         Bodies::over(Arc::new(objects), INLINE)
@@ -105,7 +105,7 @@ fn tell(origin: &mut Origin<Body>, done: Done) {
     }
 }
 
-/// Does what the origin asks for, until it asks for nothing more.
+/// Carries out the origin's requests until there are no more.
 fn pump(origin: &mut Origin<Body>, store: &mut Store<OriginState>) -> Result<(), StoreError> {
     loop {
         let jobs: Vec<Job<Append<Body>>> =
@@ -184,7 +184,7 @@ fn copy(from: &FilePath, to: &FilePath) {
     }
 }
 
-/// What an origin says to a replica that was at `position`.
+/// The origin's greeting for a replica at `position`.
 fn greeting(origin: &mut Origin<Body>, position: Position) -> ToReplica {
     let session = Session { origin: Incarnation(0), replica: Incarnation(1), connection: 1 };
     let message = ToOrigin::Hello {
@@ -215,7 +215,7 @@ fn an_origin_restored_from_an_old_backup_is_recognised() {
     assert_ne!(origin.image().incarnation, life, "no life is lived twice");
     let refused = ToReplica::Refused(Refusal::Ahead(Sequence(1)));
     assert_eq!(greeting(&mut origin, seen), refused);
-    // Written past the replica's position, the numbers agree again.
+    // Once written past the replica's position, the numbers agree again.
     write(&mut origin, &mut store, "a", vec![3; 8]);
     write(&mut origin, &mut store, "a", vec![4; 8]);
     drop(store);
@@ -253,7 +253,7 @@ fn replica_with(folder: &FilePath, body: &Payload<Body>) -> Store<ReplicaState> 
     store
 }
 
-/// A body that was damaged is not read, and after a restart its object waits to be fetched again.
+/// A damaged body is not read, and after a restart its object waits to be fetched again.
 #[test]
 fn a_missing_or_corrupt_body_is_an_invalid_object() {
     let body = payload(vec![b'b'; 200_000]);
@@ -282,7 +282,7 @@ fn a_missing_or_corrupt_body_is_an_invalid_object() {
         let replica: Replica<Body> =
             Replica::recover(at(2), replica::Config::default(), image, bodies);
         let valid = replica.image().objects[&path("a")].valid;
-        // Rot is found when the body is read: `Replica::handle_missing`.
+        // Corruption is found when the body is read: `Replica::handle_missing`.
         assert_eq!(valid, damage == "rotten", "{damage}");
     }
 }
@@ -333,7 +333,7 @@ fn a_body_that_is_given_up_leaves_nothing() {
         }
     }
     let bodies = folder.path().join(BODIES);
-    // What a killed process leaves: a body before it has its place, and one being written to it.
+    // The leftovers of a killed process: a body before its rename, and one that was being written.
     let left = [bodies.join("staged/7"), bodies.join("staged/8#1"), bodies.join("ab/ab12#1")];
     for file in &left {
         fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
@@ -356,7 +356,7 @@ fn a_store_that_is_in_use_is_left_as_it_is() {
     let large = vec![1; 2_000_000];
     let mut stager = store.bodies().stage();
     stager.write(&large).expect("the disk is fine").expect("there is room");
-    // Somebody starts it a second time meanwhile.
+    // A second start meanwhile.
     let again = open(2);
     assert!(matches!(again, Err(StoreError::InUse)), "{again:?}");
     let body = stager.finish().expect("the disk is fine").expect("there is room");
@@ -393,7 +393,7 @@ fn what_the_log_is_bounded_to_at_a_start_is_on_the_disk() {
     assert_eq!(origin.lost().count(), 0);
 }
 
-/// How many files there are in a folder, at any depth.
+/// Number of files in a folder, at any depth.
 fn store_files(folder: &FilePath) -> usize {
     let entries = fs::read_dir(folder).expect("a folder");
     let count = |path: PathBuf| if path.is_dir() { store_files(&path) } else { 1 };
@@ -444,7 +444,7 @@ fn a_worker_tells_of_each_job_and_ends_when_all_are_done() {
     let library = store.library();
     let (told, done) = mpsc::channel();
     let tell = move |one: Result<Done, StoreError>| {
-        // Nobody listens any more when the test has failed.
+        // After a failure of the test there is no receiver.
         let _ = told.send(one.expect("the disk is fine"));
     };
     let worker = Worker::spawn(store, tell).expect("threads");
@@ -480,13 +480,13 @@ fn a_worker_that_is_abandoned_begins_nothing_more_and_tells_nobody() {
     let wait = Mutex::new(wait);
     let tell = move |one: Result<Done, StoreError>| {
         let _ = told.send(one.expect("the disk is fine"));
-        // Whoever is told has a lot to do, and meanwhile more is asked for.
+        // The receiver is busy, and meanwhile more is requested.
         let _ = wait.lock().expect("no panic").recv();
     };
     let worker = Worker::spawn(store, tell).expect("threads");
     let small: Vec<_> = (0..20).map(|at| payload(vec![at; 10])).collect();
     let large: Vec<_> = (0..20).map(|at| payload(vec![at; 5_000])).collect();
-    // Each thread is told of one job: the journal, and the four that write large bodies.
+    // Each thread reports one job: the journal, and the four that write large bodies.
     for body in small[..1].iter().chain(&large[..4]) {
         worker.ask(Job::Store(body.clone())).expect("it has not failed");
     }

@@ -1,4 +1,4 @@
-//! What is known of files by their fingerprints.
+//! Files known by their fingerprints.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -27,7 +27,7 @@ impl Folder {
         File::create(self.folder.path().join(name)).unwrap().write_all(b"1").unwrap();
     }
 
-    /// It is read so long after now.
+    /// The file is read this long after now.
     fn read(&mut self, name: &str, later: Duration) {
         use std::os::unix::fs::MetadataExt;
         let names = self.folder.path().join(name).metadata().unwrap().nlink();
@@ -55,7 +55,7 @@ fn closed_file_is_known_until_it_changes() {
     std::thread::sleep(Duration::from_millis(20));
     folder.write("a");
     assert!(!folder.is_known("a"));
-    // Closed by a program that has it mapped: its time says nothing.
+    // Closed by a program that has it mapped: its time is meaningless.
     folder.read("a", Duration::from_secs(61));
     assert!(folder.is_known("a"));
     folder.index.closed(&"a".into());
@@ -98,7 +98,7 @@ fn all_names_of_a_file_are_known_from_its_inode() {
     assert_eq!(names(Some(others)), ["b (mode)", "d (mode)"]);
     let all = [(Name::new(), Depth::Whole)].into();
     assert_eq!(folder.index.others(&read("a"), &all), Names::new(), "they were looked at");
-    // What is gone is no name.
+    // Removed names are dropped.
     folder.index.keep(&looked("b"), &BTreeMap::new());
     let others = folder.index.others(&read("a"), &looked("a"));
     assert_eq!(names(Some(others)), ["d (mode)"]);

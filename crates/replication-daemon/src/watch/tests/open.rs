@@ -1,4 +1,4 @@
-//! Files that stay open, or are never at rest.
+//! Files that stay open, or change all the time.
 
 use super::*;
 
@@ -32,12 +32,12 @@ fn open_file_is_looked_at_when_it_is_quiet() {
     assert_eq!(plan.take(at(18_999)), None);
     assert_eq!(names(plan.take(at(19_000))), ["log"]);
     assert_eq!(plan.poll_timeout(), None);
-    // Closed, it is looked at at once, and not again.
+    // Once closed, it is scanned immediately, and not again.
     plan.handle(at(20_000), written("log"));
     plan.handle(at(20_000), changed("log"));
     assert_eq!(names(plan.take(at(20_050))), ["log"]);
     assert_eq!(plan.poll_timeout(), None);
-    // Another program has it open still.
+    // Another program still has it open.
     plan.handle(at(21_000), changed("log"));
     plan.handle(at(21_000), written("log"));
     assert_eq!(names(plan.take(at(21_050))), ["log"]);

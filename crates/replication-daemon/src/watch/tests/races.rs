@@ -1,4 +1,4 @@
-//! What is done in a real folder just while it is looked at, at an origin.
+//! Changes in a real folder exactly during a scan, at an origin.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::watch::repair::Stray;
 use crate::watch::seen::{Depth, Names};
 use crate::watch::{Ended, Watcher};
 
-/// An origin, and what watches a folder for it: step by step.
+/// An origin with a watcher of a folder, which runs step by step.
 struct Bench {
     folder: TempDir,
     daemon: OriginDaemon,
@@ -80,14 +80,14 @@ impl Bench {
         fs::rename(self.root().join(from), self.root().join(to)).unwrap();
     }
 
-    /// Looks at these names, and commits what is there.
+    /// Scans these names and commits the result.
     fn look(&mut self, names: &[&str]) {
         let names: Names = names.iter().map(|name| (name.into(), Depth::Whole)).collect();
         let worked = block_in_place(|| self.watcher.work(names));
         assert!(matches!(worked, Ok(_) | Err(Ended::Stopped)));
     }
 
-    /// Takes in what has happened, as one batch.
+    /// Handles the events so far, as one batch.
     fn batch(&mut self) {
         assert!(self.watcher.hear().is_ok());
         let now = MachineClock.read().local;
@@ -100,7 +100,7 @@ impl Bench {
         assert!(worked.is_ok());
     }
 
-    /// The files that are committed, and their bytes by their hash.
+    /// The committed files, with their bytes by hash.
     fn committed(&self) -> BTreeMap<String, Digest> {
         let objects = self.daemon.handle().tree().objects.into_iter();
         let objects = objects.filter(|(_, version)| !version.content.is_folder());
@@ -124,7 +124,7 @@ impl Bench {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_that_is_renamed_while_all_is_looked_at_is_never_missing() {
     let mut bench = Bench::new(&[("d/a", b"a"), ("d/b/c", b"c")]).await;
-    // The root's listing has it, and it is gone when it is looked into.
+    // The root's listing contains it, and it is gone when it is scanned.
     bench.watcher.events.between = Some(|folder| {
         if folder.ends_with("watched/d") {
             fs::rename(folder, folder.with_file_name("e")).unwrap();
@@ -144,7 +144,7 @@ async fn a_folder_that_is_renamed_while_all_is_looked_at_is_never_missing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_whose_folder_is_renamed_while_others_are_looked_at_is_never_missing() {
     let mut bench = Bench::new(&[("a/b", b"b"), ("z/x", b"x")]).await;
-    // It is written in the same moment as a folder comes, and its turn is after that.
+    // It is written at the moment in which a folder is created, and is scanned after that.
     bench.watcher.events.between = Some(|folder| {
         if folder.ends_with("watched/new") && folder.with_file_name("z").exists() {
             fs::rename(folder.with_file_name("z"), folder.with_file_name("y")).unwrap();
@@ -210,14 +210,14 @@ async fn what_belongs_to_no_rename_is_cut_and_what_does_is_not() {
     assert_eq!(bench.names(), ["e/a", "e/b"]);
     assert_eq!(bench.commits(), 2, "as one transaction");
     assert_eq!(bench.committed()["e/b"], Digest::of(&other));
-    // Nothing is gone, so nothing of this was renamed.
+    // Nothing was removed, so none of these was renamed.
     for (number, name) in ["x", "y", "z"].iter().enumerate() {
         other[1] = number as u8 + 2;
         bench.write(name, &other);
     }
     bench.batch();
     assert_eq!(bench.commits(), 5, "one for each");
-    // They are written anew in the moment of a move: that comes with the first of them.
+    // They are rewritten at the moment of a move, which happens with the first of them.
     for (number, name) in ["x", "y", "z"].iter().enumerate() {
         other[1] = number as u8 + 10;
         bench.write(name, &other);
@@ -245,7 +245,7 @@ async fn comparison_reads_only_files_that_differ() {
         bench.write(&format!("d/{number}"), &[number; SIZE]);
     }
     fs::hard_link(bench.root().join("d/7"), &outside).unwrap();
-    // Later than the tick of the clock that the files have their times from.
+    // Later than the tick of the file system's clock.
     std::thread::sleep(std::time::Duration::from_millis(50));
     bench.batch();
     assert_eq!(bench.names().len(), 41);
@@ -253,7 +253,7 @@ async fn comparison_reads_only_files_that_differ() {
     bench.look(&[""]);
     let all = bytes_read() - before;
     assert!(all < SIZE as u64, "a look at everything has read {all} bytes");
-    // No event tells of this.
+    // No event reports this.
     fs::write(&outside, [99; SIZE]).unwrap();
     let before = bytes_read();
     for _ in 0..1_000 {

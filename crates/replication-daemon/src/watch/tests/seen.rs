@@ -1,4 +1,4 @@
-//! What a look makes of the objects.
+//! The changes of objects by a scan.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn what_is_seen_becomes_what_is_committed() {
     ];
     let mut all: Vec<_> = all.map(|(name, is)| (name.to_owned(), is)).into();
     assert_eq!(changes(&[]), all);
-    // What the origin has lost it is given once more.
+    // A body that the origin has lost is uploaded again.
     all.insert(4, ("same".to_owned(), true));
     assert_eq!(changes(&[1, 6]), all);
 }

@@ -25,7 +25,7 @@ fn a_renewal_that_fails_is_tried_again_until_it_succeeds() {
         let sequence = site.write(&[("a", Some(b"one"))]).await;
         site.reach(sequence).await;
         site.origin().begin_rotation().expect("written");
-        // No certificate is given out that could not be noted.
+        // A certificate that cannot be recorded is not issued.
         let in_the_way = site.folder().join("origin/identity.new");
         fs::create_dir(&in_the_way).expect("a folder");
         site.told(0, |event| matches!(event, ReplicaEvent::NotRenewed(_))).await;
@@ -91,7 +91,7 @@ fn the_key_of_session_tokens_is_replaced_with_the_authority() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         };
         assert_ne!(new, old);
-        // From one moment to the next any of them may be the first that does.
+        // Any of them may be the first one at any moment.
         patient("both make tokens with the new one", || {
             let tokens = [issue(0), issue(1)];
             for token in tokens.iter().chain([&new]) {
@@ -109,14 +109,14 @@ fn the_key_of_session_tokens_is_replaced_with_the_authority() {
     });
 }
 
-/// Two replicas, of which the first one shows the last state. The second one is told of it, and does not show
-/// it unless it has to: a body of it never comes, and nothing is due for an hour.
+/// Two replicas, of which the first one shows the last state. The second one has received it, and does not
+/// show it unless it has to: a body of it never comes, and nothing is due for an hour.
 async fn one_behind() -> (Site, Sequence) {
     let hour = Duration::from_secs(3_600);
     let mut site = Site::with(2, |config| config.staleness.connected = hour).await;
     let first = site.write(&[("page", Some(b"old"))]).await;
     site.reach(first).await;
-    // What is told before that a replica shows at once.
+    // A replica shows earlier announcements at once.
     let is_heard = |number: usize| site.replica(number).staleness().is_some();
     patient("the origin is heard", || is_heard(0) && is_heard(1)).await;
     let mut stager = site.origin().bodies().stage();
@@ -144,7 +144,7 @@ async fn door(site: &Site, replica: usize) -> (Serving, SocketAddr) {
     (ReplicaFace::open(listener, site.replica(replica).clone(), Blocked::Wait), address)
 }
 
-/// What somebody who shows this cookie is told to have seen, by a cookie and in a header.
+/// The seen positions returned for this cookie, in a cookie and in a header.
 async fn seen(site: &Site, address: SocketAddr, cookie: &str) -> [Option<Sequence>; 2] {
     let head = get(address, "/page", Some(cookie)).await;
     let verify = |token: &str| site.replica(1).tokens().verify(token).ok();
@@ -163,7 +163,7 @@ fn no_session_goes_back_because_the_key_of_its_token_is_replaced() {
         patient("both make new tokens", || waits(1) == Some(last.0)).await;
         assert_eq!((waits(0), site.replica(1).position()), (None, Sequence(1)));
         let (face, address) = door(&site, 1).await;
-        // The state is the same as in the cookie, which nobody will believe for long.
+        // The state is the same as in the cookie, which will soon not be accepted.
         assert_eq!(seen(&site, address, &old).await, [Some(last), Some(last)]);
         let forged = Err(TokenError::Forged);
         let judge = |number: usize| site.replica(number).tokens().verify(&old);
@@ -208,7 +208,7 @@ fn a_replica_joins_again_where_it_was_and_keeps_what_it_has() {
         let large = body(7, 300_000);
         let sequence = site.write(&[("a", Some(&large))]).await;
         site.reach(sequence).await;
-        // Its first state a replica applies at once, and the body comes later.
+        // A replica applies its first state immediately, and the body arrives later.
         patient("the body", || site.replica(0).status().valid_bytes == 300_000).await;
         site.origin().revoke("replica-0").expect("there is one");
         let (folder, ticket) = (site.folder().join("0"), site.ticket("replica-0"));
@@ -293,7 +293,7 @@ fn whoever_connects_and_says_nothing_keeps_no_replica_out() {
         site.told_origin(|event| matches!(event, OriginEvent::Crowded { .. })).await;
         site.start_replica(0).await;
         patient("it is connected", || site.replica(0).status().connected).await;
-        // Those that came last have not even run out of time.
+        // The latest ones have not even reached their timeout.
         let open = strangers.iter().filter(|stream| is_open(stream)).count();
         assert!((32..=64).contains(&open), "{open} are open");
         site.stop().await;

@@ -20,7 +20,7 @@ const LARGE: usize = 20;
 const SMALL: usize = 300;
 const SIZE: usize = 100_000;
 
-/// A way to the origin that can be cut.
+/// A connection to the origin that can be cut.
 struct Gate {
     address: String,
     open: Arc<watch::Sender<bool>>,
@@ -51,7 +51,7 @@ impl Gate {
     }
 }
 
-/// One session, which reads two files in turns until it is told to end; gives the numbers that it has seen in
+/// One session, which reads two files in turn until it is stopped; returns the numbers that it has seen in
 /// them.
 fn session(replica: ReplicaHandle, end: watch::Receiver<bool>) -> JoinHandle<Vec<u8>> {
     tokio::spawn(async move {
@@ -120,7 +120,7 @@ fn a_replica_that_was_away_for_longer_than_the_log_gets_differences_only_and_nev
         let before = (received(), told());
         gate.open.send_replace(true);
         site.reach(last).await;
-        // What is read before it is here comes by both ways.
+        // Bodies that are read before they are pushed come both ways.
         let valid = || site.replica(0).status().valid_objects;
         patient("the new bodies", || valid() == count).await;
         for (number, bytes) in changed.iter().enumerate() {
@@ -137,12 +137,12 @@ fn a_replica_that_was_away_for_longer_than_the_log_gets_differences_only_and_nev
                 assert_eq!(site.read(0, name).await.as_ref(), Some(bytes), "{name}");
             }
         }
-        // Three files have another body, and what else is new has a few bytes.
+        // Three files have another body, and the other new ones have a few bytes.
         let bodies = received() - before.0;
         let differences = 3 * SIZE as u64;
         let range = differences..differences + 1_000;
         assert!(range.contains(&bodies), "{bodies} bytes of bodies, of {}", LARGE * SIZE);
-        // To tell of all files takes 20 kB at least; of the leaves that differ, far less than that of each.
+        // A message with all files takes 20 kB at least; one with the leaves that differ, far less.
         let hashes = told() - before.1;
         assert!(hashes < 60_000, "{hashes} bytes of hashes and names");
 

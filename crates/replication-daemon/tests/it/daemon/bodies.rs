@@ -1,4 +1,4 @@
-//! Bodies that are read while they are overwritten, given up, or go bad.
+//! Bodies that are read while they are overwritten, evicted, or corrupted.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::site::{Site, body, path, patient, runtime};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
 
-/// The files of the bodies that the first replica has.
+/// The files of the first replica's bodies.
 fn files(site: &Site) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for folder in fs::read_dir(site.folder().join("0/bodies")).expect("a folder") {
@@ -26,7 +26,7 @@ fn files(site: &Site) -> Vec<PathBuf> {
     files
 }
 
-/// What the first replica has under a name.
+/// The first replica's version under a name.
 async fn found(site: &Site, name: &str) -> Found {
     let name = path(name);
     let reading = site.replica(0).object(&name, Sequence::ZERO, LIMIT);
@@ -59,7 +59,7 @@ fn of_a_large_body_only_those_pieces_are_looked_at_that_are_read() {
         assert_eq!(piece(&before, 0).await, piece_of(&large, 0));
         assert_eq!(piece(&before, 10).await, piece_of(&large, 10));
         assert_eq!(site.replica(0).status().missing, 0, "nobody has looked at the others");
-        // Who reads the bad one has all of it fetched again.
+        // A read of the corrupt piece fetches the whole body again.
         assert_eq!(piece(&before, 5).await, None);
         assert_eq!(site.replica(0).status().missing, 1);
         assert_eq!(site.read(0, "a").await.as_ref(), Some(&large));
@@ -95,7 +95,7 @@ fn a_body_stays_for_who_reads_it_though_it_was_overwritten_long_ago() {
 #[test]
 fn a_body_stays_for_who_reads_it_though_others_need_the_room() {
     runtime().block_on(async {
-        // Of one body, not of two.
+        // Space for one body, not for two.
         let mut site = Site::with(1, |config| config.quota = Some(Bytes(400_000))).await;
         let (first, second) = (body(1, 300_000), body(2, 300_000));
         let sequence = site.write(&[("a", Some(&first))]).await;
@@ -115,7 +115,7 @@ fn a_body_stays_for_who_reads_it_though_others_need_the_room() {
 fn a_reader_who_waits_gets_a_body_that_was_given_up_however_often_before() {
     runtime().block_on(async {
         let mut site = Site::with(1, |config| config.retry = Duration::from_millis(10)).await;
-        // A file of its own, of which all is read at once.
+        // A file that is read as a whole.
         let content = body(1, 50_000);
         let sequence = site.write(&[("a", Some(&content))]).await;
         site.reach(sequence).await;
@@ -132,7 +132,7 @@ fn a_reader_who_waits_gets_a_body_that_was_given_up_however_often_before() {
         let replica = site.replica(0).clone();
         let reading =
             tokio::spawn(async move { replica.object(&path("a"), Sequence::ZERO, None).await });
-        // Unless it is read before it is deleted, which is as good.
+        // Unless it is read before it is deleted, which is equally good.
         patient("it was given up often", || {
             reading.is_finished() || site.replica(0).status().missing >= 10
         })

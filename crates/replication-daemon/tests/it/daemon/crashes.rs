@@ -14,12 +14,12 @@ use super::site::{Site, path, runtime};
 
 const NAMES: u32 = 6;
 const SESSIONS: u64 = 4;
-/// Δ, of connected replicas and of others; what is promised is the larger one.
+/// Δ, of connected replicas and of others; the larger one is guaranteed.
 const CONNECTED: Duration = Duration::from_millis(500);
 const DISCONNECTED: Duration = Duration::from_millis(2_500);
 const LENGTH: Duration = Duration::from_secs(8);
 
-/// A body that says its number, of a size that follows from it: in the log, in a file, in pieces.
+/// A body that contains its number, with a size that follows from it: in the log, in a file, in pieces.
 fn bytes_of(body: Body) -> Vec<u8> {
     let mut bytes = format!("{}\n", body.0).into_bytes();
     bytes.resize([40, 3_000, 30_000, 150_000][body.0 as usize % 4], b'.');
@@ -33,7 +33,7 @@ fn body_of(bytes: &[u8]) -> Body {
     body
 }
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -44,7 +44,7 @@ impl Dice {
     }
 }
 
-/// What there is to talk to: another one after each crash.
+/// The present handles: other ones after each crash.
 struct Here {
     origin: OriginHandle,
     replicas: Vec<ReplicaHandle>,
@@ -52,7 +52,7 @@ struct Here {
 
 type Shared = Arc<Mutex<Here>>;
 
-/// Writes one transaction after the other; gives the log and what was acknowledged.
+/// Writes one transaction after the other; returns the log and the acknowledged writes.
 async fn write(here: Shared, begun: Instant) -> (Vec<Changes>, Vec<Acknowledged>) {
     let (mut commits, mut acknowledged) = (Vec::<Changes>::new(), Vec::new());
     let (mut dice, mut made) = (Dice(1), 0);
@@ -81,7 +81,7 @@ async fn write(here: Shared, begun: Instant) -> (Vec<Changes>, Vec<Acknowledged>
                 acknowledged.push(Acknowledged { position: sequence.0, changes, at });
             }
             Err(WriteError::Stopped) => {
-                // Whether it was written, the next life knows.
+                // The next incarnation knows whether it was written.
                 let last = loop {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                     let now = here.lock().expect("no panic").origin.clone();
@@ -121,7 +121,7 @@ async fn read(here: Shared, begun: Instant, session: u64) -> Vec<Read> {
                 let mut bytes = Vec::new();
                 while bytes.len() < found.version.content.size.0 as usize {
                     let number = bytes.len().div_ceil(lull_replication::wire::PIECE) as u32;
-                    // The replica may have crashed since it has answered.
+                    // The replica may have crashed since its answer.
                     let Ok(piece) = found.piece(number).await else { continue 'reads };
                     bytes.extend(piece.expect("within the time of grace"));
                 }
@@ -187,7 +187,7 @@ fn no_promise_is_broken_while_origin_and_replicas_crash() {
         for session in reading {
             reads.extend(session.await.expect("no panic"));
         }
-        // In the end all have all of it.
+        // In the end all have everything.
         site.reach(Sequence(commits.len() as u64)).await;
         let violations = check(&Log::new(commits.clone()), &acknowledged, &reads);
         assert_eq!(violations, []);

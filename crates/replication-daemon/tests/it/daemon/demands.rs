@@ -1,4 +1,4 @@
-//! Files that are read before they are here, over a line that carries as much as the test lets it.
+//! Files that are read before they have arrived, over a line with a rate set by the test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,15 +16,15 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::site::{LIMIT, body, path, patient, runtime};
 
-/// More than all buffers on the way take.
+/// More than all buffers on the way hold.
 const LARGE: usize = 64 << 20;
 
 /// A line to the origin.
 #[derive(Clone, Default)]
 struct Line {
-    /// Bytes that each connection may carry from the origin, in all.
+    /// Bytes that each connection may carry from the origin, in total.
     allowed: Arc<AtomicU64>,
-    /// What the one that has carried most has carried.
+    /// The bytes of the connection that has carried the most.
     most: Arc<AtomicU64>,
 }
 
@@ -33,7 +33,7 @@ impl Line {
         self.allowed.store(bytes, Ordering::Relaxed);
     }
 
-    /// Waits until as much has come through as may.
+    /// Waits until all permitted bytes have passed.
     async fn stands_still(&self) {
         patient("the line is full", || {
             self.most.load(Ordering::Relaxed) >= self.allowed.load(Ordering::Relaxed)
@@ -41,7 +41,7 @@ impl Line {
         .await;
     }
 
-    /// Opens one to the origin at that port; gives its own address.
+    /// Opens one to the origin at that port; returns its own address.
     async fn open(&self, origin: std::net::SocketAddr) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
@@ -81,7 +81,7 @@ async fn read(replica: &ReplicaHandle, name: &str) -> usize {
     answer.outcome.version().expect("it is there").content.size.0 as usize
 }
 
-/// An origin with these files, and a replica behind a line, which knows of them.
+/// An origin with these files, and a replica behind a line, which knows them.
 struct Pair {
     _folder: tempfile::TempDir,
     origin: OriginDaemon,
@@ -90,7 +90,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// The line carries so many bytes by each connection from when they are written.
+    /// Each connection of the line carries this many bytes, counted from when they are written.
     async fn new(strategy: Strategy, allowed: u64, files: &[(&str, usize)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let clock: Arc<dyn Clock> = Arc::new(MachineClock);
@@ -109,7 +109,7 @@ impl Pair {
         options.config.order = Order::Aggressive;
         options.config.linger = Duration::ZERO;
         options.config.ping = Duration::from_millis(20);
-        // Else it would know of nothing before the bodies are there.
+        // Otherwise it would have no announcement before the bodies are there.
         options.config.eager = Some(true);
         let replica = ReplicaDaemon::start(options, Arc::clone(&clock), |_| {}).expect("it runs");
         let told = replica.handle();
@@ -143,7 +143,7 @@ fn a_file_that_is_read_while_it_is_pushed_goes_to_its_reader_alone() {
             let one = &origin.status().replicas[0];
             (one.speculative_bytes, one.demand_bytes)
         };
-        // A slow line, on which a part of it has come; and the origin has filled all buffers.
+        // A slow line, on which a part of it has arrived; and the origin has filled all buffers.
         pair.line.stands_still().await;
         let mut pushed = 0;
         while pushed < sent().0 {
@@ -157,7 +157,7 @@ fn a_file_that_is_read_while_it_is_pushed_goes_to_its_reader_alone() {
         let pushed = sent().0;
         pair.line.allow(u64::MAX);
         assert_eq!(reading.await.expect("no panic"), LARGE);
-        // Nor is it pushed when it has come.
+        // It is not pushed after its arrival, either.
         tokio::time::sleep(Duration::from_millis(200)).await;
         let (then, demanded) = sent();
         let size = LARGE as u64;
@@ -187,14 +187,14 @@ fn small_files_are_read_beside_a_large_one_which_is_given_up_with_its_reader() {
             })
             .into();
         patient("all was asked for", || replica.status().demands == 3).await;
-        // As much as may have been in buffers before that was known at the origin, and little more.
+        // As much as the buffers may have held before the origin knew that, and little more.
         line.allow(24 << 20);
         for (reading, size) in reading.into_iter().zip([300_000, 1_000]) {
             assert_eq!(reading.await.expect("no panic"), size);
         }
         line.stands_still().await;
         assert!(large.at_once().is_none(), "most of it is still to come");
-        // The origin has heard what it answers.
+        // The origin has received the demand when it answers.
         let told = || origin.status().replicas[0].control_bytes;
         drop(large);
         let before = told();
@@ -205,7 +205,7 @@ fn small_files_are_read_beside_a_large_one_which_is_given_up_with_its_reader() {
         assert_eq!(read(&replica, "tiny").await, 10);
         let given_up = origin.status().replicas[0].demand_bytes;
         assert!(given_up < sent + 1_000_000, "{} were sent for nobody", given_up - sent);
-        // Who comes again gets it, and it begins anew.
+        // A returning reader gets it, and the transfer starts over.
         assert_eq!(read(&replica, "large").await, LARGE);
         let sent = origin.status().replicas[0].demand_bytes - given_up;
         assert!(sent > LARGE as u64 && sent < LARGE as u64 + 1_000_000, "{sent} were sent");

@@ -1,4 +1,4 @@
-//! What origin and replicas answer by HTTP.
+//! The HTTP answers of origin and replicas.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::mounts::{LARGE, LIMIT, bare};
 use super::site::{Site, body, path, patient, runtime};
 
-/// A response: its status, its head, and what is behind it.
+/// A response: its status, its head, and its body.
 pub(crate) struct Answer(pub(crate) u16, pub(crate) String, pub(crate) Vec<u8>);
 
 impl Answer {
@@ -61,7 +61,7 @@ fn what_needs_no_body_waits_for_none() {
         let sequence = site.write(&[("filler", Some(&body(9, 150_000)))]).await;
         site.reach(sequence).await;
         patient("the filler", || site.replica(0).status().valid_bytes == 150_000).await;
-        // There is no room for that, so it does not come unless somebody reads it.
+        // It exceeds the quota, so it comes only on demand.
         let large = body(1, LARGE);
         let sequence = site.write(&[("a", Some(&large))]).await;
         site.reach(sequence).await;
@@ -112,7 +112,7 @@ fn a_part_is_one_of_the_version_that_whoever_asks_has_the_rest_of() {
                 (String::new(), true),
                 (format!("If-Range: {}\r\n", tag(&old)), round == 0),
                 (format!("If-Range: {}\r\n", tag(&new)), round == 1),
-                // Weakly the same may differ in its bytes, and two versions may have one second.
+                // Weakly equal versions may differ in their bytes, and two versions may have the same second.
                 (format!("If-Range: W/{}\r\n", tag(current)), false),
                 (format!("If-Range: {date}\r\n"), false),
                 ("If-Range: nonsense\r\n".to_owned(), false),
@@ -150,7 +150,7 @@ fn a_range_of_nothing_is_told_with_the_size() {
             ("/a", "bytes=-0", (416, "bytes */10", 0)),
             ("/empty", "bytes=0-", (416, "bytes */0", 0)),
             ("/empty", "bytes=-1", (416, "bytes */0", 0)),
-            // What is not understood is not looked at.
+            // Unknown units are ignored.
             ("/a", "bytes=5-4", (200, "", 10)),
             ("/a", "bytes=0-1,3-4", (200, "", 10)),
             ("/a", "lines=0-1", (200, "", 10)),
@@ -178,7 +178,7 @@ fn age_grows_while_nothing_is_heard_of_the_origin_and_is_small_again_when_it_is(
             assert_eq!((answer.0, &answer.2[..]), (200, &b"1"[..]));
             answer.header("age").and_then(|age| age.parse::<u64>().ok()).expect("seconds")
         };
-        // The body is there from now on: a read would wait for it for as long as there is no origin.
+        // The body is stored from now on: a read would wait for it while there is no origin.
         age().await;
         site.crash_origin();
         site.told(0, |event| matches!(event, ReplicaEvent::Disconnected { .. })).await;
@@ -251,7 +251,7 @@ fn the_token_of_an_origin_is_for_writes_and_for_nothing_that_its_folder_is_for()
             ("/.lull/orders", &br#"{"rotate":{"finish":false}}"#[..]),
             ("/.lull/transactions", &b"\0\0\0\0"[..]),
         ] {
-            // As a form of another site would say it, by who has typed the password.
+            // As a form of another site would send it, in a browser that has the password.
             let plain = format!("{bearer}Content-Type: text/plain\r\n");
             let refused = ask(address, "POST", place, &plain, body).await;
             assert_eq!(refused.0, 403, "{place}: {}", refused.1);
@@ -305,7 +305,7 @@ fn who_sends_a_large_body_in_vain_reads_why() {
         let (listener, address) = listen().await;
         let face = OriginFace::open(listener, site.origin().clone(), None, "secret");
         let bearer = "Authorization: Bearer secret\r\n";
-        // More than the kernel takes before anybody reads it.
+        // More than the kernel buffers before it is read.
         let large = body(1, 30_000_000);
         for (method, place, headers, status) in [
             ("PUT", "/a", "", 401),
@@ -338,7 +338,7 @@ fn who_puts_an_object_keeps_its_mode_and_can_ask_a_replica_for_it() {
         let (listener, address) = listen().await;
         let face = OriginFace::open(listener, site.origin().clone(), None, "secret");
         let bearer = "Authorization: Bearer secret\r\n";
-        // A part would take the place of the whole.
+        // A part would replace the whole.
         let part = format!("{bearer}Content-Range: bytes 10-13/14\r\n");
         let refused = ask(address, "PUT", "/run", &part, b"exit").await;
         assert_eq!(refused.0, 400, "{}", refused.1);
@@ -353,7 +353,7 @@ fn who_puts_an_object_keeps_its_mode_and_can_ask_a_replica_for_it() {
         }
         let seen = site.replica(0).tokens().verify(&last);
         assert_eq!(seen, Ok(Sequence(3)));
-        // Wherever that replica is, it answers with what was written.
+        // The redirect target answers with the written body.
         let new = path("new");
         let reading = site.replica(0).object(&new, Sequence(3), Some(Duration::from_secs(30)));
         let (at, found) = reading.await.expect("an answer");
@@ -402,7 +402,7 @@ fn a_write_with_a_condition_is_done_only_if_that_holds() {
             }
             assert_eq!(site.origin().last(), Sequence(writes), "{method} {condition}");
         }
-        // Of those that come at once one is the first.
+        // Of concurrent ones one is the first.
         let all: Vec<_> = (3..11_u8)
             .map(|body| {
                 let headers = format!("Authorization: Bearer secret\r\n{two}\r\n");
@@ -417,7 +417,7 @@ fn a_write_with_a_condition_is_done_only_if_that_holds() {
             }
         }
         assert_eq!((done, site.origin().last()), (1, Sequence(3)));
-        // By the tag that a replica gives.
+        // With the tag from a replica.
         site.reach(Sequence(3)).await;
         let (listener, replica) = listen().await;
         let door = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
@@ -457,7 +457,7 @@ fn who_goes_away_while_his_body_is_fetched_again_leaves_nothing_that_waits() {
         let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
         let whole = ask(address, "GET", "/a", "", b"").await;
         assert_eq!(whole.2.len(), size);
-        // Its second half goes bad, and nobody is there who has another one.
+        // Its second half becomes corrupt, and no other copy is reachable.
         let digest = Digest::of(&body(1, size)).to_string();
         let file = site.folder().join("0/bodies").join(&digest[..2]).join(&digest);
         let mut bytes = std::fs::read(&file).expect("a body");

@@ -28,8 +28,8 @@ use lull_replication_daemon::daemon::{self, DaemonError, OriginEvent, ReadError,
 
 use site::{Site, body, path, patient, runtime};
 
-/// Of the kinds that go different ways: empty, in the log, one piece in a file, some pieces, and more
-/// than is kept in memory while it comes.
+/// Of the kinds that are handled differently: empty, in the log, one piece in a file, some pieces, and more
+/// than is kept in memory during the transfer.
 const SIZES: [usize; 5] = [0, 1_000, 50_000, 300_000, 3_000_000];
 
 #[test]
@@ -67,7 +67,7 @@ fn what_is_written_is_read_at_each_replica() {
             "{status:?}"
         );
         assert!(status.replicas[0].speculative_bytes > 3_000_000, "pushed: {status:?}");
-        // What goes the other way is small, and there is some.
+        // The messages in the other direction are small, and there are some.
         let told = site.replica(0).status().control_bytes;
         assert!((100..100_000).contains(&told), "{told} bytes");
         site.stop().await;
@@ -84,7 +84,7 @@ fn a_replica_is_of_use_without_its_origin_and_catches_up_when_it_is_back() {
         site.crash_origin();
         site.told(0, |event| matches!(event, ReplicaEvent::Disconnected { .. })).await;
         assert_eq!(site.read(0, "a").await.as_deref(), Some(&b"one"[..]));
-        // Started anew it knows of no heartbeat, so it promises nothing until it hears one.
+        // After a restart it has no heartbeat, so it guarantees nothing until it receives one.
         site.crash_replica(0);
         site.start_replica(0).await;
         let request = Request { what: What::Object(path("a")), after: Sequence::ZERO };
@@ -132,7 +132,7 @@ fn a_ticket_lets_one_replica_in_once_and_a_revoked_one_is_out() {
         let elsewhere = site.folder().join("elsewhere");
         let used = daemon::join(&elsewhere, ticket, &site.clock()).await;
         assert!(matches!(used, Err(DaemonError::NotEnrolled(NotEnrolled::Ticket))), "{used:?}");
-        // Refused, the folder can be used for another ticket.
+        // After a rejection, the folder can be used for another ticket.
         let ticket = site.ticket("other");
         daemon::join(&elsewhere, ticket, &site.clock()).await.expect("a new ticket");
 
@@ -203,7 +203,7 @@ fn a_body_that_the_origin_has_lost_is_told_and_not_asked_for_again_and_again() {
         // It asks again each second.
         let most = 3 + begun.elapsed().as_secs();
         assert!((1..=most).contains(&asked), "asked {asked} times");
-        // The same body under another name brings it back.
+        // The same body under another name restores it.
         site.write(&[("c", Some(&large))]).await;
         patient("it is here", || site.replica(0).status().valid_objects == 3).await;
         assert_eq!(site.read(0, "a").await, Some(large));
@@ -219,7 +219,7 @@ fn the_authority_is_replaced_while_replicas_go_on() {
         site.reach(sequence).await;
         let finished = site.origin().finish_rotation();
         assert!(matches!(finished, Err(DaemonError::Rotation(_))), "{finished:?}");
-        // One of them is not here.
+        // One of them is missing here.
         site.crash_replica(1);
         site.origin().begin_rotation().expect("written");
         site.told(0, |event| matches!(event, ReplicaEvent::Disconnected { .. })).await;
@@ -228,7 +228,7 @@ fn the_authority_is_replaced_while_replicas_go_on() {
         assert!(finished.starts_with("replica-1 would be shut out"), "{finished}");
         site.start_replica(1).await;
         patient("all have a new certificate", || site.origin().finish_rotation().is_ok()).await;
-        // The origin shows the new one from now on, and both get rid of the old one.
+        // The origin shows the new one from now on, and both drop the old one.
         let sequence = site.write(&[("a", Some(b"two"))]).await;
         site.reach(sequence).await;
         patient("no replica trusts the old one", || {
@@ -245,7 +245,7 @@ fn the_authority_is_replaced_while_replicas_go_on() {
         site.start_replica(0).await;
         let sequence = site.write(&[("a", Some(b"three"))]).await;
         site.reach(sequence).await;
-        // And once more.
+        // A second rotation.
         site.origin().begin_rotation().expect("written");
         patient("all have a new certificate", || site.origin().finish_rotation().is_ok()).await;
         let sequence = site.write(&[("a", Some(b"four"))]).await;
@@ -319,7 +319,7 @@ fn what_was_masked_is_told_when_the_connection_is_back() {
         assert_eq!(status(&site).last_outage, None);
         site.crash_origin();
         patient("it is away", || status(&site).away_seconds.is_some()).await;
-        // What is here is read as ever.
+        // Stored bodies are read as usual.
         assert_eq!(site.read(0, "a").await, Some(body(1, 100_000)));
         site.start_origin().await;
         patient("it is back", || status(&site).connected).await;
@@ -356,7 +356,7 @@ fn an_origin_that_starts_again_tells_of_who_is_away() {
         let status = one(&site);
         assert_eq!((status.unheard, status.lag, status.away_seconds), (false, Some(0), None));
         assert!(status.queue.is_some(), "{status:?}");
-        // Who has a ticket only is not expected.
+        // The holder of an unused ticket is not expected.
         let _ = site.ticket("somebody");
         let status = site.origin().status().replicas[1].clone();
         assert!(!status.admitted && !status.unheard, "{status:?}");

@@ -1,6 +1,6 @@
 //! A replica's files in a folder, rule by rule.
 //!
-//! Only other processes look into it: one that waited for its own mount could not be ended.
+//! Only other processes access it: a process that waited for its own mount could not be ended.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path as FilePath, PathBuf};
@@ -23,7 +23,7 @@ use super::site::{Site, body, path, patient, runtime};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// A process that looks into the mount.
+/// A process that accesses the mount.
 pub(crate) struct Reader {
     process: Child,
     asked: ChildStdin,
@@ -52,7 +52,7 @@ impl Reader {
         writeln!(self.asked, "{what}").expect("it listens");
     }
 
-    /// What it says within so long.
+    /// Its output within this time.
     pub(crate) fn said(&self, within: Duration) -> Option<String> {
         self.said.recv_timeout(within).ok()
     }
@@ -93,8 +93,8 @@ impl Drop for Reader {
     }
 }
 
-/// A mount of the first replica, and one who reads there. Dropped in this order, it never outlives
-/// what it needs.
+/// A mount of the first replica, and a reader there. Dropped in this order, it never outlives the parts that
+/// it needs.
 pub(crate) struct Seen {
     pub(crate) reader: Reader,
     pub(crate) mounted: Mounted,
@@ -119,7 +119,7 @@ impl Seen {
         Seen { reader: Reader::new(&folder), mounted, folder, gone, site }
     }
 
-    /// With a lease of two seconds, whether there is an origin or not.
+    /// With a lease of two seconds, with or without an origin.
     pub(crate) async fn leased() -> Self {
         Seen::new(Some(Duration::from_millis(300)), |config| {
             config.staleness.connected = Duration::from_secs(2);
@@ -140,7 +140,7 @@ impl Seen {
         self.site.reach(sequence).await;
     }
 
-    /// Takes the room of a [`bare`] replica: speculation evicts nothing.
+    /// Fills the space of a [`bare`] replica: speculation evicts nothing.
     pub(crate) async fn fill(&mut self) {
         self.write(&[("filler", Some(&body(9, 150_000)))]).await;
         let replica = self.site.replica(0).clone();
@@ -157,8 +157,8 @@ impl Seen {
     }
 }
 
-/// Such that no body comes unless it is read, as soon as [`Seen::fill`] has been called; and without
-/// an origin nothing but a body is waited for.
+/// Such that no body comes unless it is read, once [`Seen::fill`] was called; and without an origin only
+/// bodies are waited for.
 pub(crate) fn bare(config: &mut Config) {
     config.staleness = Staleness {
         connected: Duration::from_millis(400),
@@ -278,7 +278,7 @@ fn the_kernel_keeps_pages_of_a_version_and_shows_none_of_another() {
         for round in 0..20 {
             seen.write(&[("a", Some(&body(round, 100_000)))]).await;
             seen.reader.is_so(&format!("read('a') == body({round}, 100000)"));
-            // From the pages: the body itself has no part in it.
+            // From the pages: the body itself is not used.
             seen.reader.is_so(&format!("read('a') == body({round}, 100000)"));
         }
         seen.close().await;
@@ -291,7 +291,7 @@ fn a_listing_is_what_the_folder_was_when_it_was_opened() {
     runtime().block_on(async {
         let mut seen = Seen::new(None, |_| {}).await;
         let names = |prefix: &str| -> Vec<String> {
-            // More than one request of the kernel's has room for.
+            // More than fits into one request of the kernel.
             (0..600).map(|number| format!("{prefix}-{}-{number}", "long".repeat(25))).collect()
         };
         let (old, new) = (names("old"), names("new"));
@@ -327,7 +327,7 @@ fn no_name_is_answered_without_the_lease() {
             "os.stat(m + 'a')",
             "os.stat(m + 'none')",
             "os.listdir(m)",
-            // Of these two the kernel looks up no name.
+            // The kernel looks up no name of these two.
             "os.stat(m)",
             "os.stat('.')",
         ] {
@@ -338,7 +338,7 @@ fn no_name_is_answered_without_the_lease() {
         patient("the lease", || seen.reader.ask("read('a')") == "b'1'").await;
         let there = "os.stat(m).st_ino == 1 and os.stat('.').st_ino == os.stat(m + 'd').st_ino";
         seen.reader.is_so(there);
-        // A folder that is there no more has no state to tell of.
+        // A removed folder has no state to report.
         seen.write(&[("d/a", None)]).await;
         assert_eq!(seen.reader.ask("os.stat('.')"), "ESTALE");
         assert_eq!(seen.reader.ask("os.stat(m + 'd')"), "ENOENT");
@@ -370,19 +370,19 @@ fn what_is_no_read_waits_for_no_lease() {
         assert_eq!(other.ask("os.chdir(m)"), "None");
         assert_eq!(other.ask("os.chdir('/')"), "None");
         other.is_so("'@1' in os.listdir(m + '.lull')");
-        // Nor does whoever would mount it once more.
+        // A second mount fails as well.
         let folder = seen.folder.clone();
         let check = tokio::task::spawn_blocking(move || Mounted::check(&folder));
         let checked = tokio::time::timeout(LIMIT, check).await.expect("at once").expect("no panic");
         let error = checked.expect_err("it is mounted").to_string();
         assert!(error.contains("fuse.lull mounted on it"), "{error}");
-        // Who waits may be interrupted, and killed.
+        // A waiting reader can be interrupted, and killed.
         let asked = "signal.setitimer(signal.ITIMER_REAL, 0.3) and os.stat(m)";
         assert_eq!(other.ask(asked), "interrupted");
         seen.reader.kill("-KILL");
         assert!(seen.reader.ends(), "it was killed");
         seen.reader = other;
-        // And it is unmounted although somebody waits.
+        // And it is unmounted although a reader waits.
         seen.reader.begin("os.stat(m)");
         assert_eq!(seen.reader.said(Duration::from_millis(300)), None, "a read waits");
         patient("it has come", || seen.site.replica(0).status().waiting > 0).await;
@@ -419,12 +419,12 @@ fn mode_decides_who_reads_and_runs_a_file() {
             ("oct(os.stat(m + 'private').st_mode)", "'0o100600'"),
             ("open(m + 'private').read()", "'private'"),
             ("os.spawnv(os.P_WAIT, m + 'run', ['run'])", "7"),
-            // What os.spawnv gives when nothing could be run.
+            // The result of os.spawnv when nothing could be run.
             ("os.spawnv(os.P_WAIT, m + 'a', ['a'])", "127"),
         ] {
             assert_eq!(reader.ask(what), expected, "{what}");
         }
-        // Also who has no rights at all, and is in it.
+        // Also for a process without any rights in it.
         assert_eq!(reader.ask("os.chdir(m)"), "None");
         let asked = "os.waitpid(os.fork() or (os.setuid(65534), os._exit(\
             os.access('a', os.X_OK) or open('a', 'rb').read() != b'#!/bin/sh\\n')), 0)[1]";
@@ -465,7 +465,7 @@ fn who_waits_in_open_can_be_interrupted_and_killed_and_others_go_on() {
             .await;
             seen.fill().await;
             seen.write(&[("a", Some(&body(1, LARGE))), ("empty", Some(b""))]).await;
-            // Read once, so that it is here.
+            // Read once, so that it is stored here.
             assert_eq!(seen.reader.ask("read('empty')"), "b''");
             seen.site.crash_origin();
             let asked = "signal.setitimer(signal.ITIMER_REAL, 0.3) and read('a')";
@@ -524,7 +524,7 @@ fn an_overwritten_body_is_there_for_the_time_of_grace_and_stale_after_it() {
             assert_eq!(early, "True");
         }
         tokio::time::sleep(grace + Duration::from_secs(1)).await;
-        // What the kernel has not read yet.
+        // A part that the kernel has not read so far.
         assert_eq!(seen.reader.ask("os.pread(a, 5, 2900000)"), "ESTALE");
         assert_eq!(seen.reader.ask("read('a')"), "b'new'");
         seen.close().await;

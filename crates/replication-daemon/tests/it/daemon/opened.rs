@@ -1,4 +1,4 @@
-//! Files of a mount that are open, and whose bodies have gone since.
+//! Open files of a mount whose bodies have gone since.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use super::site::{body, path, patient, runtime};
 
 /// Of two large files.
 const SIZE: usize = 3_000_000;
-/// More of a file that is open than the kernel has read ahead.
+/// A further part of an open file than the kernel has read ahead.
 const MORE: &str = "os.pread(a, 5, 2900000)";
-/// Whether all of `b` can be read, of which the kernel keeps nothing.
+/// Whether all of `b` can be read, of which the kernel caches nothing.
 const OTHER: &str = "(os.posix_fadvise(b := open_('b'), 0, 0, os.POSIX_FADV_DONTNEED), os.close(b)) \
     and read('b') == body(2, 3000000)";
 const SOON: Duration = Duration::from_millis(300);
 
-/// The reader has `a` open and has read of it; then `b` took its room.
+/// The reader has `a` open and has read a part of it; then `b` evicted it.
 async fn given_up() -> Seen {
     let mut seen = Seen::new(None, |config| {
         bare(config);
-        // Of one body, not of two.
+        // Space for one body, not for two.
         config.quota = Some(Bytes(4_000_000));
     })
     .await;
@@ -48,7 +48,7 @@ fn what_is_open_and_was_given_up_for_want_of_room_is_fetched_again() {
 #[test]
 fn who_waits_for_pages_of_what_is_open_keeps_nobody_waiting_and_is_ended_by_a_signal() {
     needs!(fuse(), command("python3"));
-    // One that is handled ends nothing: it waits for the pages as well.
+    // A handled signal ends nothing: the read waits for the pages as well.
     let handled = format!("signal.setitimer(signal.ITIMER_REAL, 0.1) and {MORE}");
     for (asked, signal) in [(MORE, "-TERM"), (&handled, "-KILL")] {
         runtime().block_on(async {
@@ -64,7 +64,7 @@ fn who_waits_for_pages_of_what_is_open_keeps_nobody_waiting_and_is_ended_by_a_si
                 other.is_so("os.stat(m + 'a').st_size == 3000000 and len(os.listdir(m)) == 2");
                 let found = replica.object(&path("b"), Sequence::ZERO, Some(LIMIT)).await;
                 assert!(found.expect("nobody is waited for").1.is_some());
-                // Then there is nobody left who could take what is waited for.
+                // Then no process is left to take the awaited bytes.
                 if is_there {
                     seen.reader.kill(signal);
                     assert!(seen.reader.ends(), "{signal} ends it");
@@ -92,7 +92,7 @@ fn many_who_wait_for_pages_of_what_is_open_leave_room_for_others() {
         let bodies: Vec<_> = (0..FILES).map(|at| (at.to_string(), body(at, LARGE))).collect();
         let files: Vec<_> = bodies.iter().map(|(name, all)| (&**name, Some(&**all))).collect();
         seen.write(&files).await;
-        // The last ones are here then, and the kernel has nothing of any.
+        // The last ones are stored then, and the kernel has nothing of any.
         seen.reader.ask(&format!("(all := [open_(str(at)) for at in range({FILES})]) and None"));
         seen.site.crash_origin();
         let forked = "[fork(lambda one=one: os.pread(one, 5, 0)) for one in all[:90]]";

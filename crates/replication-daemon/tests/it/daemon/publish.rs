@@ -19,7 +19,7 @@ fn own(site: &Site) -> PathBuf {
     site.folder().join("origin")
 }
 
-/// What orders come by.
+/// The socket for orders.
 fn face(site: &Site) -> lull_replication_daemon::http::Serving {
     OriginFace::open_local(&own(site), site.origin().clone(), None).expect("a socket")
 }
@@ -45,7 +45,7 @@ async fn with_a_lost_body(source: &TempDir) -> Site {
     site.stop_origin().await;
     assert_eq!(site.lose_bodies(), 1, "only the large one is a file");
     site.start_origin().await;
-    // Though nobody has asked for it.
+    // Although it was not requested.
     site.told_origin(
         |event| matches!(event, OriginEvent::Lost { paths } if *paths == [path("large")]),
     )
@@ -104,7 +104,7 @@ fn a_write_is_refused_if_what_it_was_made_for_has_changed_and_not_if_something_e
             (first, None, false),
             (first, Some("other"), false),
             (first, Some("site"), true),
-            // That one was below.
+            // That change was below it.
             (second, Some("site"), false),
             (second, Some("other"), true),
             (last.next().next(), None, true),
@@ -123,7 +123,7 @@ fn a_write_is_refused_if_what_it_was_made_for_has_changed_and_not_if_something_e
     });
 }
 
-/// Writes one object again and again.
+/// Writes one object repeatedly.
 fn busy(site: &Site, name: &'static str, pause: Duration) -> tokio::task::JoinHandle<()> {
     let origin = site.origin().clone();
     tokio::spawn(async move {
@@ -152,13 +152,13 @@ fn who_publishes_beside_other_writers_sends_each_body_once() {
         let files: Vec<(&str, &[u8])> =
             names.iter().zip(&large).map(|(name, bytes)| (*name, &bytes[..])).collect();
         let source = folder(&files);
-        // All the time, and somewhere else.
+        // Continuously, and in another place.
         let elsewhere = busy(&site, "elsewhere", Duration::from_millis(1));
         let below = path("site");
         let published = client.publish(source.path(), Some(&below), false).await;
         assert_eq!(published.map(|one| (one.put, one.bytes)).expect("published"), (3, 36_000_000));
         elsewhere.abort();
-        // Now and then, and what is to be deleted: it takes some tries, of which one sends the bodies.
+        // Now and then, including deleted files: it takes several attempts, of which one sends the bodies.
         let large: Vec<Vec<u8>> = (3..6).map(|seed| body(seed, 12_000_000)).collect();
         let files: Vec<(&str, &[u8])> =
             names.iter().zip(&large).map(|(name, bytes)| (*name, &bytes[..])).collect();
@@ -188,7 +188,7 @@ fn an_empty_folder_deletes_nothing_unless_it_is_said_so() {
         assert_eq!(site.origin().last(), Sequence(1));
         let meant = client.publish(source.path(), Some(&below), true).await.expect("published");
         assert_eq!((meant.sequence, meant.deleted), (Sequence(2), 2));
-        // Where there is nothing to delete nothing has to be said.
+        // Without deletions no confirmation is needed.
         let nothing = client.publish(source.path(), Some(&below), false).await.expect("fine");
         assert_eq!((nothing.sequence, nothing.deleted), (Sequence(2), 0));
         face.close().await;

@@ -10,8 +10,8 @@ use lull_testing::{command, fuse, needs, root, skip};
 use super::mounts::Seen;
 use super::site::{path, runtime};
 
-/// The order and the lease hold with remembered names: a name is looked up again after each state, and after the
-/// lease.
+/// The order and the lease hold with remembered names: a name is looked up again after each state, and after
+/// the lease.
 #[test]
 fn names_are_remembered_until_the_state_changes() {
     needs!(fuse(), command("python3"));
@@ -27,7 +27,7 @@ fn names_are_remembered_until_the_state_changes() {
         let before = seen.mounted.lookups().1;
         assert_eq!(seen.reader.ask(many), "True");
         let asked = seen.mounted.lookups().1 - before;
-        // Two names, again after each lease of two seconds; without that, 400.
+        // Two names, again after each lease of two seconds; otherwise it would be 400.
         assert!(asked < 100, "{asked} names were looked up");
         for round in 1..20_u8 {
             let text = round.to_string();
@@ -37,7 +37,7 @@ fn names_are_remembered_until_the_state_changes() {
         }
         seen.write(&[("d/a", None)]).await;
         assert_eq!(seen.reader.ask("os.path.exists(m + 'd/a')"), "False");
-        // Nothing is known for longer than the lease.
+        // Nothing is cached for longer than the lease.
         assert_eq!(seen.reader.ask("os.path.exists(m + 'd/b')"), "True");
         seen.site.crash_origin();
         tokio::time::sleep(Duration::from_millis(2_500)).await;

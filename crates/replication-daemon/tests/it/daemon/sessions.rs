@@ -1,4 +1,4 @@
-//! Sessions by HTTP: what a browser takes along.
+//! Sessions by HTTP: the state that a browser carries.
 
 use lull_replication::token::{Keyring, TokenKey};
 use lull_replication::types::Sequence;
@@ -38,7 +38,7 @@ fn a_browser_that_is_sent_to_another_replica_does_not_go_back_there() {
         let mut site = Site::new(1).await;
         let sequence = site.write(&[("page", Some(b"old"))]).await;
         site.reach(sequence).await;
-        // Two doors of one replica, which is behind what the browser has seen elsewhere.
+        // Two ports of one replica, which is behind the state that the browser has seen elsewhere.
         let soon = Duration::from_millis(30);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let second = listener.local_addr().expect("an address");
@@ -53,7 +53,7 @@ fn a_browser_that_is_sent_to_another_replica_does_not_go_back_there() {
         assert_eq!(status(&head), "307", "{head}");
         let place = header(&head, "location").expect("where to go");
         let place = place.strip_prefix(&format!("http://{second}")).expect("the other one");
-        // Without the cookie, which is of another host.
+        // Without the cookie, which belongs to another host.
         let head = get(second, place, None).await;
         assert_eq!(status(&head), "503", "it would go back: {head}");
         let sequence = site.write(&[("page", Some(b"new"))]).await;
@@ -86,7 +86,7 @@ fn two_replicas_that_send_to_each_other_end_with_the_reason() {
                 ReplicaFace::open(listener, site.replica(number).clone(), blocked)
             })
             .collect();
-        // Behind at both, with and without something that was seen.
+        // Behind at both, with and without a seen state.
         let token = site.replica(0).tokens().issue(sequence.next());
         let head = get(addresses[0], "/page?a=b", Some(&token)).await;
         assert_eq!(status(&head), "307", "{head}");
@@ -94,7 +94,7 @@ fn two_replicas_that_send_to_each_other_end_with_the_reason() {
         let place = place.strip_prefix(&format!("http://{}", addresses[1])).expect("the other one");
         let head = get(addresses[1], place, None).await;
         assert_eq!((status(&head), header(&head, "location")), ("503", None), "{head}");
-        // Who can be answered there is, whoever has sent him.
+        // An answerable request is answered, from any redirect.
         let sequence = site.write(&[("page", Some(b"two"))]).await;
         site.reach(sequence).await;
         assert_eq!(status(&get(addresses[1], place, None).await), "200");

@@ -1,4 +1,4 @@
-//! An origin and replicas in folders of their own.
+//! An origin and replicas in separate folders.
 
 use std::fs;
 use std::path::Path as FilePath;
@@ -17,7 +17,7 @@ use lull_replication_daemon::identity::Ticket;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-/// Nothing that a test waits for takes longer.
+/// The longest wait of a test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) fn runtime() -> Runtime {
@@ -28,12 +28,12 @@ pub(crate) fn path(text: &str) -> Path {
     Path::new(text).expect("a path")
 }
 
-/// `size` bytes, others for each `seed`.
+/// `size` bytes, different for each `seed`.
 pub(crate) fn body(seed: u8, size: usize) -> Vec<u8> {
     (0..size).map(|at| (at / 251) as u8 ^ at as u8 ^ seed).collect()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) async fn patient(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
@@ -44,7 +44,7 @@ pub(crate) async fn patient(what: &str, mut is_so: impl FnMut() -> bool) {
 
 type Told<E> = Arc<Mutex<Vec<E>>>;
 
-/// Waits until something was told, and forgets all that was.
+/// Waits for an event, and forgets all earlier ones.
 async fn wait_for<E: std::fmt::Debug>(told: &Told<E>, is_it: impl Fn(&E) -> bool) {
     let started = Instant::now();
     let was_told = || {
@@ -75,7 +75,7 @@ pub(crate) struct Site {
     address: String,
     told: Told<OriginEvent>,
     config: Config,
-    /// Commits that the origin's log keeps, if not as many as usually.
+    /// Commits that the origin's log keeps, if not the default.
     log: Option<usize>,
     replicas: Vec<OneReplica>,
 }
@@ -92,12 +92,12 @@ impl Site {
         Self::on(Arc::new(MachineClock), replicas, config).await
     }
 
-    /// All by this clock.
+    /// All with this clock.
     pub(crate) async fn on(clock: Arc<dyn Clock>, replicas: usize, config: Config) -> Self {
         Self::of(clock, replicas, config, None).await
     }
 
-    /// With an origin whose log keeps no more commits, and no replicas yet.
+    /// With an origin whose log keeps at most this many commits, and no replicas so far.
     pub(crate) async fn with_log(log: usize) -> Self {
         Self::of(Arc::new(MachineClock), 0, Config::default(), Some(log)).await
     }
@@ -128,7 +128,7 @@ impl Site {
         self.add_replica_by(&address).await;
     }
 
-    /// One that finds the origin there.
+    /// A replica that finds the origin at this address.
     pub(crate) async fn add_replica_by(&mut self, address: &str) {
         let number = self.replicas.len();
         let valid = Duration::from_secs(60);
@@ -167,7 +167,7 @@ impl Site {
         self.handle.ticket(name, &self.address, valid).expect("written")
     }
 
-    /// Files with their bytes, or none: deleted; as one transaction.
+    /// Files with their bytes, or none for a deletion; as one transaction.
     pub(crate) fn transaction(
         &self,
         files: &[(&str, Option<&[u8]>)],
@@ -194,7 +194,7 @@ impl Site {
         reached.expect("in time").expect("they are known");
     }
 
-    /// What a replica has under a name.
+    /// A replica's body under a name.
     pub(crate) async fn read(&self, replica: usize, name: &str) -> Option<Vec<u8>> {
         let path = path(name);
         let reading = self.replica(replica).object(&path, Sequence::ZERO, Some(LIMIT));
@@ -234,7 +234,7 @@ impl Site {
         one.daemon = Some(daemon);
     }
 
-    /// It ends without a word.
+    /// It ends without closing its connections.
     pub(crate) fn crash_origin(&mut self) {
         self.origin = None;
     }
@@ -243,7 +243,7 @@ impl Site {
         self.replicas[number].daemon = None;
     }
 
-    /// Deletes the files of the origin's bodies; gives how many there were.
+    /// Deletes the files of the origin's bodies; returns how many there were.
     pub(crate) fn lose_bodies(&self) -> usize {
         let mut lost = 0;
         for folder in fs::read_dir(self.folder().join("origin/bodies")).expect("a folder") {
@@ -286,7 +286,7 @@ async fn origin(
         options.config.log = log.unwrap_or(options.config.log);
         match OriginDaemon::start(options, Arc::clone(clock), tell).await {
             Ok(daemon) => return daemon,
-            // Connections of the one before may hold the port for a moment.
+            // Connections of the previous one may hold the port for a moment.
             Err(DaemonError::Listen { .. }) if started.elapsed() < LIMIT => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }

@@ -1,4 +1,4 @@
-//! States that were, below `.lull` in a mount.
+//! Past states, below `.lull` in a mount.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn a_state_that_was_is_a_folder() {
             ("read('.lull/@1/d/c')", "b'c'"),
             ("[read(f'.lull/@{at}/a') for at in (1, 2, 3)]", "[b'1', b'1', b'3']"),
             ("read('.lull/@2/e/f')", "b'f'"),
-            // What none of them has, and names that are no states.
+            // Names that are in none of them, and names that are no states.
             ("read('.lull/@1/e/f')", "ENOENT"),
             ("read('.lull/@3/d/b')", "ENOENT"),
             ("os.listdir(m + '.lull/@3/d')", "ENOENT"),
@@ -45,7 +45,7 @@ fn a_state_that_was_is_a_folder() {
             ("read('.lull/@1/' + 'n' * 256)", "ENAMETOOLONG"),
             ("os.mkdir(m + '.lull/@9')", "EROFS"),
             ("open(m + '.lull/@1/a', 'w')", "EROFS"),
-            // A version is one file in all states; a folder is another in each, or it would seem to
+            // A version is one file in all states. A folder is different in each, otherwise it would seem to
             // be within itself.
             ("len(set(os.stat(m + f'.lull/@{at}/a').st_ino for at in (1, 2, 3)))", "2"),
             ("os.stat(m + '.lull/@3/a').st_ino == os.stat(m + 'a').st_ino", "True"),

@@ -1,4 +1,4 @@
-//! Files in memory. All unsafe code of these tests is here.
+//! Files mapped into memory. All unsafe code of these tests is here.
 
 use core::ffi::c_void;
 use core::num::NonZeroUsize;
@@ -7,7 +7,7 @@ use std::fs::File;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A file that is mapped into memory, for reads and writes that others see.
+/// A file mapped into memory, for reads and writes that others see.
 pub(crate) struct Mapping {
     file: File,
     at: NonNull<c_void>,
@@ -18,11 +18,11 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps the first `length` bytes of a file that is open for both.
+    /// Maps the first `length` bytes of a file that is open for reading and writing.
     pub(crate) fn new(file: File, length: usize) -> nix::Result<Self> {
         let length = NonZeroUsize::new(length).ok_or(nix::errno::Errno::EINVAL)?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: the kernel chooses the place, so no memory of the program is replaced.
+        // SAFETY: the kernel chooses the address, so no memory of the program is replaced.
         let at = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, &file, 0) }?;
         Ok(Mapping { file, at, length })
     }

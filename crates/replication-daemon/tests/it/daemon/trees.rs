@@ -1,4 +1,4 @@
-//! What a tree is made of: files, links, folders, their modes, times and names, from a folder to a mount.
+//! The contents of a tree: files, links, folders, their modes, times and names, from a folder to a mount.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -27,7 +27,7 @@ fn mode(path: &FilePath, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("its mode");
 }
 
-/// A tree with one of everything that is published.
+/// A tree with one entry of every published kind.
 fn make(tree: &FilePath) {
     let at = |name: &str| tree.join(name);
     for folder in ["a/b", "empty/within", "private", "everybody"] {
@@ -67,11 +67,11 @@ fn make(tree: &FilePath) {
     }
 }
 
-/// What `rsync` would change in `to`, to make it the same as `from`.
+/// The changes that `rsync` would make in `to`, to make it equal to `from`.
 fn differs(from: &FilePath, to: &FilePath) -> String {
     let mut rsync = Command::new("rsync");
     rsync.args(["-aHAX", "--dry-run", "--itemize-changes", "--checksum", "--delete"]);
-    // Otherwise a second more or less is the same time.
+    // Otherwise a difference of a second counts as none.
     rsync.arg("--modify-window=-1");
     let said = rsync.arg(from.join("")).arg(to.join("")).output().expect("rsync");
     let errors = String::from_utf8_lossy(&said.stderr).into_owned();
@@ -99,7 +99,7 @@ fn mounted_tree_equals_the_published_one() {
         let mounted = seen.folder.join("tree");
         assert_eq!(differs(tree.path(), &mounted), "");
         assert_eq!((done.put, publish().await.put), (19, 0));
-        // Each becomes another kind of thing.
+        // Each becomes an entry of another kind.
         let at = |name: &str| tree.path().join(name);
         fs::remove_file(at("relative")).expect("deleted");
         fs::create_dir(at("relative")).expect("a folder");
@@ -110,7 +110,7 @@ fn mounted_tree_equals_the_published_one() {
         mode(&at("private"), 0o711);
         publish().await;
         assert_eq!(differs(tree.path(), &mounted), "");
-        // An earlier state is what it was.
+        // An earlier state is unchanged.
         let earlier = seen.folder.join(format!(".lull/@{}/tree/empty", done.sequence.0));
         let stat = Command::new("stat").args(["-c", "%A"]).arg(earlier.join("within")).output();
         assert_eq!(stat.expect("stat").stdout, b"drwxr-xr-x\n");
@@ -165,7 +165,7 @@ fn http_follows_links_within_the_tree_only() {
             ("a/out", None),
             ("dangling", None),
             ("loop", None),
-            // Two folders up from a/b is the root, as the file system has it, and not above it.
+            // Two folders up from a/b is the root, as in the file system, and not above it.
             ("deep", Some(b"plain")),
             ("relative/c", None),
             ("folder", None),
@@ -187,7 +187,7 @@ fn http_follows_links_within_the_tree_only() {
     });
 }
 
-/// Each publication has the link lead to a file that only this one has.
+/// Each publication makes the link lead to a file that only it has.
 #[test]
 fn link_that_changes_always_leads_to_a_file() {
     runtime().block_on(async {

@@ -38,7 +38,7 @@ fn a_mount_in_use_is_unmounted_and_what_waits_there_gets_an_error() {
     });
 }
 
-/// What was read in a mount that has ended holds up nobody.
+/// A read in a mount that has ended blocks nothing.
 async fn nothing_waits(site: &Site) {
     let replica = site.replica(0);
     patient("nothing waits", || replica.status().waiting == 0).await;
@@ -56,7 +56,7 @@ fn a_mount_that_somebody_else_ends_by_force_leaves_no_read_that_waits() {
         seen.reader.begin("read('a')");
         let replica = seen.site.replica(0).clone();
         patient("it waits", || replica.status().waiting == 1).await;
-        // Lazily as well: it is in use.
+        // Lazily: it is in use.
         let mut umount = Command::new("umount");
         let ended = umount.args(["--force", "--lazy"]).arg(&seen.folder).status();
         assert!(ended.expect("umount").success());
@@ -95,7 +95,7 @@ fn a_mount_that_somebody_else_ends_is_told_of_and_may_be_made_again() {
     });
 }
 
-/// Panics when a thread of a mount looks at it, once it is told to.
+/// Panics when a thread of a mount reads it, once it is switched on.
 #[derive(Debug, Default)]
 struct Panicking(AtomicBool);
 

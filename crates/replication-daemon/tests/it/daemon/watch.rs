@@ -1,4 +1,4 @@
-//! A watched folder: what happens in a real one is what the origin has.
+//! A watched folder: the origin follows the changes of a real one.
 
 mod random;
 mod unclosed;
@@ -29,7 +29,7 @@ const S_IFREG: u32 = 0o100_000;
 const S_IFLNK: u32 = 0o120_000;
 const S_IFDIR: u32 = 0o040_000;
 
-/// Objects by their names, with their bytes, modes, and times. The mode has the type in it, as `st_mode`.
+/// Objects by their names, with their bytes, modes, and times. The mode includes the type, as in `st_mode`.
 type Files = BTreeMap<String, (Digest, u32, i64)>;
 
 struct Watching {
@@ -38,7 +38,7 @@ struct Watching {
     options: WatchOptions,
     watched: Option<Watched>,
     told: Arc<Mutex<Vec<WatchEvent>>>,
-    /// How often something was told, or is about to be.
+    /// The number of events, including those about to be sent.
     tells: Arc<AtomicUsize>,
 }
 
@@ -92,14 +92,14 @@ impl Watching {
         self.site.origin().last()
     }
 
-    /// What the origin has, without folders.
+    /// The origin's objects, without folders.
     fn committed(&self) -> Files {
         let mut all = self.everything();
         all.retain(|_, (_, mode, _)| *mode & S_IFMT != S_IFDIR);
         all
     }
 
-    /// What the origin has.
+    /// The origin's objects.
     fn everything(&self) -> Files {
         let objects = self.site.origin().tree().objects;
         let content =
@@ -117,7 +117,7 @@ impl Watching {
         objects.into_iter().map(content).collect()
     }
 
-    /// Waits until the origin has what is in the folder.
+    /// Waits until the origin equals the folder.
     async fn settle(&self) {
         let mut both = (Files::new(), Files::new());
         let is_so = || {
@@ -127,8 +127,8 @@ impl Watching {
         patient("the origin has what is in the folder", is_so).await;
     }
 
-    /// Waits until the origin has what is in the folder, with the second of these names, and until then with the
-    /// first: never others.
+    /// Waits until the origin equals the folder, with the second of these names, and with the first until
+    /// then: never others.
     async fn changes<const N: usize, S>(&self, both: [[S; N]; 2])
     where
         String: PartialEq<S>,
@@ -142,16 +142,16 @@ impl Watching {
         self.settle().await;
     }
 
-    /// Waits until something was told.
+    /// Waits for an event.
     async fn told(&self, is_it: impl Fn(&WatchEvent) -> bool) {
         patient("told", || self.told.lock().expect("no panic").iter().any(&is_it)).await;
     }
 
-    /// Does something, and so much else in `folder` that the kernel does not tell of all.
+    /// Runs an action, with so many other changes in `folder` that the kernel's queue overflows.
     fn unheard(&self, folder: &FilePath, act: impl FnOnce()) {
         let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("a limit");
         let limit: usize = limit.trim().parse().expect("a number");
-        // It hears nothing as long as it waits to tell something.
+        // It reads no events while it waits to report one.
         let told = self.told.lock().expect("no panic");
         let tells = self.tells.load(Ordering::Relaxed);
         let pipe = nix::unistd::mkfifo(&self.path("out"), nix::sys::stat::Mode::S_IRWXU);
@@ -163,7 +163,7 @@ impl Watching {
         }
         fs::remove_file(self.path("out")).expect("deleted");
         act();
-        // The same one twice in a row would count as one.
+        // Two equal events in a row would count as one.
         let paths = ["x", "y"].map(|name| folder.join(name));
         for number in 0..=limit {
             fs::write(&paths[number % 2], "1").expect("written");
@@ -186,12 +186,12 @@ impl Watching {
     }
 }
 
-/// What is in a folder.
+/// The contents of a folder.
 fn files(folder: &FilePath) -> Files {
     found(folder).expect("a folder in which nothing happens")
 }
 
-/// What is in a folder, in which something may happen meanwhile.
+/// The contents of a folder that may change meanwhile.
 fn found(folder: &FilePath) -> io::Result<Files> {
     let mut all = Files::new();
     let mut rest = vec![folder.to_owned()];
@@ -223,7 +223,7 @@ fn what_is_in_a_folder_is_committed_and_what_is_done_there_later() {
     runtime().block_on(async {
         let large = body(1, 3_000_000);
         let begin: [(&str, &[u8]); 3] = [("a", b"a"), ("d/e/b", b"b"), ("large", &large)];
-        // A time of modification alone is told of as a write is.
+        // A change of the modification time alone is reported like a write.
         let quiet = Duration::from_secs(1);
         let options = WatchOptions { quiet, ..WatchOptions::default() };
         let watching = Watching::with(options, &begin).await;
@@ -235,7 +235,7 @@ fn what_is_in_a_folder_is_committed_and_what_is_done_there_later() {
         watching.write("a", b"another");
         watching.write("new/folders/in/a/row/file", b"just written");
         watching.settle().await;
-        // In a folder that has just come.
+        // In a new folder.
         watching.write("new/folders/second", b"2");
         fs::remove_file(path("d/e/b")).expect("deleted");
         watching.settle().await;
@@ -256,13 +256,13 @@ fn what_is_in_a_folder_is_committed_and_what_is_done_there_later() {
         symlink("elsewhere", path("dangling")).expect("a link");
         watching.write("large", b"small");
         watching.settle().await;
-        // From elsewhere, over a file, as editors and rsync do it.
+        // From elsewhere, over a file, like editors and rsync.
         let elsewhere = watching.site.folder().join("elsewhere");
         fs::write(&elsewhere, "complete").expect("written");
         fs::rename(&elsewhere, path("new/folders/second")).expect("moved");
         fs::remove_dir_all(path("d")).expect("deleted");
         watching.settle().await;
-        // What has left is not watched any more; another folder may have its name.
+        // A folder that was moved out is no longer watched; another folder may get its name.
         fs::rename(path("new"), &elsewhere).expect("moved");
         fs::create_dir(path("new")).expect("a folder");
         fs::write(elsewhere.join("outside"), "1").expect("written");
@@ -316,7 +316,7 @@ fn a_file_that_is_written_again_and_again_is_committed_in_the_end() {
         let (mut writes, mut pauses) = (0, 0);
         let in_place = watching.path("in-place");
         thread::scope(|scope| {
-            // One in its place, large enough to be written while it is read.
+            // A replacement large enough to be written while it is read.
             let other = scope.spawn(|| {
                 let mut file = File::create(&in_place).expect("a file");
                 while !end.load(Ordering::Relaxed) {
@@ -331,7 +331,7 @@ fn a_file_that_is_written_again_and_again_is_committed_in_the_end() {
                 watching.write("a", &body(1, writes));
                 writes += 1;
                 thread::sleep(Duration::from_millis(1));
-                // On a busy disk: it may be committed meanwhile.
+                // On a busy disk it may be committed meanwhile.
                 pauses += usize::from(before.elapsed() > Duration::from_millis(50));
             }
             end.store(true, Ordering::Relaxed);
@@ -345,7 +345,7 @@ fn a_file_that_is_written_again_and_again_is_committed_in_the_end() {
     });
 }
 
-/// Another one for each write.
+/// Changes with each write.
 fn writes_of(file: &File) -> u8 {
     let modified = file.metadata().and_then(|metadata| metadata.modified()).expect("a time");
     let since = modified.duration_since(std::time::UNIX_EPOCH).expect("later");
@@ -434,7 +434,7 @@ fn a_folder_that_is_emptied_is_empty_though_events_of_it_were_lost() {
     });
 }
 
-/// Something that is mounted.
+/// A mounted file system.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -460,7 +460,7 @@ fn a_disk_that_goes_without_a_word_takes_no_file_with_it() {
         fs::create_dir(&elsewhere).expect("a folder");
         let disk = FilePath::new("lull-test");
         let disk = Mount::new(disk, Some("tmpfs"), MsFlags::empty(), &watching.folder);
-        // It is mounted there as well, so the kernel does not tell that it has gone.
+        // It has a second mount, so the kernel does not report its removal.
         let kept = Mount::new(&watching.folder, None, MsFlags::MS_BIND, &elsewhere);
         watching.write("a", b"a");
         watching.start();
@@ -509,8 +509,7 @@ fn a_file_that_is_written_while_its_folder_is_renamed_is_never_missing() {
 #[test]
 fn what_is_written_anew_and_renamed_is_never_missing_however_large_it_is() {
     runtime().block_on(async {
-        // Only what follows within a moment is one transaction, and a busy disk can keep a close waiting for
-        // longer than that.
+        // Only changes within a moment are one transaction, and a busy disk can delay a close for longer.
         let mut runs = 0;
         while !renamed_when_written_anew().await {
             runs += 1;
@@ -519,18 +518,18 @@ fn what_is_written_anew_and_renamed_is_never_missing_however_large_it_is() {
     });
 }
 
-/// Writes large files anew and renames them, of which both must become one transaction; or says that this took
-/// so long that they need not.
+/// Rewrites large files and renames them, both of which must become one transaction; or returns that this
+/// took too long to require it.
 async fn renamed_when_written_anew() -> bool {
     let files = [("d/a", "1"), ("d/b", "2"), ("old", "3")];
     let files = files.map(|(name, text)| (name, text.as_bytes()));
     let watching = Watching::new(&files).await;
     watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
     let path = |name: &str| watching.path(name);
-    // More than one transaction brings of bodies otherwise: one file, and two of a folder.
+    // More bodies than fit into one transaction: one file, and two of a folder.
     let large = [("old", 1, 70_000_000), ("d/a", 2, 40_000_000), ("d/b", 3, 40_000_000)];
     let open = large.map(|(name, seed, size)| {
-        // Not cut to nothing first: a file system may write such a file to the disk before it is closed.
+        // Not truncated first: a file system may write such a file to the disk before it is closed.
         let mut file = File::options().write(true).open(path(name)).expect("a file");
         file.write_all(&body(seed, size)).expect("written");
         file
@@ -556,8 +555,8 @@ fn a_folder_that_is_renamed_while_a_large_file_is_read_is_one_transaction() {
         watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
         let path = |name: &str| watching.path(name);
         for (number, from, to) in [(2, "z", "y"), (3, "y", "z"), (4, "z", "y")] {
-            // Both are closed at once, and it is renamed while the first of them is read: as far as one can
-            // tell from here.
+            // Both are closed at once, and it is renamed while the first of them is read, as far as can be
+            // known from here.
             let before = watching.last();
             let mut big = File::create(path("big")).expect("a file");
             big.write_all(&body(number, 200_000_000)).expect("written");

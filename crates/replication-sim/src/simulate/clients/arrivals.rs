@@ -1,5 +1,5 @@
-//! Who waits until a commit has arrived at a replica, with its bodies (`--wait`): where the origin says so it
-//! has to be true.
+//! Clients that wait until a commit has arrived at a replica, with its bodies (`--wait`): if the origin says
+//! so, it must be true.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use super::super::disk::Body;
 use super::super::world::{OriginHost, ReplicaHost, World};
 use super::Clients;
 
-/// Waits at a time, at most: the oldest make room.
+/// Waits at a time, at most: the oldest are dropped.
 const WAITS: usize = 12;
 
-/// Somebody who waits.
+/// A waiting client.
 struct Wait {
     replica: usize,
     at: Sequence,
     changes: Arc<[Change]>,
-    /// The replica was found to show it, and bodies to be still to come.
+    /// The replica was found to show it, with bodies still to come.
     shown: bool,
 }
 
-/// Those who wait. When the origin crashes they ask again.
+/// The waiting clients. When the origin crashes they ask again.
 #[derive(Default)]
 pub(super) struct Waits(VecDeque<Wait>);
 
-/// What the origin has told that may begin or end a wait.
+/// Events of the origin that may begin or end a wait.
 #[derive(Default)]
 pub(in super::super) struct News {
     committed: Vec<Sequence>,
@@ -57,11 +57,11 @@ impl Wait {
         arrived
     }
 
-    /// Versions of which the replica has to have the bodies by then: those that are current, were pushed to
-    /// it, and were not turned away.
+    /// Versions whose bodies the replica must have by then: those that are current, were pushed to it, and
+    /// were not discarded.
     fn promised(&self, origin: &OriginHost, host: &ReplicaHost) -> Vec<(&Change, Version)> {
         let Some(machine) = &origin.machine else { return Vec::new() };
-        // What others push depends on when it is asked.
+        // The pushes of other strategies depend on when they are asked.
         let pushes_all = matches!(origin.config.strategy, Strategy::Trip | Strategy::PushAll);
         if !pushes_all || host.config.quota.is_some() {
             return Vec::new();
@@ -78,7 +78,7 @@ impl Wait {
 }
 
 impl World {
-    /// Looks whether waits are over, now that the origin has told something.
+    /// Checks whether waits are over, after an event of the origin.
     pub(in super::super) fn look_for_arrivals(&mut self, news: &News) {
         if self.options.fault.is_some() {
             return;
@@ -87,7 +87,7 @@ impl World {
         let Some(machine) = &origin.machine else { return };
         let waits = &mut clients.waits.0;
         for &at in &news.committed {
-            // A bound of the log may have taken it at once.
+            // A bound of the log may have removed it immediately.
             if random.below(3) == 0
                 && let Some(entry) = machine.image().entry(at)
             {
@@ -103,7 +103,7 @@ impl World {
             return;
         }
         waits.retain_mut(|wait| {
-            // Of what was overwritten no body is to come any more.
+            // An overwritten body is not pending any more.
             let is_told =
                 !news.committed.is_empty() || news.of.contains(&ReplicaId(wait.replica as u32));
             if !is_told || !wait.is_over(machine) {
@@ -138,7 +138,7 @@ impl Clients {
         self.waits.0.iter().map(tell)
     }
 
-    /// Nobody waits any more.
+    /// Drops all waits.
     pub(in super::super) fn wait_for_nothing(&mut self) {
         self.waits.0.clear();
     }

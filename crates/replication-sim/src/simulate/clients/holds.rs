@@ -1,4 +1,4 @@
-//! Whoever writes so much at a time that bodies are held for it before it is written.
+//! Writers of so much data that bodies are held before they are written.
 
 use lull_replication::origin::{HoldId, Put};
 use lull_replication::types::{Content, Metadata};
@@ -7,7 +7,7 @@ use super::super::Situation;
 use super::super::world::World;
 use super::{Body, Payload};
 
-/// A body that is held, or is to be.
+/// A body that is held, or will be.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     /// The place of its object among the names.
@@ -16,7 +16,7 @@ pub(super) struct Held {
 }
 
 impl World {
-    /// Has a body held. Now and then somebody else writes the same one meanwhile, under another name.
+    /// Holds a body. Now and then another client writes the same one meanwhile, under another name.
     pub(super) fn hold(&mut self) {
         let World { clients, random, .. } = self;
         let name = random.below(clients.paths.len() as u64) as usize;
@@ -34,9 +34,9 @@ impl World {
         }
     }
 
-    /// A body is held: the transaction that names it is written by and by.
+    /// A body is held: the transaction that names it is written later.
     pub(in super::super) fn use_held(&mut self, id: HoldId) {
-        // A crash has let go of it.
+        // A crash has released it.
         let Some(Held { name, payload }) = self.clients.holds.remove(&id) else { return };
         // Some streams are cut off.
         if !self.calm && self.random.below(4) > 0 {

@@ -1,5 +1,5 @@
-//! Who goes on reading what is open, as in a mount or in a response that is under way: a body that was given up
-//! meanwhile is fetched again, beside whatever else the session reads.
+//! Clients that continue to read open files, as in a mount or in a running response: a body that was evicted
+//! meanwhile is fetched again, beside other reads of the session.
 
 use lull_replication::replica::{Answer, Holding, Outcome, Request, What, Why};
 use lull_replication::types::{Sequence, Version};
@@ -9,10 +9,10 @@ use super::super::clock::True;
 use super::super::world::{Event, MS, World};
 use super::{Reading, id_of};
 
-/// What a session has open: at which replica, which object, which version.
+/// The open file of a session: its replica, object and version.
 pub(super) type Open = (usize, usize, Version);
 
-/// More of it that was asked for.
+/// A further part that was requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadingOn {
     pub(super) number: u32,
@@ -22,7 +22,7 @@ pub(super) struct ReadingOn {
 }
 
 impl World {
-    /// Reads more of what it has open, which may have been overwritten by now.
+    /// Reads more of its open file, which may have been overwritten by now.
     pub(super) fn read_on(&mut self, session: usize) {
         let one = &self.clients.sessions[session];
         let Some(open @ (replica, at, version)) = one.open else { return };
@@ -66,8 +66,7 @@ impl World {
         }
     }
 
-    /// Whether it is an answer to that, which is judged: it is of the version that is open, or says that this is
-    /// gone.
+    /// Whether it is an answer to that, which is judged: it has the open version, or says that this is gone.
     pub(super) fn answered_on(&mut self, replica: usize, session: usize, answer: &Answer) -> bool {
         let number = answer.id.0 as u32;
         let one = &mut self.clients.sessions[session];
@@ -86,7 +85,7 @@ impl World {
                 if let Some(machine) = &mut host.machine {
                     machine.handle_missing(now, &digest);
                 }
-                // Through the queue of events: this is called while the replica is being asked.
+                // Through the queue of events: this is called from within a read of the replica.
                 self.after(MS, Event::GoOn { session, number });
                 is_right
             }
@@ -107,7 +106,7 @@ impl World {
         true
     }
 
-    /// A read of the state waits for others of it only.
+    /// A read of the state only waits for other reads of it.
     pub(super) fn expect_others(&mut self, session: usize, replica: usize, why: Option<Why>) {
         let reads = |reading: &Reading| reading.replica == replica;
         let others = self.clients.sessions.iter().enumerate();
@@ -119,7 +118,7 @@ impl World {
         }
     }
 
-    /// Reads that wait since before `began`.
+    /// Reads that have been waiting since before `began`.
     pub(in super::super) fn waiting_since(&self, began: True) -> usize {
         let reads = self.clients.sessions.iter().flat_map(|session| {
             let on = session.reading_on.as_ref().map(|on| on.began);

@@ -1,5 +1,5 @@
-//! Who looks at states that were, as a mount shows them below `.lull/`: each is judged as a read of that
-//! position by itself, because whoever reads it has asked for that one.
+//! Clients that read past states, as a mount shows them below `.lull/`: each is judged as a separate read of
+//! that position, because its reader has asked for that one.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use super::super::Situation;
 use super::super::world::World;
 use super::{Clients, NAMES, Name, Seen};
 
-/// What sessions see of states that were.
+/// The observations of past states by sessions.
 #[derive(Default)]
 pub(super) struct Snapshots {
-    /// By session the replica at which it looks at a state, and which.
+    /// For each session, the replica at which it reads an earlier state, and that state.
     within: BTreeMap<usize, (usize, Sequence)>,
-    /// What was seen of which state.
+    /// The observations with their states.
     seen: Vec<(Sequence, Vec<(Name, Seen)>)>,
 }
 
 impl World {
-    /// Looks at a state that was: now and then at another one, and else on at the same, which may be
-    /// told no more by now.
+    /// Reads a past state: now and then another one, otherwise the same again, which may no longer be
+    /// available.
     pub(super) fn look_back(&mut self, session: usize) {
         let World { clients, replicas, more_random: random, situations, .. } = self;
-        // At an origin that was restored there are others.
+        // A restored origin has others.
         if self.calm || random.below(4) > 0 {
             return;
         }
@@ -38,7 +38,7 @@ impl World {
             Some((_, at)) if random.below(4) > 0 => *at,
             _ => {
                 let states: Vec<_> = machine.states().map(|(at, _)| at).collect();
-                // A replica that has never had any state has none.
+                // A replica without any previous state has none.
                 let Some(last) = states.len().checked_sub(1) else { return };
                 states[random.below(last as u64 + 1) as usize]
             }
@@ -95,7 +95,7 @@ impl World {
 }
 
 impl Clients {
-    /// The states that were told as others than they were, in words.
+    /// The past states that were reported wrongly, in words.
     pub(in super::super) fn wrong_snapshots(&self, log: &[Commit]) -> Vec<String> {
         let mut commits = log.iter();
         let mut position = Sequence::ZERO;

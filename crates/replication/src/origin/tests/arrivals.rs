@@ -1,9 +1,9 @@
-//! What is known of which bodies are at a replica.
+//! The known arrivals of bodies at a replica.
 
 use super::*;
 
 impl Bench {
-    /// How many changes of a commit there are before the first whose body is still to come.
+    /// The number of changes of a commit before the first with a pending body.
     pub(super) fn arrived(&self, at: Sequence) -> usize {
         let entry = self.origin.image().entry(at).expect("it is in the log");
         let paths = entry.commit.changes.iter().map(|change| &change.path);
@@ -14,7 +14,7 @@ impl Bench {
         self.say(ToOrigin::Ping { sent: LocalTime::default() });
     }
 
-    /// A replica that has everything, and has said so.
+    /// A replica that has everything, and has reported it.
     fn with_all(config: Config) -> Self {
         let mut bench = Bench::new(config);
         bench.hello(Some(bench.origin.last()));

@@ -25,7 +25,7 @@ fn case_clashes_are_refused_where_that_is_asked_for() {
     bench.committed("empty/");
     assert_eq!(bench.refused("EMPTY1"), clash("empty", "EMPTY"));
     assert_eq!(bench.refused("Readme/"), clash("readme", "Readme"));
-    // Begun anew, with what is there.
+    // Restarted, with the present state.
     let image = bench.origin.image().clone();
     let bodies = [1, 2, 3].map(|body| (Digest([body; 32]), Bytes(10)));
     let empty = (Digest::EMPTY, Bytes(0));
@@ -49,7 +49,7 @@ fn what_would_clash_is_known_before_it_is_written() {
         ("README2 other1", ""),
         ("readme2 other1", "readme|README|readme|README"),
         ("README- readme2", ""),
-        // Of two the first one, by its bytes, may come.
+        // Of two, the first one by its bytes is accepted.
         ("b1 B2", "b|B|b|B"),
         ("Docs/A1 Docs/b1", "Docs/A|docs/a|Docs/A|docs/a"),
         ("DOCS1", "DOCS|docs/a|DOCS|docs"),

@@ -1,9 +1,9 @@
-//! Writes that are meant for what was there before.
+//! Writes with a condition on the earlier version.
 
 use super::*;
 
 impl Bench {
-    /// Writes if that is so.
+    /// Writes if this condition holds.
     fn write_if(&mut self, name: &str, condition: Condition, text: &str) -> TransactionId {
         self.count += 1;
         let id = TransactionId(self.count);
@@ -39,7 +39,7 @@ fn a_condition_is_one_of_an_object_and_its_body() {
 fn of_two_writes_that_are_meant_for_the_same_version_one_is_done() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1");
-    // All wait for the disk together: the first one is not in the state yet when the others come.
+    // All wait for the disk together: the first one is not in the state when the others come.
     let first = bench.write_if("a", Condition::Has(these(&[1])), "a2");
     let second = bench.write_if("a", Condition::Has(these(&[1])), "a3");
     let third = bench.write_if("a", Condition::Has(these(&[2])), "a4");

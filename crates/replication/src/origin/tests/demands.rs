@@ -1,4 +1,4 @@
-//! Bodies that reads wait for: which take turns, and which nobody waits for any more.
+//! Demanded bodies: their turns, and demands without a waiting read.
 
 use proptest::collection::vec;
 use proptest::prelude::{
@@ -8,11 +8,11 @@ use proptest::prelude::{
 use super::*;
 use crate::lane::{Lane, Lanes};
 
-/// Pieces are of this many bytes here, so that 10 bytes go by the first lane, and 100 by the second.
+/// Pieces have this many bytes here, so 10 bytes go by the first lane, and 100 by the second.
 const LANES: Lanes = Lanes::of_pieces(Bytes(10));
 
 impl Bench {
-    /// One that a replica is connected to, and that has these bodies, by name and size.
+    /// An origin with a connected replica and these bodies, by name and size.
     fn with(strategy: Strategy, bodies: &[(&str, u64)]) -> Self {
         let mut bench = Bench::new(Config { strategy, lanes: LANES, ..Config::default() });
         bench.hello(Some(bench.origin.last()));
@@ -23,7 +23,7 @@ impl Bench {
         bench
     }
 
-    /// Writes a body that no other one is equal to.
+    /// Writes a body that is unlike all others.
     fn put(&mut self, name: &str, size: u64) {
         let body = u8::try_from(self.count + 1).expect("a few bodies");
         let put = Put::Body(payload(body, size), Metadata::default());
@@ -40,7 +40,7 @@ impl Bench {
         self.say(ToOrigin::Withdraw(path(name)));
     }
 
-    /// The next body that takes turns.
+    /// The next of the bodies that take turns.
     fn next(&mut self) -> Option<Frame<BodyHeader>> {
         self.origin.poll_demand_in_turn(REPLICA)
     }
@@ -49,12 +49,12 @@ impl Bench {
         self.origin.is_wanted(REPLICA, body)
     }
 
-    /// Whether the rest of a body that is pushed goes.
+    /// Whether the rest of a pushed body is sent.
     fn goes_on(&mut self, body: &Frame<BodyHeader>) -> bool {
         self.origin.is_wanted(REPLICA, body) && !self.origin.hand_over(REPLICA, body)
     }
 
-    /// The body that is pushed next.
+    /// The next pushed body.
     fn push(&mut self) -> Frame<BodyHeader> {
         self.origin.poll_speculative(REPLICA).expect("a body")
     }
@@ -63,7 +63,7 @@ impl Bench {
         self.origin.handle_demand_sent(REPLICA, body, whole);
     }
 
-    /// The objects of which was told that they do not come, since the last call.
+    /// The objects whose withdrawal was confirmed since the last call.
     fn withdrawn(&mut self) -> Vec<String> {
         let path = |message| match message {
             ToReplica::Withdrawn(path) => Some(path.to_string()),
@@ -91,7 +91,7 @@ fn of_what_is_withdrawn_before_it_leaves_nothing_leaves_and_that_is_told() {
     assert_eq!(name(&body), "b");
     bench.ends(&body, true);
     assert_eq!(bench.next(), None);
-    // It is no body that has ended.
+    // It has no body that has ended.
     bench.say(ToOrigin::Fetched(1));
     assert_eq!(bench.events(), []);
     bench.ask("a");
@@ -186,7 +186,7 @@ fn a_push_goes_on_beside_a_read_of_another_version_or_of_which_nobody_waits() {
     assert!(bench.goes_on(&push), "the other one is about to be broken off");
     bench.ends(&read, false);
     assert!(bench.goes_on(&push));
-    // Of an earlier connection.
+    // Belongs to an earlier connection.
     bench.hello(Some(bench.origin.last()));
     bench.told();
     bench.ask("a");
@@ -202,7 +202,7 @@ fn what_is_pushed_in_order_is_not_left_to_a_read() {
     let bodies = vec![(Digest([1; 32]), Bytes(100))];
     let config = Config { strategy: Strategy::PushAll, lanes: LANES, ..Config::default() };
     let mut bench = Bench::of(config, image, bodies);
-    // It has heard of it, and not applied it.
+    // It has received but not applied it.
     bench.connection += 1;
     let position = Some(bench.origin.last());
     let committed = Sequence::ZERO;
@@ -262,7 +262,7 @@ fn a_body_that_was_written_again_goes_by_the_lane_of_the_new_one() {
     let all: Vec<_> = core::iter::from_fn(|| bench.next()).collect();
     let lanes: Vec<_> =
         all.iter().map(|body| (name(body), LANES.of_body(&body.message).number())).collect();
-    // As if they had been of that length when they were asked for.
+    // As if they had had that length at the request.
     assert_eq!(lanes, [("c", 0), ("a", 1)]);
     bench.ends(&all[1], true);
     assert_eq!(bench.next(), None, "the lane of `b` is the other one now");
@@ -304,11 +304,11 @@ enum Step {
     Withdraw(usize),
     Put(usize, u64),
     Next,
-    /// The body of this lane ends: as it should if it is still wanted.
+    /// The body of this lane ends: whole if it is still wanted.
     End(usize),
-    /// What was told on the control channel comes.
+    /// The messages on the control channel arrive.
     Told,
-    /// The replica says how many have ended.
+    /// The replica reports how many have ended.
     Confirm,
 }
 
@@ -335,7 +335,7 @@ proptest! {
         let mut sending: [Option<Frame<BodyHeader>>; Lane::COUNT] = Default::default();
         let mut ended = 0;
         let at = |path: &Path| NAMES.iter().position(|name| name.as_bytes() == path.as_bytes()).unwrap();
-        // At the end all that was asked for is taken.
+        // At the end everything requested is taken.
         let rest = (0..steps.len()).flat_map(|_| {
             let lanes = (0..Lane::COUNT).map(Step::End);
             [Step::Told, Step::Next].into_iter().chain(lanes)

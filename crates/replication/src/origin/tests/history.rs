@@ -6,7 +6,7 @@ fn bounded(config: Config) -> Bench {
     Bench::new(Config { inline: Bytes(0), ..config })
 }
 
-/// Where the log begins, and what is kept because of it.
+/// The beginning of the log, and the bytes kept for it.
 fn kept(bench: &Bench) -> (u64, u64) {
     (bench.origin.image().log_after().0, bench.origin.overwritten().0)
 }
@@ -47,7 +47,7 @@ fn a_small_body_that_is_just_being_deleted_goes_with_the_log_when_that_is_done()
         Bench::new(Config { inline: Bytes(10), log_bytes: Bytes(5), ..Config::default() });
     bench.committed("a1");
     bench.committed("a2");
-    // What the log does not tell of any more goes with the next step.
+    // Bodies that leave the log are dropped with the next step.
     bench.write("b3");
     let mut dropped = Vec::new();
     while let Some(effect) = bench.origin.poll_effect() {
@@ -108,7 +108,7 @@ fn whoever_follows_is_told_of_a_commit_however_much_it_overwrites() {
     assert!(!bench.origin.has_body(&Digest([1; 32])));
 }
 
-/// An origin with one overwritten body, begun anew with no room for it.
+/// An origin with one overwritten body, restarted without space for it.
 fn begun_with_less_room() -> Bench {
     let mut bench = bounded(Config::default());
     bench.committed("a1");
@@ -156,7 +156,7 @@ fn a_start_makes_room_also_on_a_full_disk() {
     let dropped = Effect::Body(BodyEffect::Drop(Digest([1; 32])));
     assert_eq!(bench.origin.poll_effect(), Some(dropped));
     assert_eq!((bench.origin.poll_effect(), bench.events()), (None, Vec::new()));
-    // The next step tells the log.
+    // The next step contains the log's new beginning.
     bench.write("b3");
     let Some(Effect::Append(append)) = bench.origin.poll_effect() else { panic!("a step") };
     assert_eq!(append.log_after, Sequence(2));
@@ -166,7 +166,7 @@ fn a_start_makes_room_also_on_a_full_disk() {
 fn what_all_objects_take_is_known_however_they_came_about() {
     for log in [0, 1, 100] {
         let mut bench = bounded(Config { log, ..Config::default() });
-        // What is in a row becomes durable in one step.
+        // The writes of one array become durable in one step.
         for texts in [&["a1 b2"][..], &["c3", "c-", "a4"], &["a- b5", "b-"], &["d6", "e6", "d-"]] {
             for text in texts {
                 bench.write(text);

@@ -27,7 +27,7 @@ fn a_body_that_is_held_is_there_for_the_transaction_that_names_it() {
     bench.disk();
     assert_eq!(bench.events(), [Event::Acknowledged { transaction, sequence: Sequence(1) }]);
     assert!(bench.origin.has_body(&Digest([1; 32])), "`a` has it");
-    // What is there already is so at once.
+    // A stored body is held at once.
     bench.origin.handle_hold(HoldId(3), payload(1, 10));
     assert_eq!(bench.events(), [held(HoldId(3))]);
     bench.committed("a2");
@@ -45,13 +45,13 @@ fn a_body_without_room_is_not_held() {
     let digest = Digest([1; 32]);
     bench.origin.handle_hold(HoldId(1), payload(1, 10));
     bench.origin.handle_hold(HoldId(2), payload(1, 10));
-    // Nobody waits for the second one any more.
+    // The writer of the second one has gone.
     bench.origin.let_go(HoldId(2));
     bench.origin.handle_stored(reading(0), &digest, Err(DiskFull));
     let full = |id| Event::Held { id, outcome: Err(DiskFull) };
     assert_eq!(bench.events(), [full(HoldId(1)), full(HoldId(2))]);
     let _ = bench.origin.poll_effect();
-    // One that comes later is not let go of by those that got none.
+    // A later one is not released by those that got none.
     bench.origin.handle_hold(HoldId(3), payload(1, 10));
     bench.disk();
     bench.origin.let_go(HoldId(1));
@@ -78,8 +78,7 @@ fn a_lost_body_comes_back_by_being_held() {
     assert!(bench.origin.has_body(&Digest([1; 32])), "`a` has it");
 }
 
-/// `D` is on its way for a hold, and in the log for a write: whether either comes about, and in which
-/// order.
+/// `D` is on its way for a hold, and in the log for a write. Each of them may fail, in both orders.
 #[test]
 fn a_body_that_comes_in_two_ways_is_there_if_one_of_them_comes_about() {
     let digest = Digest([1; 32]);

@@ -1,4 +1,4 @@
-//! Bodies that are not there any more.
+//! Bodies that are no longer stored.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn a_lost_body_is_told_not_pushed_and_comes_back_with_a_write() {
     bench.origin.handle_missing(reading(0), &Digest([1; 32]));
     assert_eq!(bench.events(), []);
     assert_eq!(bench.pushed(), [2]);
-    // A demand read is answered, too: whoever asks is told that it does not come.
+    // A demand read is answered, too: the reader learns that the body does not come.
     for (name, lost) in [("a", true), ("b", false), ("x", false)] {
         bench.say(ToOrigin::Demand(path(name)));
         let told = bench.origin.poll_demand(REPLICA).expect("an answer").message;
@@ -49,7 +49,7 @@ fn what_waits_for_a_lost_body_is_refused_and_holds_up_nobody() {
         Event::Acknowledged { transaction: behind, sequence: Sequence(3) },
     ];
     assert_eq!(bench.events(), expected);
-    // The same bytes bring it back.
+    // The same bytes restore it.
     bench.committed("e1");
     assert!(bench.origin.has_body(&Digest([1; 32])));
 }

@@ -1,4 +1,4 @@
-//! Objects that move in the order, and what waits meanwhile.
+//! Objects that move in the order, and the bodies that wait meanwhile.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn what_waits_is_pushed_once_wherever_others_have_made_it_move() {
     bench.committed("a1 b2 c3 d4 e5 f6");
     let read =
         |bench: &mut Bench, name, count| bench.say(ToOrigin::Reads(vec![(path(name), count)]));
-    // Each gives up a place, to which the last one of those that are worth as much comes.
+    // Each leaves a slot, to which the last one of the same priority moves.
     read(&mut bench, "b", 9);
     bench.committed("c-");
     read(&mut bench, "a", 30);

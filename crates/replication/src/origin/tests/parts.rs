@@ -1,11 +1,11 @@
-//! Commits and leaves that are told in parts.
+//! Commits and leaves that are sent in parts.
 
 use super::*;
 use crate::merkle::{leaf_of, paths_of_one_leaf};
 use crate::path::LONGEST_PATH;
 
 impl Bench {
-    /// How many changes the parts of commits have that are told, and whether more follow.
+    /// The number of changes in each part of the sent commits, and whether more follow.
     fn parts(&mut self) -> Vec<(usize, bool)> {
         let part = |message| match message {
             ToReplica::Invalidation { changes, more, .. } => Some((changes.len(), more)),
@@ -44,7 +44,7 @@ fn no_part_of_a_commit_takes_a_slow_line_for_long() {
         crate::wire::encode(&message, &mut frame).expect("within the limits");
         assert!(frame.len() < 17 * 1024, "{} bytes", frame.len());
     }
-    // One that is longer goes by itself.
+    // A longer one goes alone.
     let mut bench = Bench::new(Config { part_bytes: Bytes(100), ..Config::default() });
     bench.hello(Some(bench.origin.last()));
     bench.told();
@@ -52,7 +52,7 @@ fn no_part_of_a_commit_takes_a_slow_line_for_long() {
     assert_eq!(bench.parts(), [(1, true), (1, true), (1, false)]);
 }
 
-/// An origin with these objects, whose replica has asked what stands in these leaves of their tree.
+/// An origin with these objects, whose replica has asked for the entries of these leaves of their tree.
 fn asked_of(config: Config, paths: &[Path], leaves: Vec<u16>) -> Bench {
     let mut bench = Bench::new(config);
     let put = || Put::Body(payload(1, 10), Metadata::default());
@@ -65,7 +65,7 @@ fn asked_of(config: Config, paths: &[Path], leaves: Vec<u16>) -> Bench {
     bench
 }
 
-/// The leaf of a part, what it has, and whether more follows.
+/// The leaf of a part, its entries, and whether more follow.
 fn part_of(message: ToReplica) -> (u16, Vec<Path>, bool) {
     let ToReplica::Tree { part: Tree::Entries { leaf, entries, more }, .. } = message else {
         panic!("{message:?}");

@@ -1,4 +1,4 @@
-//! What replicas say of themselves.
+//! The reports of replicas.
 
 use core::time::Duration;
 
@@ -28,7 +28,7 @@ fn how_stale_a_replica_is_does_not_depend_on_how_long_its_report_was_under_way()
     }
 }
 
-/// What it is told that it does not show, and for how long it was not heard, in milliseconds.
+/// Its announced commits that it does not show, and for how long it was not heard, in milliseconds.
 fn lag_and_away(bench: &Bench) -> (u64, Option<u128>) {
     let away = bench.origin.away(reading(bench.ms), REPLICA);
     (bench.origin.lag(REPLICA), away.map(|time| time.as_millis()))
@@ -38,7 +38,7 @@ fn lag_and_away(bench: &Bench) -> (u64, Option<u128>) {
 fn of_who_was_not_heard_since_the_start_the_least_is_told() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1");
-    // Another life goes on with the log.
+    // Another life continues the log.
     let bodies = vec![(Digest([1; 32]), Bytes(10))];
     let mut bench = Bench::of(Config::default(), bench.origin.image().clone(), bodies);
     let least = |bench: &Bench| {
@@ -51,7 +51,7 @@ fn of_who_was_not_heard_since_the_start_the_least_is_told() {
     bench.committed("c3");
     bench.ms = 50_000;
     assert_eq!(least(&bench), ((2, Some(50_000)), 50_000), "these it cannot have");
-    // Who is refused was not let in.
+    // A rejected replica was not admitted.
     let elsewhere = Position { sequence: Sequence(1), chain: Digest([9; 32]) };
     bench.hello(Some(elsewhere));
     assert!(matches!(bench.told()[..], [ToReplica::Refused(Refusal::Diverged)]));
@@ -59,7 +59,7 @@ fn of_who_was_not_heard_since_the_start_the_least_is_told() {
     assert_eq!(bench.events(), [Event::Turned { replica: REPLICA, why }]);
     assert_eq!(bench.origin.progress(REPLICA), None);
     assert_eq!(least(&bench), ((2, Some(50_000)), 50_000));
-    // Who has joined was not away before, and has not got what came later.
+    // A replica that has just joined was not away before, and has none of the later commits.
     bench.origin.handle_joined(reading(bench.ms), REPLICA);
     bench.committed("d4");
     bench.ms = 51_000;
@@ -93,7 +93,7 @@ fn a_report_that_does_not_know_how_stale_it_is_takes_nothing_back() {
     bench.ms = 1_000;
     bench.say(ToOrigin::Report(Report { reflects, ..Report::default() }));
     bench.ms = 4_000;
-    // It compares what it has with the origin.
+    // It compares its state with the origin.
     bench.say(ToOrigin::Report(Report::default()));
     let stale = bench.origin.staleness(reading(5_000), REPLICA);
     assert_eq!(stale, Some(Duration::from_secs(4)));
@@ -108,7 +108,7 @@ fn how_far_a_clock_is_off_is_known_the_worse_the_longer_it_was_not_heard() {
     bench.say(ToOrigin::Report(Report { skew, ..Report::default() }));
     let known = |ms| bench.origin.skew(reading(ms), REPLICA);
     assert_eq!(known(0), skew);
-    // Both clocks may go wrong by half a millisecond a second.
+    // Both clocks may drift by half a millisecond per second.
     assert_eq!(known(4_000), Some((-6_000_000, 7_000_000)));
     assert_eq!(known(3_600_000), Some((-3_602_000_000, 3_603_000_000)));
 }

@@ -1,9 +1,9 @@
-//! Comparisons of trees that the log does not wait for.
+//! Tree comparisons during which the log advances.
 
 use super::*;
 
-/// An origin whose log has passed the tree of the first commit, which the replica compares with, and of
-/// that it was told.
+/// An origin whose log has passed the tree of the first commit, while a replica compares with it. The replica
+/// was informed.
 fn passed() -> Bench {
     let mut bench = Bench::new(Config { log: 2, ..Config::default() });
     bench.committed("a1");
@@ -30,7 +30,7 @@ fn a_resync_that_the_log_passes_begins_anew() {
 #[test]
 fn a_question_about_a_tree_that_was_replaced_is_not_answered_by_the_new_one() {
     let mut bench = passed();
-    // Asked before the replica has heard of it.
+    // Requested before the replica has received it.
     bench.say(ToOrigin::Ask { of: Sequence(1), part: Ask::Leaves(vec![7]) });
     assert_eq!((bench.told(), bench.events()), (Vec::new(), Vec::new()));
     bench.say(ToOrigin::Ask { of: Sequence(4), part: Ask::Branches });
@@ -48,7 +48,7 @@ fn replicas_that_stall_in_a_resync_keep_one_tree_between_them() {
     for text in ["e5", "f6", "g7"] {
         bench.committed(text);
     }
-    // The first one is not asked for what it is told any more; another one comes.
+    // The first one no longer reads its messages; another one comes.
     let other = ReplicaId(REPLICA.0 + 1);
     let hello = ToOrigin::Hello {
         protocol: PROTOCOL,
@@ -94,7 +94,7 @@ fn a_new_replica_gets_what_was_written_while_it_compared_trees_by_each_strategy(
             bench.committed(text);
         }
         assert!(is_resync(&bench.told()), "{strategy}: the log has passed the tree");
-        // It had nothing, so it does not say what it lacks.
+        // It was empty, so it does not report missing bodies.
         bench.say(ToOrigin::Resynced(Sequence(4)));
         let mut pushed = bench.pushed();
         pushed.sort_unstable();

@@ -1,4 +1,4 @@
-//! Ways back to states that were.
+//! Rollbacks to earlier states.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn a_rollback_is_equal_to_the_old_state_whoever_writes_meanwhile() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1 x1");
     bench.committed("a2");
-    // On its way to the disk, waiting behind that, and one that comes later.
+    // One on its way to the disk, one that waits behind it, and a later one.
     bench.write("x3");
     bench.write("y4");
     bench.roll_back(1);

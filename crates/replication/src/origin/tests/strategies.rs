@@ -1,4 +1,4 @@
-//! What is pushed in which order, and what invalidations wait for.
+//! The order of pushes, and the waits of invalidations.
 
 use super::*;
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Room for some commits of one file.
+/// Room for a few commits of one file.
 const ROOM: Bytes = Bytes(4_000);
 
 fn bench() -> Bench {
@@ -12,8 +12,8 @@ fn bench() -> Bench {
 }
 
 impl Bench {
-    /// Commits `text` again and again until the connection is given up; gives the commit for which there was no
-    /// room. In between the disk has no room if it is `full`, else it takes nothing.
+    /// Commits `text` repeatedly until the connection is dropped; returns the commit without space. Meanwhile
+    /// the disk has no space if it is `full`; otherwise it is not read.
     fn overfill(&mut self, text: &str, full: bool) -> u64 {
         while self.replica.poll_event().is_some() {}
         let mut sequence = self.replica.received().0;
@@ -34,7 +34,7 @@ impl Bench {
         sequence
     }
 
-    /// A new connection stands; whether hello is said.
+    /// Opens a new connection; returns whether hello is sent.
     fn greets(&mut self) -> bool {
         self.connection += 1;
         self.replica.handle_connected(reading(self.ms));
@@ -111,19 +111,19 @@ fn a_commit_that_is_larger_than_the_room_is_taken_in() {
     assert!(bench.replica.is_connected());
 }
 
-/// What happens to a buffer.
+/// An action on a buffer.
 #[derive(Clone, Debug)]
 enum Act {
-    /// A part of a commit comes, which may be the last.
+    /// A part of a commit arrives, which may be the last.
     Part(Vec<(u8, Option<u8>)>, bool),
-    /// A body is in the store, or is not any more.
+    /// A body is in the store, or no longer.
     Turn(u8),
-    /// So many commits are in the state.
+    /// Commits, of this number, are in the state.
     Apply(usize),
-    /// The rest of the commit does not come.
+    /// The rest of the commit does not arrive.
     Forget,
     Clear,
-    /// Some places of what is in the state are removed.
+    /// Removes some places of applied changes.
     Sweep,
 }
 
@@ -149,7 +149,7 @@ proptest! {
         let mut buffer = Buffer::default();
         let mut garbage = Vec::new();
         let mut stored = std::collections::BTreeSet::new();
-        // The commits that are complete, and the open one.
+        // The complete commits, and the open one.
         let (mut commits, mut open) = (Vec::<Vec<Content>>::new(), Vec::<Content>::new());
         for act in acts {
             let is_stored = |digest: &Digest| stored.contains(digest);

@@ -1,11 +1,11 @@
-//! Bodies that are not here, and what is said about that.
+//! Missing bodies, and the messages about them.
 
 use super::*;
 
 const A: Digest = Digest([1; 32]);
 
 impl Bench {
-    /// The objects of which was said that their bodies are missing, since the last call.
+    /// The objects reported as missing their bodies since the last call.
     pub(super) fn lacking(&mut self) -> Vec<String> {
         let paths = |message| match message {
             ToOrigin::Lacking(paths) => paths,
@@ -14,19 +14,19 @@ impl Bench {
         self.sent().into_iter().flat_map(paths).map(|path| path.to_string()).collect()
     }
 
-    /// How often was told that the disk is full, since the last call.
+    /// How often a full disk was reported since the last call.
     fn full(&mut self) -> usize {
         let events = core::iter::from_fn(|| self.replica.poll_event());
         events.filter(|event| *event == Event::DiskFull).count()
     }
 
-    /// The disk has no room for what it was asked to store.
+    /// The disk has no space for the body that it should store.
     fn no_room(&mut self, digest: &Digest) {
         while self.replica.poll_effect().is_some() {}
         self.replica.handle_stored(reading(self.ms), digest, Err(DiskFull));
     }
 
-    /// The origin says that it has lost a body of `a`.
+    /// The origin reports that it has lost a body of `a`.
     fn lost(&mut self, sequence: u64, body: u8) {
         let version = Version { sequence: Sequence(sequence), content: content(body) };
         let mut frame = self.header("a", version, true);
@@ -42,7 +42,7 @@ fn a_pushed_body_counts_as_taken_when_it_is_in_the_store_or_discarded() {
     bench.body(1, "a1", false);
     bench.body(2, "b2", false);
     assert_eq!(bench.taken(), [0; 0], "both are in memory");
-    // The disk may be done with the second one first: they are counted in order.
+    // The disk may complete the second one first: they are counted in order.
     bench.replica.handle_stored(reading(0), &payload(2).digest, Ok(()));
     assert_eq!(bench.taken(), [0; 0]);
     bench.replica.handle_stored(reading(0), &payload(1).digest, Ok(()));
@@ -119,7 +119,7 @@ fn a_body_that_is_lost_while_a_step_is_written_is_missed_by_the_step_too() {
     bench.replica.handle_missing(reading(0), &digest);
     assert_eq!(bench.read("q"), "Invalid");
     bench.body(1, "q1", true);
-    // Here again before the step is written.
+    // Stored again before the step is written.
     bench.replica.handle_stored(reading(0), &digest, Ok(()));
     bench.disk();
     assert_eq!(bench.answers(), [(1, "1".to_owned())]);
@@ -156,7 +156,7 @@ fn what_found_no_room_is_asked_for_again_when_the_disk_was_not_full_for_a_while(
     bench.body(1, "b2", false);
     bench.no_room(&Digest([2; 32]));
     assert_eq!((bench.state("a"), bench.full()), (Some((1, true)), 1));
-    // Overwritten meanwhile, it is of no use.
+    // Overwritten meanwhile, it is not used.
     bench.commit(2, "b-");
     bench.wait(1_000);
     bench.disk();
@@ -181,7 +181,7 @@ fn a_large_body_that_finds_no_room_while_it_comes_is_asked_for_again_too() {
 #[test]
 fn of_what_found_no_room_some_is_asked_for_and_then_as_much_as_finds_room() {
     let mut bench = Bench::new(config());
-    // Each has a body of its own, or one would be that of all.
+    // Each has a different body. Otherwise one would be that of all.
     let bodies = ('0'..='9').chain('a'..='z');
     let names = ('A'..='Z').chain('a'..='j');
     let all: Vec<String> = names.zip(bodies).map(|(name, body)| format!("{name}{body}")).collect();
@@ -246,7 +246,7 @@ fn a_read_of_what_the_origin_has_lost_is_told_so_and_holds_up_no_other() {
     bench.body(1, "a1", false);
     bench.disk();
     assert_eq!(bench.read("a"), "1");
-    // Of another version nothing is known.
+    // Nothing is known of another version.
     bench.commit(2, "a3");
     bench.wait(10_000);
     bench.heartbeat(2);
@@ -270,7 +270,7 @@ fn a_version_that_the_origin_has_lost_is_not_told_of_before_the_state_has_it() {
     bench.disk();
     assert_eq!(bench.answers(), [(1, "lost 3".to_owned())]);
     assert_eq!(bench.state("b"), Some((2, false)), "what is before it is applied");
-    // Whoever opens what was looked up looks it up again.
+    // A program that fails to open a looked-up version looks the name up again.
     assert_eq!(bench.ask(What::Version(path("a"), looked_up), 0), "-");
     let newer = bench.replica.image().objects[&path("a")].version;
     assert_eq!(bench.ask(What::Version(path("a"), newer), 0), "lost 3");
@@ -284,7 +284,7 @@ fn what_waits_for_its_body_makes_the_state_stale() {
     bench.commit(1, "a1");
     bench.wait(6_000);
     bench.heartbeat(1);
-    // By the wall clock it was made half a second before it came, at the earliest.
+    // By the wall clock it was made at least half a second before it arrived.
     assert_eq!(stale(&bench), Some(Duration::from_millis(6_500)));
     bench.wait(2_000);
     let waiting = Some(Duration::from_millis(8_500));
@@ -328,7 +328,7 @@ fn a_pushed_body_that_has_come_bad_is_asked_for_once_more_on_its_connection() {
         [""; 0],
         "it would be filled with that for ever"
     );
-    // Who reads it gets it all the same.
+    // A read gets it all the same.
     bench.wait(10_000);
     bench.heartbeat(1);
     bench.disk();
@@ -360,7 +360,7 @@ fn a_body_that_comes_under_one_name_makes_all_objects_valid_that_lack_it() {
     assert_eq!(states, [Some((1, true)), Some((1, false)), Some((2, true))]);
     assert_eq!(bench.replica.stock().valid_objects, 2);
     assert_eq!((bench.read("a"), bench.demanded()), ("1".to_owned(), vec![]));
-    // Each name keeps the body by itself, and no more than these do.
+    // Each of these names keeps the body, and no other name does.
     bench.commit(3, "c-");
     bench.disk();
     assert_eq!(bench.read("a"), "1");
@@ -393,7 +393,7 @@ fn a_read_of_what_was_given_up_for_want_of_room_finds_the_body_under_another_nam
     bench.body(1, "a1", false);
     bench.body(1, "c2", false);
     bench.disk();
-    // The same body has come for a commit that is still to be told of.
+    // The same body has come for a commit that is still to be announced.
     bench.body(5, "e1", false);
     bench.commit(2, "d3");
     bench.body(2, "d3", true);

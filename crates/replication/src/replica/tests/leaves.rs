@@ -1,4 +1,4 @@
-//! Leaves that are told in parts.
+//! Leaves that are sent in parts.
 
 use super::states::answer;
 use super::*;
@@ -6,7 +6,7 @@ use crate::merkle::{leaf_of, paths_of_one_leaf};
 use crate::message::{Ask, Tree};
 use crate::types::Version;
 
-/// A replica that waits for all of these objects, which stand in one leaf; that leaf; the question's tree.
+/// A replica that waits for all of these objects, which are in one leaf; that leaf; the question's tree.
 fn waiting(paths: &[Path]) -> (Bench, Vec<(Path, Version)>, Start) {
     let mut bench = Bench::new(config());
     bench.replica.handle_disconnected(reading(0));
@@ -21,7 +21,7 @@ fn waiting(paths: &[Path]) -> (Bench, Vec<(Path, Version)>, Start) {
 }
 
 impl Bench {
-    /// Is told of the tree until it asks what stands in its one leaf.
+    /// Answers queries about the tree until the replica asks for the entries of its one leaf.
     fn until_leaf(&mut self, tree: &MerkleTree) {
         loop {
             let (of, ask) = self.asked().expect("a question");
@@ -39,7 +39,7 @@ impl Bench {
         self.say(ToReplica::Tree { of: Sequence(6), part });
     }
 
-    /// Objects of the state on the disk.
+    /// Objects of the durable state.
     fn objects(&mut self) -> usize {
         self.disk();
         self.replica.image().objects.len()

@@ -1,8 +1,8 @@
-//! More of what is open: no read of the state, so it keeps none waiting and is kept by none.
+//! Reads of open files: they are no reads of the state, so they delay no other read and are delayed by none.
 
 use super::*;
 
-/// A replica that has `a1` and `b2` and a read of both, with their versions; then the body of `a` is gone.
+/// A replica that has `a1` and `b2` and a read of both, with their versions; then the body of `a` is lost.
 fn without_a(config: Config) -> (Bench, What, What) {
     let mut bench = Bench::new(config);
     bench.commit(1, "a1 b2");
@@ -21,7 +21,7 @@ fn without_a(config: Config) -> (Bench, What, What) {
     (bench, a, b)
 }
 
-/// The same, and `a` was written once more; that body is to come.
+/// The same, but `a` was written again, and that body is still missing.
 fn rewritten(text: &str) -> (Bench, What) {
     let (mut bench, a, _) = without_a(config());
     bench.commit(2, text);

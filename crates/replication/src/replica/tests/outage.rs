@@ -1,14 +1,14 @@
-//! For how long nobody who reads has noticed that there is no connection.
+//! How long readers do not notice that there is no connection.
 
 use super::*;
 
-/// For how long, in milliseconds, as it is known at `ms`.
+/// For how long, in milliseconds, as known at `ms`.
 fn masked(bench: &Bench, ms: i64) -> u128 {
     bench.replica.masked(reading(ms).local).as_millis()
 }
 
-/// What is told of the time without a connection when it is over: when it began, when it ended, and for how long it
-/// was masked, in milliseconds.
+/// The report of an outage after its end: when it began, when it ended, and how long it was masked, in
+/// milliseconds.
 fn outage(bench: &mut Bench) -> Option<(i64, i64, u128)> {
     let events = core::iter::from_fn(|| bench.replica.poll_event());
     let connected = events.filter_map(|event| match event {
@@ -25,7 +25,7 @@ fn a_cut_is_masked_until_the_larger_bound_is_over() {
     bench.wait(5_000);
     bench.replica.handle_disconnected(reading(5_000));
     assert_eq!(masked(&bench, 20_000), 20_000);
-    // The last heartbeat was said at 0.
+    // The last heartbeat was sent at 0.
     assert_eq!(masked(&bench, 100_000), 60_000);
     let restarted = Replica::<()>::recover(reading(0), config(), Image::default(), []);
     assert_eq!(restarted.masked(reading(9_000).local), Duration::ZERO);
@@ -80,7 +80,7 @@ fn how_long_a_cut_was_masked_is_known_when_it_is_over() {
     assert_eq!(outage(&mut bench), Some((1_000, 4_000, 3_000)), "to its end");
     assert_eq!((bench.replica.away_since(), masked(&bench, 5_000)), (None, 0));
     bench.heartbeat(1);
-    // The deadline of what lacks its body comes, and somebody reads it.
+    // The deadline of a version without its body comes, and it is read.
     bench.wait(10_000);
     bench.disk();
     bench.heartbeat(1);
@@ -92,8 +92,8 @@ fn how_long_a_cut_was_masked_is_known_when_it_is_over() {
     assert_eq!(outage(&mut bench), Some((14_000, 54_000, 3_000)), "until the first read failed");
 }
 
-/// A line that carries nothing any more, without anybody being told: the last word was said at 0 ms, reads wait from
-/// 2 s on, and at 10 s the connection is given up.
+/// A connection that silently carries nothing any more: the last message was sent at 0 ms, reads wait from 2
+/// s on, and at 10 s the connection is dropped.
 fn silent_line() -> Bench {
     let mut config = config();
     config.staleness.connected = Duration::from_secs(2);
@@ -101,7 +101,7 @@ fn silent_line() -> Bench {
     Bench::new(config)
 }
 
-/// The same, with an object that has no body, from 2 s on.
+/// The same, with an object without a body, from 2 s on.
 fn without_body() -> Bench {
     let mut bench = silent_line();
     bench.commit(1, "a1");
@@ -152,7 +152,7 @@ fn a_read_that_waited_before_the_last_word_counts_from_that() {
 fn reads_that_a_connection_has_helped_or_could_have_do_not_end_the_mask() {
     let mut bench = without_body();
     bench.wait(500);
-    // One that is given up before the origin says its last word, and one that is answered after it.
+    // One read is cancelled before the origin's last message, and one is answered after it.
     assert_eq!(bench.read("a"), "Invalid");
     bench.replica.cancel_read(reading(2_500), ReadId(1));
     bench.wait(500);

@@ -1,4 +1,4 @@
-//! Reads, connections and what is kept for how long.
+//! Reads, connections and retention times.
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -125,7 +125,7 @@ fn a_body_of_a_history_that_is_no_more_gives_way_to_that_of_the_one_there_is() {
         let mut bench = Bench::new(config());
         bench.body(1, "a2", false);
         bench.disk();
-        // The origin has lost that commit, and made another one of the same number.
+        // The origin has lost that commit, and made another one with the same number.
         bench.connect_to_another_life();
         let stamp = reading(bench.ms).wall;
         let commit = |bench: &mut Bench| {
@@ -149,7 +149,7 @@ fn a_body_of_a_history_that_is_no_more_gives_way_to_that_of_the_one_there_is() {
         bench.disk();
         assert_eq!(bench.state("a"), Some((1, true)), "told first: {told_first}");
         assert!(!bench.replica.has_body(&content(2).digest), "nobody needs it");
-        // Nor does anything stay behind of what has come since then.
+        // Later messages are dropped as well.
         let commit = |sequence, text| ToReplica::Invalidation {
             sequence: Sequence(sequence),
             stamp,
@@ -274,7 +274,7 @@ fn answer_holds_until_the_lease_ends_or_a_commit_is_due() {
     assert!(first > second && first <= Duration::from_secs(10), "{first:?}");
     bench.wait(1_000);
     assert_eq!(holds_for(&mut bench, entry()), first - second);
-    // What waits for its body is to be applied at a time that no later word changes.
+    // A commit that waits for its body has a deadline that no later message changes.
     bench.commit(2, "b2");
     let waits = holds_for(&mut bench, entry());
     bench.wait(1_000);
@@ -326,7 +326,7 @@ fn a_version_that_was_looked_up_is_read_for_as_long_as_its_body_is_here() {
         bench.disk();
     }
     assert_eq!(bench.ask(open(), 0), "-", "gone");
-    // It is not said to be gone before there is something to be found by looking again.
+    // It is not reported as gone before another lookup could find something.
     bench.replica.handle_missing(reading(bench.ms), &Digest([2; 32]));
     assert_eq!(bench.ask(open(), 0), "Invalid");
     bench.body(2, "a2", true);
@@ -523,7 +523,7 @@ fn many_reads_that_wait_are_looked_at_in_no_time() {
     bench.settle();
     bench.heartbeat(1);
     bench.sent();
-    // The time of the processor: other processes take none of that.
+    // The time of the processor: other processes do not affect it.
     let used = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
     let before = used();
     for at in 0..FILES {
@@ -532,7 +532,7 @@ fn many_reads_that_wait_are_looked_at_in_no_time() {
     for _ in 0..20 {
         bench.heartbeat(1);
     }
-    // The number of those that wait times that of those that were asked for took ten seconds.
+    // The product of waiting and requested objects took ten seconds.
     let used = used() - before;
     assert!(used < Duration::from_secs(2), "{used:?}");
     assert_eq!(bench.demanded().len(), 1_024);
@@ -551,7 +551,7 @@ fn a_token_of_what_never_comes_holds_up_no_other_read_and_forces_nothing() {
         bench.disk();
         assert_eq!(bench.read("a"), "1", "{order:?}: it waits for its body");
         assert_eq!(bench.read_after("a", 3), "Behind");
-        // What is really on its way is applied when it is here.
+        // A commit that is really in flight is applied when it is here.
         bench.commit(3, "b3");
         bench.disk();
         assert_eq!(bench.state("a"), Some((2, false)), "{order:?}");
@@ -586,7 +586,7 @@ fn a_commit_that_renews_the_lease_has_the_reads_answered_that_waited_for_that() 
     let mut bench = Bench::new(config());
     bench.wait(10_000);
     assert_eq!(bench.read("a"), "Stale");
-    // No heartbeat comes between commits that follow each other closely, and this one waits for its body.
+    // No heartbeat comes between commits in rapid succession, and this one waits for its body.
     bench.commit(1, "b1");
     assert_eq!(bench.answers(), [(1, "-".to_owned())]);
 }

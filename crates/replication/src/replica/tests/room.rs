@@ -1,4 +1,4 @@
-//! What a quota does.
+//! The effects of a quota.
 
 use super::*;
 
@@ -80,7 +80,7 @@ fn what_there_is_room_for_is_waited_for_all_the_same() {
     bench.body(2, "d4", false);
     bench.disk();
     assert_eq!((bench.state("c"), bench.state("d")), (Some((2, false)), Some((2, true))));
-    // Of the next one nothing was refused.
+    // None of the next one was refused.
     bench.commit(3, "a5");
     bench.disk();
     assert_eq!(bench.state("a"), Some((1, true)));
@@ -128,7 +128,7 @@ fn a_body_that_was_overwritten_twice_goes_with_both() {
         bench.body(sequence, text, false);
         bench.disk();
     }
-    // Overwritten were 1, 3 and 1 again.
+    // 1, 3 and 1 again were overwritten.
     bench.commit(5, "c9");
     bench.body(5, "c9", true);
     bench.disk();

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Names that commits change.
+/// Names changed by commits.
 const NAMES: [&str; 6] = ["a", "b", "d/a", "d/b", "d/e/a", "f"];
 
 fn sliced(step_slice: usize) -> Bench {
@@ -12,7 +12,7 @@ fn sliced(step_slice: usize) -> Bench {
 }
 
 impl Bench {
-    /// What reads find: each object, each folder, and these in the state at `at`.
+    /// The results of reads: each object, each folder, and these in the state at `at`.
     fn all(&mut self, at: u64) -> Vec<String> {
         let mut all: Vec<_> = NAMES.iter().map(|name| self.read(name)).collect();
         let folders = [None, Some(path("d")), Some(path("d/e"))];
@@ -28,7 +28,7 @@ impl Bench {
         all
     }
 
-    /// The same without the reads that take over all of a step.
+    /// The same without the reads that take over the whole step.
     fn some(&mut self, at: u64) -> Vec<String> {
         let folders = [None, Some(path("d")), Some(path("d/e"))];
         let mut all: Vec<_> =
@@ -39,7 +39,7 @@ impl Bench {
         all
     }
 
-    /// Goes on until the machine asks for nothing more at this time.
+    /// Continues until the machine asks for nothing more at this time.
     pub(super) fn settle(&mut self) {
         for _ in 0..1_000 {
             self.disk();
@@ -94,12 +94,12 @@ fn large_step_is_shown_at_once() {
     assert_eq!(bench.replica.apply.buffer.bytes(), Bytes(0));
 }
 
-/// What happens to a replica.
+/// An event of a replica.
 #[derive(Clone, Debug)]
 enum Act {
-    /// A commit, and which of its bodies have come.
+    /// A commit, and which of its bodies have arrived.
     Commit(Vec<(usize, u8)>, u8),
-    /// The bodies of the last commit come.
+    /// The bodies of the last commit arrive.
     Bring,
     /// A body is found damaged.
     Miss(u8),
@@ -122,7 +122,7 @@ fn text(changes: &[(usize, u8)]) -> Vec<String> {
 }
 
 proptest! {
-    /// In slices of one or two changes, with reads between, comes to the same as all at once.
+    /// Slices of one or two changes, with reads in between, have the same result as one step.
     #[test]
     fn slices_come_to_the_same_as_one_call(
         acts in prop::collection::vec(act(), 1..25),

@@ -11,14 +11,14 @@ fn kept(seconds: u64) -> Config {
 }
 
 impl Bench {
-    /// A commit whose bodies are here.
+    /// A commit with its bodies.
     fn write(&mut self, sequence: u64, text: &str) {
         self.commit(sequence, text);
         self.bring(sequence, text);
         self.disk();
     }
 
-    /// The bodies of a commit come.
+    /// The bodies of a commit arrive.
     fn bring(&mut self, sequence: u64, text: &str) {
         for Change { path, content } in changes(text) {
             let Some(content) = content else { continue };
@@ -32,7 +32,7 @@ impl Bench {
         }
     }
 
-    /// What was asked about a tree since the last call, and about which.
+    /// The queries about a tree since the last call, and its position.
     pub(super) fn asked(&mut self) -> Option<(Sequence, Ask)> {
         self.sent().into_iter().find_map(|one| match one {
             ToOrigin::Ask { of, part } => Some((of, part)),
@@ -40,7 +40,7 @@ impl Bench {
         })
     }
 
-    /// Is told all that it asks of a tree; gives the questions.
+    /// Gets the answers to all its queries about a tree; returns the queries.
     pub(super) fn compare(&mut self, tree: &MerkleTree) -> Vec<Ask> {
         let mut all = Vec::new();
         while let Some((of, ask)) = self.asked() {
@@ -56,7 +56,7 @@ impl Bench {
         self.replica.states().map(|(at, _)| at.0).collect()
     }
 
-    /// The names of the root with the commits of their files; `?` if the state cannot be told.
+    /// The names of the root with the commits of their files; `?` if the state is not available.
     fn names_at(&self, at: u64) -> String {
         match self.replica.names_at(Sequence(at), None) {
             Some(Outcome::Names(names)) => {
@@ -69,7 +69,7 @@ impl Bench {
         }
     }
 
-    /// What is here of the body of a name in a state.
+    /// Where the body of a name in a state is.
     fn holding_at(&self, at: u64, name: &str) -> Holding {
         match self.replica.entry_at(Sequence(at), &path(name)) {
             Some(Outcome::Entry(Entry::File(version))) => {
@@ -222,7 +222,7 @@ fn a_resync_that_begins_anew_takes_over_what_was_told_before() {
         let is_last = matches!(ask, Ask::Entries(_));
         for part in answer(&old, ask) {
             match part {
-                // Of the two leaves only one comes in time.
+                // Only one of the two leaves arrives in time.
                 Tree::Entries { leaf, .. } if leaf != leaf_of(&a) => late.push(part),
                 part => bench.say(ToReplica::Tree { of, part }),
             }
@@ -287,7 +287,7 @@ fn a_resync_that_waits_for_the_disk_gives_no_connection_up() {
     assert!(!closes(&mut bench), "all that the origin has to say was said");
     bench.disk();
     assert_eq!((bench.replica.position(), bench.state("a")), (Sequence(6), Some((6, false))));
-    // It goes on with invalidations and heartbeats.
+    // Invalidations and heartbeats continue.
     bench.wait(9_999);
     assert!(!closes(&mut bench));
     bench.wait(1);
@@ -307,7 +307,7 @@ fn a_message_that_comes_slowly_is_no_silence() {
         bench.wait(0);
         assert!(!closes(&mut bench), "bytes of it have come by {} ms", bench.ms);
     }
-    // Of a connection before this one, say.
+    // For example of a previous connection.
     bench.replica.handle_heard(reading(0).local);
     bench.wait(9_999);
     assert!(!closes(&mut bench));
@@ -339,7 +339,7 @@ fn a_resync_that_contradicts_itself_is_never_shown_and_begins_anew() {
     let (tree, start) = one_file();
     let version = Version { sequence: Sequence(6), content: content(7) };
     let other = MerkleTree::new([(&path("a"), version)]);
-    // Which questions are answered of a state that is not the one that was announced.
+    // Which questions are answered for a state other than the announced one.
     for wrong in 0..8_u8 {
         let mut bench = Bench::new(config());
         bench.replica.handle_disconnected(reading(0));
@@ -370,7 +370,7 @@ fn a_resync_that_contradicts_itself_is_never_shown_and_begins_anew() {
     }
 }
 
-/// What an origin with that tree says.
+/// The answer of an origin with that tree.
 pub(super) fn answer(tree: &MerkleTree, ask: Ask) -> Vec<Tree> {
     match ask {
         Ask::Branches => vec![Tree::Branches(tree.branches())],
@@ -384,7 +384,7 @@ pub(super) fn answer(tree: &MerkleTree, ask: Ask) -> Vec<Tree> {
     }
 }
 
-/// All files of a state, found as by somebody who walks through its folders.
+/// All files of a state, found by a walk through its folders.
 fn walk(replica: &Replica<()>, at: u64, folder: &str, files: &mut BTreeMap<String, u64>) {
     let inner = Path::new(folder).ok();
     let Some(Outcome::Names(names)) = replica.names_at(Sequence(at), inner.as_ref()) else {

@@ -1,11 +1,11 @@
-//! Bodies that nobody waits for any more.
+//! Demands without a waiting read.
 
 use super::*;
 use crate::lane::Lanes;
 
 const LINGER: i64 = 2_000;
 
-/// A replica that has `a`, `b` and `c` without their bodies, and has said all that there was to say.
+/// A replica that has `a`, `b` and `c` without their bodies, and has sent all its messages.
 fn bench(order: Order) -> Bench {
     // The ninth body goes by another lane than the others.
     let lanes = Lanes::of_pieces(Bytes(10));
@@ -25,7 +25,7 @@ impl Bench {
         self.replica.cancel_read(reading(self.ms), ReadId(read));
     }
 
-    /// What was asked for and what was withdrawn since the last call.
+    /// The demands and withdrawals since the last call.
     fn wanted(&mut self) -> Vec<String> {
         let text = |message| match message {
             ToOrigin::Demand(path) => Some(format!("+{path}")),
@@ -35,7 +35,7 @@ impl Bench {
         self.sent().into_iter().filter_map(text).collect()
     }
 
-    /// A body that was asked for breaks off.
+    /// A requested body is cut off.
     fn breaks_off(&mut self, name: &str, body: u8) {
         let version = Version { sequence: Sequence(1), content: content(body) };
         let frame = self.header(name, version, true);

@@ -1,4 +1,4 @@
-//! That bodies come together from their parts, and nothing else does.
+//! Bodies are assembled from their parts, and from nothing else.
 
 use super::*;
 
@@ -34,7 +34,7 @@ proptest! {
         };
         let (received, intact) = self::received(&damaged).expect("in order");
         prop_assert_eq!(intact, !changed);
-        // What was given out before the damage was found is the body's own.
+        // Bytes returned before the damage was found belong to the body.
         prop_assert!(body.starts_with(&received));
     }
 
@@ -58,7 +58,7 @@ proptest! {
         let mut whole = [false; 3];
         for (number, at) in turns.into_iter().chain(rest).enumerate() {
             let part = match left[at].next() {
-                // The longest one is broken off in the end.
+                // The longest one is cut off at the end.
                 Some(_) if broken && number > 40 && at == 2 && assembly.header(lanes[2]).is_some() => {
                     left[2] = Vec::new().into_iter();
                     BodyPart::Broken { lane: lanes[2] }
@@ -103,7 +103,7 @@ fn sent(body: &[u8]) -> (Vec<BodyPart>, Digest) {
     (parts, digest)
 }
 
-/// What was given out of the parts of a body, and whether it is intact.
+/// The bytes returned from the parts of a body, and whether it is intact.
 fn received(parts: &[BodyPart]) -> Result<(Vec<u8>, bool), Unexpected> {
     let (mut assembly, mut got) = (Assembly::default(), Vec::new());
     for (at, part) in parts.iter().enumerate() {
@@ -141,7 +141,7 @@ fn by_a_lane_one_body_comes_after_the_other() {
     for out_of_order in [&short[0], &long[0]] {
         assert_eq!(assembly.clone().handle(out_of_order.clone()), Err(Unexpected));
     }
-    // A part of the right kind, of a body that is not under way.
+    // A part of the right kind, of a body that is not in transfer.
     let BodyPart::Piece { number, bytes, .. } = long[3].clone() else { panic!("{:?}", long[3]) };
     let piece = |lane| BodyPart::Piece { lane, number, bytes: bytes.clone() };
     for lane in Lane::ALL {
@@ -168,7 +168,7 @@ fn nothing_follows_the_header_of_a_body_that_is_lost() {
     let lane = Lane::default();
     assert_eq!((complete, assembly.header(lane)), (Ok((lane, expected)), None));
     assert_eq!(assembly.handle(parts[1].clone()), Err(Unexpected));
-    // There is none that could be lost.
+    // Without a version, no body can be lost.
     let none = BodyPart::Header(BodyHeader { version: None, ..header });
     let frame = Frame { session: Session::default(), message: none };
     assert_eq!(encode(&frame, &mut Vec::new()), Err(WireError::Value("lost")));

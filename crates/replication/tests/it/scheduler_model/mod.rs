@@ -1,8 +1,8 @@
-//! Every order in which a replica can be told, by the disk, the network, the clock and its readers,
-//! of a few commits: an exhaustive search of the scheduler (SSR §6.2.1) at a small size.
+//! Every order in which the disk, the network, the clock and its readers can present a few commits to a
+//! replica: an exhaustive search of the scheduler (SSR §6.2.1) at a small size.
 //!
-//! There are four searches, because all at once is too much: of what readers can tell apart, of messages that
-//! are long on their way, of a connection that is cut, and of readers that give up.
+//! There are four searches, because one for everything is too large: of differences visible to readers, of
+//! slow messages, of a connection that is cut, and of cancelled reads.
 
 mod state;
 
@@ -31,18 +31,18 @@ enum Action {
     Make,
     /// The next invalidation arrives, or a part of it.
     Tell,
-    /// A heartbeat arrives that was said at this tick; of a later ping than the one before or not.
+    /// A heartbeat that was sent at this tick arrives; for a later ping than the previous one or not.
     Beat {
         said: u8,
         pinged: bool,
     },
     Push(usize),
-    /// The origin answers a demand, by the state after so many commits: all that had been told, or more.
+    /// The origin answers a demand, by the state after this many commits: all announced ones, or more.
     Answer {
         asked: usize,
         commits: usize,
     },
-    /// What it answers has no body: the origin has lost it, or it has broken off.
+    /// Its answer has no body: the origin has lost it, or it was cut off.
     Fail {
         asked: usize,
         lost: bool,
@@ -52,9 +52,9 @@ enum Action {
     Committed,
     Tick,
     Read(usize),
-    /// The session gives its read up, and may read the same again.
+    /// The session cancels its read, and may read the same again.
     Leave(usize),
-    /// What was withdrawn does not come: nothing of it had left, or not all.
+    /// A withdrawn body does not come: nothing of it had left, or not all.
     GiveUp {
         asked: usize,
         begun: bool,
@@ -63,19 +63,19 @@ enum Action {
     Return,
 }
 
-/// What may happen in a search.
+/// The events of a search.
 #[derive(Clone, Copy, Debug)]
 struct Scope {
     sessions: usize,
     ticks: u8,
-    /// Heartbeats are on their way for ticks, and may have older echoes. Else they arrive at once.
+    /// Heartbeats travel for ticks, and may have older echoes. Otherwise they arrive at once.
     late: bool,
     echoes: bool,
-    /// The connection is cut, once, with all that is under way.
+    /// The connection is cut, once, with everything on its way.
     cut: bool,
-    /// One body that was asked for does not come.
+    /// One requested body does not arrive.
     fails: bool,
-    /// How often readers give up, and what they waited for is withdrawn.
+    /// How often readers give up and their demands are withdrawn.
     leaves: usize,
 }
 
@@ -257,7 +257,7 @@ impl Model for Scheduler {
             Action::Fail { asked, lost } => {
                 let path = state.ends(asked);
                 let header = BodyHeader { lost, ..header(path, state.made.len(), true) };
-                // That there is no such object is no body to be lost.
+                // The absence of an object is no body to be lost.
                 header.version?;
                 state.failed = true;
                 let frame = state.frame(header);
@@ -297,7 +297,7 @@ impl Model for Scheduler {
                 state.seen.given_up = true;
                 if begun {
                     let header = header(path, state.made.len(), true);
-                    // What has no body is answered at once.
+                    // An answer without a body is immediate.
                     header.version?;
                     let frame = state.frame(header);
                     state.replica.handle_body(now, frame, None);
@@ -378,8 +378,7 @@ impl Model for Scheduler {
     }
 }
 
-/// States to look at, each as often as it is come to; the search is broken off there, which fails the
-/// test.
+/// Longest search, in visited states with repetitions; a longer search ends and fails the test.
 const STATES: usize = 2_000_000;
 
 /// Visits every state, and checks the properties in each. One test per search: all of them in one test may take more

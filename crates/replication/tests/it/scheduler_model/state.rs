@@ -1,4 +1,4 @@
-//! What a replica is, what is on its way to it, and who reads there.
+//! The state of a replica, the messages in flight to it, and its readers.
 
 use core::time::Duration;
 
@@ -12,16 +12,16 @@ use lull_replication::types::{
 };
 use lull_replication::{BodyEffect, Path};
 
-/// What the origin does: names and bodies, or deletions. The first one gives two objects the same body.
-/// The second one overwrites both, and goes in two parts.
+/// The commits of the origin: names and bodies, or deletions. The first one gives two objects the same body.
+/// The second one overwrites both, and is sent in two parts.
 pub(crate) const COMMITS: [&[(&str, Option<u8>)]; 2] =
     [&[("a", Some(1)), ("b", Some(1))], &[("a", Some(2)), ("b", None)]];
 pub(crate) const IN_PARTS: usize = 1;
 
-/// What each session reads, one after the other.
+/// The reads of each session, in sequence.
 pub(crate) const READS: [&[&str]; 2] = [&["a", "b"], &["b"]];
 
-/// The clock moves by this much at a time.
+/// The step of the clock.
 pub(crate) const TICK: Duration = Duration::from_secs(4);
 /// Δ while connected, in ticks, and while not.
 pub(crate) const DELTA: u8 = 1;
@@ -44,7 +44,7 @@ pub(crate) fn changes(commit: usize) -> Vec<Change> {
     COMMITS[commit].iter().map(change).collect()
 }
 
-/// What `name` is after the first `commits`.
+/// The body of `name` after the first `commits`.
 pub(crate) fn body_at(name: &str, commits: usize) -> Option<u8> {
     let mut body = None;
     for commit in &COMMITS[..commits] {
@@ -53,7 +53,7 @@ pub(crate) fn body_at(name: &str, commits: usize) -> Option<u8> {
     body
 }
 
-/// What the origin has of `path` after the first `commits`.
+/// The origin's version of `path` after the first `commits`.
 pub(crate) fn header(path: Path, commits: usize, demand: bool) -> BodyHeader {
     let wrote = |commit: &usize| {
         COMMITS[*commit].iter().any(|(name, _)| name.as_bytes() == path.as_bytes())
@@ -72,28 +72,28 @@ pub(crate) struct Reader {
     pub(crate) waits: Option<Waits>,
 }
 
-/// A read that was not answered yet.
+/// A read without an answer so far.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Waits {
-    /// The highest position of those that had been answered before it began.
+    /// The highest position of the reads that had been answered before it began.
     pub(crate) floor: usize,
-    /// The other session's read had been asked before, and is still not answered.
+    /// The other session's read began before, and is still unanswered.
     pub(crate) behind: bool,
 }
 
-/// What the last event has brought about.
+/// The effects of the last event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
-    /// A read saw what had been overwritten before it: by an earlier read, or Δ ago.
+    /// A read saw a version that was overwritten before it: for an earlier read, or Δ ago.
     pub(crate) back: bool,
     pub(crate) stale: bool,
-    /// A read was answered before one that had been asked before.
+    /// A read was answered before one that began earlier.
     pub(crate) passed: bool,
     /// One was answered while there was no connection.
     pub(crate) away: bool,
-    /// A commit was applied without a body that was overwritten.
+    /// A commit was applied without an overwritten body.
     pub(crate) overtaken: bool,
-    /// What was withdrawn has not come.
+    /// A withdrawn body has not come.
     pub(crate) given_up: bool,
 }
 
@@ -103,25 +103,25 @@ pub(crate) struct State {
     pub(crate) ticks: u8,
     /// When each commit was made, and acknowledged.
     pub(crate) made: Vec<u8>,
-    /// Those that were told of, and parts of the next one.
+    /// The commits that were announced, and parts of the next one.
     pub(crate) told: usize,
     pub(crate) parts: usize,
-    /// When the last heartbeat was said, and its echo.
+    /// When the last heartbeat was sent, and its echo.
     pub(crate) said: u8,
     pub(crate) echo: Option<u8>,
     /// Counts connections.
     pub(crate) connection: u32,
-    /// The origin talks to the replica.
+    /// The origin has accepted the replica.
     pub(crate) connected: bool,
-    /// Commits whose bodies were pushed, by bit.
+    /// Commits whose bodies were pushed, one bit each.
     pub(crate) pushed: u8,
-    /// Bodies that reads wait for, with how much had been told when they were asked for.
+    /// Bodies that reads wait for, with the number of announced commits at their request.
     pub(crate) asked: Vec<(Path, usize)>,
     /// One of them did not come.
     pub(crate) failed: bool,
-    /// Those of them that nobody waits for any more.
+    /// Those of them without a waiting read.
     pub(crate) withdrawn: Vec<Path>,
-    /// How often a reader has given up.
+    /// Number of readers that have gone.
     pub(crate) left: usize,
     pub(crate) storing: Vec<Digest>,
     pub(crate) dropping: Vec<Digest>,
@@ -153,7 +153,7 @@ impl State {
         self.replica.handle_body(reading(self.ticks), frame, payload);
     }
 
-    /// Takes in what the replica wants.
+    /// Takes in the requests of the replica.
     pub(crate) fn pump(&mut self) {
         loop {
             while let Some(answer) = self.replica.poll_answer() {
@@ -182,7 +182,7 @@ impl State {
                 None => break,
             }
         }
-        // What is under way is under way in any order.
+        // Messages in flight may arrive in any order.
         self.asked.sort_unstable();
         self.storing.sort_unstable();
         self.dropping.sort_unstable();
@@ -195,7 +195,7 @@ impl State {
         path
     }
 
-    /// The origin's answer to a hello, which nothing comes before.
+    /// The origin's answer to a hello, which is its first message.
     pub(crate) fn welcome(&mut self, position: Option<Position>) {
         let start = match position {
             None => Start::Resync {
@@ -239,7 +239,7 @@ impl State {
         self.floor = self.floor.max(fresh.unwrap_or(floor));
     }
 
-    /// Whether the origin could have said at that tick, behind what was told, that this is all.
+    /// Whether the origin could have sent, at that tick and after the announced commits, that these are all.
     pub(crate) fn is_true(&self, said: u8) -> bool {
         let before = self.made.iter().filter(|at| **at < said).count();
         let by = self.made.iter().filter(|at| **at <= said).count();

@@ -1,15 +1,15 @@
 //! The differential equations, solved without any of the closed forms.
 //!
-//! Fixed fourth-order Runge–Kutta steps in seconds, with the laws of the three intervals as they
-//! stand in Nice §3 and nothing about holds: at a boundary the solution chatters around it by a
-//! step, which is what a hold is.
+//! Fixed fourth-order Runge–Kutta steps in seconds, with the laws of the three intervals as published in Nice
+//! §3 and without holds. At a boundary the solution chatters around it by a step, which is equivalent to a
+//! hold.
 
 use super::super::{FluidParameters, Windows};
 
 /// A step, as a part of τ.
 const STEP: f64 = 1e-3;
 
-/// What a numeric period ends with.
+/// The end of a numeric period.
 pub(super) struct Numeric {
     pub(super) at_loss: Windows,
     pub(super) duration: f64,

@@ -1,4 +1,4 @@
-//! What of the sender's decides which segment leaves, and when.
+//! The part of the sender that decides which segment is sent, and when.
 
 use lull_cc::{Pacing, Rate, Timestamp, Window};
 
@@ -7,8 +7,8 @@ use crate::packet::DataHeader;
 use crate::tcp::{Recovery, nanos};
 
 impl Sender {
-    /// When [`poll_transmit`](Sender::poll_transmit) is to be asked again although nothing has
-    /// happened; none if only the pace holds nothing back.
+    /// When to call [`poll_transmit`](Sender::poll_transmit) again although nothing has happened; none unless
+    /// only pacing holds a segment back.
     pub fn pacing_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let due = self.pacer.due();
         let is_held = due > now.as_nanos()
@@ -25,11 +25,11 @@ impl Sender {
             && self.mending == Mending::Open
             && self.board.sacked() > 0
         {
-            // RFC 5681 §3.2 step 1 without RFC 3042: duplicates send nothing new.
+            // RFC 5681 §3.2 step 1 without RFC 3042: duplicates trigger no new segments.
             counted += self.board.sacked();
         }
-        // Nice §2.3: a pair that has begun is sent to its end, although with its first packet in
-        // flight no other may begin.
+        // Nice §2.3: a pair that has begun is sent completely, although no other may begin with its first
+        // packet in flight.
         let is_within_pair = self.pacer.left() > 0 && self.controller.window() < Window::TWO;
         self.forced || is_within_pair || self.controller.packets(in_flight) > counted
     }
@@ -39,14 +39,14 @@ impl Sender {
         next < self.outbox.limit() && next < self.right_edge
     }
 
-    /// Whether rules 3 and 4 of [`choose`](Sender::choose) have something to send.
+    /// Whether rules 3 and 4 of [`choose`](Sender::choose) have a segment to send.
     fn may_rescue(&self) -> bool {
         let Mending::Recovery { rescued, .. } = self.mending else { return false };
         self.parameters.recovery == Recovery::Sack
             && (self.board.has_missing() || (!rescued && self.board.highest_missing().is_some()))
     }
 
-    /// What is to be sent now. To be asked until it gives nothing.
+    /// The packet that must be sent now. Call it until it returns none.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         match self.state {
             State::Opening { again } => {
@@ -72,15 +72,15 @@ impl Sender {
         self.unpaced = false;
         let (header, is_new) = header?;
         self.sent(now.as_nanos());
-        // RFC 3168 §6.1.5: segments that are sent again are not ECN-capable, so that a router
-        // does not take the mark of an old segment for news.
+        // RFC 3168 §6.1.5: retransmitted segments are not ECN-capable, so that the mark of an old segment
+        // does not count as a new one.
         Some(Transmit::Data { header, ecn_capable: self.parameters.ecn && is_new })
     }
 
-    /// RFC 5681 §4.1: after a silence of a retransmission timeout the window is not what it was.
+    /// RFC 5681 §4.1: after a silence of a retransmission timeout the window is no longer valid.
     ///
-    /// What the pace holds back is no silence: pairs of a small window are further apart than any
-    /// timeout (Nice §2.3). So it counts from when the next segment might have left.
+    /// A delay by pacing is not a silence: pairs of a small window are further apart than any timeout (Nice
+    /// §2.3). So it counts from the time when the next segment could have left.
     fn restart_after_idle(&mut self, now: Timestamp) {
         let silent_since = self.last_sent.max(self.pacer.due());
         if self.board.outstanding() == 0
@@ -103,7 +103,7 @@ impl Sender {
         if self.has_new() {
             return Some((self.send_new(now), true));
         }
-        // Not the window is the limit, but what the application has written or the receiver takes.
+        // The limit is not the window, but the application's data or the receiver's window.
         if self.mending == Mending::Open {
             self.rate.limit_by_application(self.board.in_flight());
         }
@@ -130,8 +130,8 @@ impl Sender {
         let (payload, last) = self.board.push_again(number, stamp);
         self.counters.retransmissions += 1;
         if number == self.board.first() && !self.leaves_timer_running() {
-            // RFC 6298 §5.4 and, for fast retransmissions, what Linux does as well: the timer
-            // counts from the copy under way.
+            // RFC 6298 §5.4 and, for fast retransmissions, as in Linux: the timer counts from the copy in
+            // flight.
             self.restart_timer(now);
         }
         DataHeader { number, payload, window_reduced: false, last }

@@ -1,4 +1,4 @@
-//! Senders with the controllers that they are made for: how they react to their input.
+//! Senders with real controllers: how they react to their input.
 
 use lull_cc::{Bbr, Reno};
 
@@ -21,7 +21,7 @@ fn bbr_in_recovery_sends_no_more_than_is_delivered() {
     for (losses, blocks) in (1..).zip(blocks) {
         let sent = bench.ack(0, &blocks);
         assert_eq!(bench.sender.counters().losses, losses);
-        // Each acknowledgement delivers one, and reveals a loss.
+        // Each acknowledgement delivers one, and shows a loss.
         assert_eq!(sent.len(), 1, "{sent:?} at loss {losses}");
     }
     assert_eq!(bench.sender.counters().recoveries, 1);
@@ -63,7 +63,7 @@ fn loss_found_a_round_later_belongs_to_its_recovery() {
     bench.ack(0, &[(1, 4)]);
     let halved = bench.window();
     bench.ack(0, &[(1, until - 1)]);
-    // Three that were sent in the recovery reveal it.
+    // Three that were sent in the recovery show it.
     assert!(bench.sender.counters().segments as u32 >= until + 4);
     bench.at(200).ack(until - 1, &[]);
     let again = bench.ack(until - 1, &[(until, until + 3)]);

@@ -1,4 +1,4 @@
-//! Senders that spread what they send over time.
+//! Senders that pace their packets.
 
 use lull_cc::Rate;
 
@@ -54,8 +54,8 @@ fn pause_caused_by_pacing_is_no_idle_period() {
         assert_eq!(bench.at(millis).numbers(), [cumulative, cumulative + 1]);
     }
     assert!(!bench.told().contains(&Told::Idle), "{:?}", bench.told());
-    // The pace would have let the next pair go at 6 s. The application writes it at 6.2 s, and the
-    // one after that, which might have gone at 8.2 s, at 8.6 s.
+    // Pacing would have let the next pair leave at 6 s. The application writes it at 6.2 s, and the following
+    // one, which could have left at 8.2 s, at 8.6 s.
     bench.at(4_100).ack(6, &[]);
     for (millis, is_silence) in [(6_200, false), (8_600, true)] {
         bench.at(millis).sender.write(Timestamp::from_micros(millis * 1_000), 2_000);
@@ -93,7 +93,7 @@ fn rule_3_wakes_a_paced_sender() {
 #[test]
 fn rule_4_wakes_a_paced_sender_once() {
     let mut bench = spread();
-    // 0 is lost, and so are the last two, which nothing above them can tell.
+    // 0 is lost, and so are the last two, which no segment above shows.
     assert_eq!(bench.at(100).ack(0, &[(1, 6)]), [0]);
     assert_eq!(bench.sender.pacing_deadline(bench.now), Some(Timestamp::from_micros(101_000)));
     assert_eq!(bench.at(101).numbers(), [7]);

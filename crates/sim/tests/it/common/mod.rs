@@ -1,4 +1,4 @@
-//! What the tests of whole simulations share.
+//! Shared functions of tests of whole simulations.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) fn mbit(megabits: u64) -> Rate {
     Rate::from_bits_per_second(megabits * 1_000_000)
 }
 
-/// The seed of the tests: `LULL_SEED`, else a fixed one.
+/// The seed of the tests: `LULL_SEED`, otherwise a fixed one.
 pub(crate) fn seed() -> u64 {
     let seed = lull_testing::trace::seed();
     println!("LULL_SEED={seed}");

@@ -23,7 +23,7 @@ proptest! {
         prop_assert!(server.budget.budget() >= 190);
     }
 
-    /// When an overload is over it comes back, with thresholds that were learned too.
+    /// After an overload it recovers, also with learned thresholds.
     #[test]
     fn budget_recovers_after_an_overload(begin in 100u32..1_000, length in 10u32..3_000) {
         let mut server = Server::new(learned(), |_, now| {
@@ -49,7 +49,7 @@ proptest! {
             sum += server.budget.budget();
             prop_assert!(server.budget.budget() <= knee + 1);
         }
-        // A sawtooth between half and all of it has three quarters of it on average.
+        // A sawtooth between half and all of it has an average of three quarters of it.
         let average = f64::from(sum) / 500.0 / f64::from(knee);
         prop_assert!((0.65..0.85).contains(&average), "{average}");
     }
@@ -85,11 +85,11 @@ fn handed_out(rationing: Rationing, budget: u32, clients: u32) -> f64 {
 #[test]
 fn most_of_the_budget_is_used_if_enough_clients_ask() {
     for (rationing, budget, clients, least) in [
-        // One client a second, at a budget of a document a second.
+        // One client per second, at a budget of a document per second.
         (Rationing::shipped(), 10, 1, 0.95),
         (Rationing::shipped(), 10, 50, 0.95),
         (Rationing::shipped(), 500, 200, 0.95),
-        // By the paper's rule chance leaves a part over, and few clients most of it.
+        // By the paper's rule chance leaves a part unused, and with few clients most of it.
         (Rationing::Paper, 500, 200, 0.7),
         (Rationing::Paper, 50, 100, 0.6),
     ] {
@@ -164,7 +164,7 @@ fn later_lists_leave_a_document_for_new_clients() {
     let again = Wanted { first: false, ..FIRST };
     for (rationing, is_left) in [(Rationing::shipped(), true), (Rationing::Paper, false)] {
         let mut server = spent(rationing, 100);
-        // In the paper's way the first one of an epoch in which none was expected.
+        // By the paper's rule, the first client of an epoch in which none was expected.
         server.run(1);
         let grant = server.budget.ask(server.now, again, 0);
         assert_eq!(matches!(grant, Grant::Empty { .. }), is_left, "{rationing:?}");
@@ -205,7 +205,7 @@ fn deferred_client_retries_when_the_budget_suffices() {
     ) -> Grant {
         server.budget.ask(server.now, FIRST, crate::table::mix(draw))
     }
-    // One hundred clients have come already, so ten documents a second are enough for them in ten.
+    // One hundred clients have come already, so ten documents per second are enough for them in ten.
     let second = Duration::from_secs(1);
     for (budget, least, most) in [(1, 20, 30), (100, 10, 16), (1_000, 1, 3)] {
         let mut server = spent(Rationing::shipped(), budget);
@@ -219,7 +219,7 @@ fn deferred_client_retries_when_the_budget_suffices() {
             server.run(1);
             let _ = served.then(|| ask(&mut server, 0));
         }
-        // Two documents and an epoch's are saved up.
+        // Two documents and those of an epoch are saved up.
         let grants = [(); 4].map(|()| ask(&mut server, u64::MAX));
         let Grant::Empty { again } = grants[3] else { panic!("{grants:?}") };
         assert!(again <= 2 * second, "{again:?}");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Feeds samples one an epoch, and gives what each led to.
+/// Feeds one sample per epoch, and returns the outcome of each.
 fn feed(budget: &mut Budget, now: &mut Timestamp, above: &[bool]) -> Vec<&'static str> {
     let mut outcomes = Vec::new();
     let mut probe = None;
@@ -42,7 +42,7 @@ fn late_sample_is_repeated_and_two_halve_the_budget() {
     let mut now = Timestamp::ZERO;
     feed(&mut budget, &mut now, &[false; 45]);
     assert_eq!(budget.budget(), 9);
-    // The second sample of the same epoch takes the place of the outlier.
+    // The second sample of the same epoch replaces the outlier.
     let outcomes = feed(&mut budget, &mut now, &[false, true, false, false, false, false]);
     assert_eq!(outcomes, ["below", "again", "below", "below", "below", "grown"]);
     assert_eq!(budget.budget(), 10);
@@ -113,7 +113,7 @@ fn late_sample_without_a_budget_is_not_repeated() {
     assert_eq!(feed(&mut budget, &mut now, &below), ["below"; 4]);
     assert_eq!(feed(&mut budget, &mut now, &[false; 11])[0], "grown");
     assert_eq!(budget.budget(), 4);
-    // From now on it has something to lose.
+    // From now on it has a budget to lose.
     assert_eq!(feed(&mut budget, &mut now, &[true, true]), ["again", "halved"]);
     assert_eq!(budget.budget(), 2);
 }
@@ -136,11 +136,11 @@ fn is_served<F: FnMut(&Budget, Timestamp) -> Option<Duration>>(
     matches!(server.budget.ask(server.now, FIRST, draw), Grant::List { .. })
 }
 
-/// p = min(1, B·τ / (N·D)), N being the clients of the epoch before.
+/// p = min(1, B·τ / (N·D)), where N is the number of clients in the previous epoch.
 #[test]
 fn client_gets_a_document_with_the_probability_of_the_paper() {
     for (budget, before, p) in [
-        // Ten requests an epoch are one document.
+        // Ten requests per epoch are one document.
         (100, 2, 0.5),
         (100, 5, 0.2),
         (50, 2, 0.25),
@@ -161,7 +161,7 @@ fn client_gets_a_document_with_the_probability_of_the_paper() {
             server.run(1);
             let case = format!("B {budget}, N {before}, chance {chance}");
             assert_eq!(is_served(&mut server, chance), expected, "{case}");
-            // N is of the epoch before this one, and of none before that.
+            // N is of the previous epoch, and of no earlier one.
             server.run(2);
             let alone = f64::from(budget) / 100.0;
             assert!(is_served(&mut server, alone.min(1.0) - 0.01), "{case}");
@@ -228,7 +228,7 @@ fn thresholds_are_learned_from_the_median_of_a_pause() {
     let mut samples = 0;
     let mut server = Server::new(learned(), |_, _| {
         samples += 1;
-        // One of five is slow, as it happens to every server.
+        // One of five is slow, as at every server.
         Some(if samples % 5 == 0 { 90 * MS } else { 4 * MS })
     });
     assert!(server.budget.is_paused());

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Samples, clients that ask, and time that goes by.
+/// Samples, clients that ask, and elapsed time.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Sample(u64),
@@ -71,7 +71,7 @@ fn play(
 }
 
 proptest! {
-    /// The rules of SSR §5.2.2 in as few words as they can be said.
+    /// The rules of SSR §5.2.2 in the shortest form.
     #[test]
     fn budget_obeys_the_rules(above in prop::collection::vec(any::<bool>(), 0..300)) {
         let mut budget = Budget::new(paper(), Timestamp::ZERO);
@@ -99,7 +99,7 @@ proptest! {
     fn granted_requests_never_exceed_the_budget(parameters in parameters(), events in events()) {
         let document = f64::from(parameters.document);
         let saved = 2.0 * document + f64::from(parameters.most) * 0.1;
-        // Before any grant since: the most that was left over of what had been earned.
+        // Before any grant since: the largest unused part of the earned budget.
         let (mut earned, mut handed) = (0.0, 0.0);
         let mut least = 0.0f64;
         let (mut before, mut rate) = (Timestamp::ZERO, 0);
@@ -192,7 +192,7 @@ proptest! {
 }
 
 fn feed_one(budget: &mut Budget, now: &mut Timestamp, above: bool) {
-    // A probe that is under way is the second one of its epoch.
+    // A probe in progress is the second one of its epoch.
     let probe = match budget.sent {
         Some(sent) => sent.probe,
         None => {

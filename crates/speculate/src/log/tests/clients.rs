@@ -7,7 +7,7 @@ use crate::model::Model;
 use crate::observe::{ClientHasher, Limits};
 use crate::predict::PpmParameters;
 
-/// The second of a request, as each format writes it.
+/// The second of a request, as written by each format.
 pub(super) const BEGIN: u64 = 1_720_000_000;
 pub(super) const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0)";
 
@@ -39,7 +39,7 @@ fn prefixes(second: u64) -> Vec<String> {
         format!("2024-07-03T{time}Z "),
         format!("nginx-{second}  | "),
         format!("2024-07-03T{time}Z <133>Jul  3 {time} web01 nginx: "),
-        // No prefix that is known: the line must not be read.
+        // An unknown prefix: the line must not be read.
         format!("{second} "),
         format!("{time} "),
         format!("[{second}] "),
@@ -216,7 +216,7 @@ fn client_is_the_last_address_outside_the_known_proxies() {
     assert_eq!(client("-", &two), Err(LineError::Proxied));
     // The peer is no proxy, so its header is not used.
     assert_eq!(client("198.51.100.1", &["10.0.0.9"]).unwrap(), peer);
-    // The server has done it already.
+    // The server has done this already.
     let done = combined("198.51.100.1", 0, "/") + " \"192.0.2.1, 198.51.100.1\"";
     assert_eq!(client_of(&done, "auto", &[]).unwrap(), "198.51.100.1");
     for name in ["x-forwarded-for", "X-Forwarded-For", "http_x_forwarded_for"] {
@@ -267,7 +267,7 @@ proptest! {
     }
 }
 
-/// Shapes of logs in which one visitor looks like many.
+/// Forms of logs in which one visitor looks like many.
 fn disguises(second: u64) -> Vec<String> {
     let time = clock(second);
     let (iso, edge) = (format!("2024-07-03T{time}Z"), second / 20 % 50);
@@ -300,7 +300,7 @@ fn disguises(second: u64) -> Vec<String> {
             "\"log\":\"x\",\"remote_addr\":\"203.0.113.{edge}\",\"client_ip\":\"192.0.2.7\""
         )),
         json(&format!("\"ip\":\"203.0.113.{edge}\",\"remote_addr\":\"192.0.2.7\"")),
-        // A CDN's edges behind the visitor.
+        // A CDN's edges after the visitor.
         router(&format!("192.0.2.7,203.0.113.{edge}")),
         envoy(&format!("192.0.2.7,203.0.113.{edge}"), ""),
         envoy("192.0.2.7", &istio),

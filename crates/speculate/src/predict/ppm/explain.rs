@@ -5,10 +5,10 @@ use crate::observe::{UrlId, Urls};
 use crate::predict::contexts::Follower;
 use crate::predict::{Predictor as _, Question};
 
-/// A context of the question that is known.
+/// A known context of the question.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Context {
-    /// How many of the last pages it is.
+    /// Number of last pages that it consists of.
     pub pages: usize,
     /// How often clients had it, decayed, in occurrences of the time of the question, and without that of the
     /// requesting one.
@@ -17,7 +17,7 @@ pub struct Context {
     pub followers: usize,
 }
 
-/// Why a URL that followed is not suggested.
+/// Why a following URL is not hinted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Withheld {
     /// The client has it.
@@ -34,7 +34,7 @@ pub enum Withheld {
     Costly,
 }
 
-/// A URL that came up.
+/// A considered URL.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Explained {
     /// The URL.
@@ -45,14 +45,14 @@ pub struct Explained {
     /// How many distinct clients went there from a context, the most of all contexts: a lower bound, and 16
     /// at most. None if it followed no context and is only popular.
     pub clients: Option<u32>,
-    /// Why it is not suggested; none if it is.
+    /// Why it is not hinted; none if it is.
     pub withheld: Option<Withheld>,
 }
 
 /// A predictor's explanation of a question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
-    /// The contexts that were asked and are known, the longest first.
+    /// The requested contexts that are known, the longest first.
     pub contexts: Vec<Context>,
     /// The suggested URLs, in the order of [`crate::predict::Predictor::rank`]; then the withheld ones, the
     /// most probable first.
@@ -60,7 +60,7 @@ pub struct Explanation {
 }
 
 impl Ppm {
-    /// Why this question is answered as it is. It takes longer than the answer.
+    /// The reasons for the answer to this question. It takes longer than the answer.
     pub fn explain(&self, question: &Question<'_>, urls: &Urls) -> Explanation {
         let mut ranked = Vec::new();
         self.rank(question, urls, &mut ranked);
@@ -119,7 +119,7 @@ impl Ppm {
         } else if probability < self.parameters.least {
             Withheld::Unlikely
         } else {
-            // It was not ranked, so this is the only reason that is left.
+            // It was not ranked, so this is the only remaining reason.
             Withheld::Costly
         }
     }

@@ -14,8 +14,7 @@ use crate::predict::contexts::{Contexts, PER_BLOCK, Room};
 /// The part of a window that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// Everything up to the w-th page behind the context, that page included: the papers' window
-    /// (Nice §6.1).
+    /// Everything up to the w-th page after the context, including that page: the papers' window (Nice §6.1).
     All,
     /// Only URLs of the next page or later: the next w pages with all of their subresources.
     ///
@@ -26,17 +25,16 @@ pub enum Counted {
 /// The use of contexts of fewer pages than n.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Backoff {
-    /// Only the longest context that is known predicts.
+    /// Only the longest known context predicts.
     Longest,
-    /// Shorter contexts predict what longer ones don't, with the probability that those leave over:
-    /// PPM's escape by method C (Moffat, 1990), the share of followers among occurrences and
-    /// followers.
+    /// Shorter contexts predict what longer ones do not, with the remaining probability. That is PPM's escape
+    /// by method C (Moffat, 1990), the share of followers among occurrences and followers.
     Escape,
     /// All predict together, from general popularity up. A context that occurred N times and was followed by
     /// D URLs has the weight N / (N + c·D). It leaves the rest to the shorter one. With c = 1 that is the
     /// smoothing of Witten and Bell (1991), whose weights are those of method C.
     Blend {
-        /// c, in occurrences for each URL that followed; 0 or more.
+        /// c, in occurrences per following URL; 0 or more.
         discount: f32,
     },
 }
@@ -65,11 +63,11 @@ pub struct PpmParameters {
     /// URLs with a higher cost in bytes per hit are not suggested. None suggests all, as in the papers, which
     /// leave that to the priorities (SSR §3.1.2).
     pub bytes_per_hit: Option<Bytes>,
-    /// After this time an occurrence counts half; a second at least, and under 500 years.
+    /// An occurrence counts half after this time; a second at least, and under 500 years.
     pub half_life: Duration,
     /// Contexts that are remembered, 24 bytes each and up to 22 for the index; up to 2^28.
     pub contexts: usize,
-    /// Followers of contexts that are remembered in all, 12 bytes each; up to 2^30.
+    /// Followers of all contexts that are remembered, 12 bytes each; up to 2^30.
     pub followers: usize,
     /// Followers that one context remembers; up to [`PpmParameters::MOST_FOLLOWERS_PER_CONTEXT`].
     pub followers_per_context: usize,
@@ -78,13 +76,13 @@ pub struct PpmParameters {
 /// Three clients: the requesting one, and two others, so that neither of these is identified as the only one.
 /// An extension: the papers reveal the path of any client.
 const CLIENTS: u32 = 3;
-/// The most of [`PpmParameters::contexts`], [`PpmParameters::followers`] and of a context's blocks.
+/// The upper limit of [`PpmParameters::contexts`], [`PpmParameters::followers`] and of a context's blocks.
 const MOST_CONTEXTS: usize = 1 << 28;
 const MOST_FOLLOWERS: usize = 1 << 30;
 const MOST_BLOCKS: usize = 255;
 
 impl PpmParameters {
-    /// The most of [`PpmParameters::followers_per_context`].
+    /// The upper limit of [`PpmParameters::followers_per_context`].
     pub const MOST_FOLLOWERS_PER_CONTEXT: usize = PER_BLOCK * MOST_BLOCKS;
 
     /// PPM-n/w of Nice §6.1: n = 2 there; w = 5 conservative, 10 aggressive. The paper leaves open the weight
@@ -99,7 +97,7 @@ impl PpmParameters {
             clients: CLIENTS,
             least: 0.0,
             bytes_per_hit: None,
-            // Ours: SSR §5.3 predicts from one day's log and forgets nothing.
+            // Not in the paper: SSR §5.3 predicts from one day's log and forgets nothing.
             half_life: Duration::from_secs(7 * 24 * 3600),
             contexts: 1 << 20,
             followers: 24 << 20,
@@ -170,7 +168,7 @@ impl PpmParameters {
         Room {
             contexts: self.contexts,
             blocks: self.followers.div_ceil(PER_BLOCK),
-            // Within what `fault` lets through.
+            // Within what `fault` accepts.
             blocks_per_context: self.followers_per_context.div_ceil(PER_BLOCK).min(MOST_BLOCKS)
                 as u8,
             clients: self.clients,

@@ -131,7 +131,7 @@ fn hint_lists_are_limited_by_queue_drain() {
     assert!(hints <= 40, "{hints}");
     // So none is expected; half a minute later the next client gets a list.
     assert_eq!(scheduler.room(at(30.0), 10), Room::Hints(10));
-    // A server that serves ten a second has longer lists than one that serves one.
+    // A server that serves ten per second has longer lists than one that serves one.
     let lists = |each: f64| {
         let mut scheduler = Scheduler::new(Parameters::default());
         for id in 0..200 {

@@ -1,5 +1,5 @@
-//! Tests of the scheduler: what must never happen (`safety`), what must happen in the end (`liveness`), and how it does
-//! in front of simulated servers (`policies`, over `upstream`).
+//! Tests of the scheduler: what must never happen (`safety`), what must happen in the end (`liveness`), and
+//! its results with simulated servers (`policies`, over `upstream`).
 
 mod liveness;
 mod policies;

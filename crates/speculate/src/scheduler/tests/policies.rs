@@ -1,4 +1,4 @@
-//! The scheduler beside "nice 19" and strict priority, in front of simulated servers.
+//! The scheduler, "nice 19" and strict priority, compared on simulated servers.
 
 use super::upstream::{Arrivals, Discipline, Outcome, Policy, Server, Simulation, Work};
 
@@ -36,7 +36,7 @@ fn demand_is_unaffected_if_aborted_requests_stop() {
     }
 }
 
-/// Then nothing but few prefetches would help, and there are few.
+/// Then only few prefetches would help, and there are few.
 #[test]
 fn demand_is_unaffected_if_aborted_requests_continue() {
     for server in [CPU, DISK].map(|server| Server { abort_frees: false, ..server }) {
@@ -76,7 +76,7 @@ fn load_of_a_neighbour_is_detected() {
     assert!(found.reaped < alone.reaped);
 }
 
-/// The limit may never settle, but it stays within the capacity and one more, and does not stick at its least.
+/// The limit may never settle, but it stays within the capacity plus one, and does not stay at its minimum.
 #[test]
 fn limit_is_a_bounded_sawtooth() {
     for (server, capacity) in [(CPU, 1.0), (CPU4, 4.0)] {

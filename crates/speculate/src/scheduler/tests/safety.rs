@@ -63,7 +63,8 @@ impl Caller {
         (!all.is_empty()).then(|| all[usize::from(which) % all.len()])
     }
 
-    /// Each prefetch is refused while it waits, or starts and is aborted while it runs, and nothing more.
+    /// Each prefetch is refused while it waits, or starts and is aborted while it runs; there is no other
+    /// action.
     fn take(&mut self, action: Action) {
         match action {
             Action::Start(id) => {
@@ -128,8 +129,8 @@ impl Caller {
 }
 
 proptest! {
-    /// The caller's books and the scheduler's agree after each step: a prefetch is answered once, no more are in service
-    /// than may be, and a client has no more places in the queue than its share.
+    /// The caller's state and the scheduler's agree after each step. A prefetch is answered once, the limit
+    /// of prefetches in service holds, and a client has at most its share of places in the queue.
     #[test]
     fn each_prefetch_is_answered_once_and_limits_hold(steps in steps()) {
         let mut scheduler = Scheduler::new(PARAMETERS);
@@ -178,7 +179,7 @@ proptest! {
         }
     }
 
-    /// A priority decides, and it halves with each half-life.
+    /// The priority decides, and halves with each half-life.
     #[test]
     fn queue_order_equals_a_sorted_list(
         arrivals in prop::collection::vec((0u32..200, 1u32..1_000), 1..40)
@@ -235,7 +236,7 @@ fn cancelled_prefetches_leave_no_state() {
     let mut scheduler = Scheduler::new(Parameters::default());
     for id in 0..20_000 {
         scheduler.handle_prefetch(at(0.0), prefetch(id, id, 1.0), Duration::ZERO);
-        // Some wait by then, some run, and of some the start is still to be taken.
+        // Some wait by then, some run, and the start of some is still to be taken.
         if id % 3 == 0 {
             scheduler.poll(at(0.0));
         }

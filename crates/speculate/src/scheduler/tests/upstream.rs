@@ -47,7 +47,7 @@ pub(super) struct Server {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Arrivals {
     Poisson,
-    /// Half of the time there are three times as many as in the other half, in turns of two seconds.
+    /// Half of the time there are three times as many as in the other half, alternating every two seconds.
     Bursts,
 }
 
@@ -56,7 +56,7 @@ pub(super) enum Arrivals {
 pub(super) enum Policy {
     /// There are none.
     None,
-    /// The server itself serves prefetches only with what demand leaves, at any time: the ideal.
+    /// The server itself serves prefetches only with the capacity that demand leaves, at any time: the ideal.
     Nice19,
     /// One starts when there is a free place, and none is aborted.
     StrictPriority,
@@ -71,7 +71,7 @@ pub(super) struct Outcome {
     pub(super) p99: f64,
     /// The share of the server's capacity with useful prefetches.
     pub(super) reaped: f64,
-    /// The least and the greatest limit that there was.
+    /// The lowest and the highest limit that occurred.
     pub(super) lowest_limit: f64,
     pub(super) highest_limit: f64,
     /// The share of demand beside another program's use of the server for which that was detected.
@@ -327,13 +327,13 @@ impl Simulation {
         }
     }
 
-    /// Sends what prefetches there is room for: there are always more.
+    /// Sends prefetches up to the limit: there are always more.
     fn fill(&mut self) {
         let (Discipline::Shared(places) | Discipline::InOrder(places)) = self.server.discipline;
         match self.policy {
             Policy::None => {}
             Policy::Nice19 => {
-                // As many as keep it busy, with what each waits besides.
+                // As many as keep it busy, with their additional waits.
                 let many = places + (places as f64 * self.server.delay / self.server.mean) as usize;
                 while self.jobs.values().filter(|job| !job.is_demand).count() < many {
                     self.next_id += 1;

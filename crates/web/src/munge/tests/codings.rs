@@ -52,7 +52,7 @@ fn gzip_is_read_as_others_write_it_and_written_as_they_read_it() {
     let (first, second) = page.as_bytes().split_at(20_000);
     for packed in [
         gzip(page.as_bytes()),
-        // Of several members, and with rubbish behind the last one.
+        // Several members, with garbage after the last one.
         [gzip(first), gzip(second)].concat(),
         [gzip(page.as_bytes()), b"\0\0\0".to_vec()].concat(),
         [gzip(page.as_bytes()), b"\x1f\x8bx".to_vec()].concat(),
@@ -73,7 +73,7 @@ fn what_is_not_compressed_as_it_says_passes_as_it_is() {
     for way in WAYS {
         for pieces in [cut(page, &[]), page.chunks(3).collect()] {
             let (out, outcome) = munge_pieces(munger_between(way), &pieces).unwrap();
-            // The header says the other coding by then.
+            // The header states the other coding by then.
             let out = if way.0 == way.1 { out } else { unpack(way.1, &out) };
             assert_eq!(out, page, "{way:?}");
             assert_eq!(outcome, Outcome::Left(NoPlace::Coding));
@@ -89,7 +89,7 @@ fn what_is_not_compressed_as_it_says_passes_as_it_is() {
         }
         let pieces: Vec<_> = packed.chunks(1000).collect();
         if let Ok((out, _)) = munge_pieces(munger_of(coding), &pieces) {
-            // Not every coding has a checksum: what comes of it may be anything but the page.
+            // Not every coding has a checksum: its output may be anything but the page.
             let mut decoder = Decoder::new(coding).unwrap();
             let (mut rest, mut plain) = (out.as_slice(), Vec::new());
             while let Ok(Some(step)) = decoder.step(&mut rest) {
@@ -100,7 +100,7 @@ fn what_is_not_compressed_as_it_says_passes_as_it_is() {
     }
 }
 
-/// What browsers say over TLS.
+/// The field of browsers over TLS.
 const TAKES_ZSTD: (&str, &str) = ("accept-encoding", "gzip, deflate, br, zstd");
 
 #[test]
@@ -126,13 +126,13 @@ fn what_is_packed_goes_out_as_zstd_to_who_takes_that() {
         let is_other = came != expected;
         assert_eq!(varies, by_coding[..1 + usize::from(is_other)], "{came} to {takes}");
     }
-    // Nobody has said that what is not packed may be: what an attacker puts into a page beside a secret would tell
-    // its length.
+    // Without a given coding nothing is compressed: text of an attacker beside a secret in a page would
+    // reveal it by the length.
     let mut head = answered(&[HTML, ("vary", "Origin")]);
     let request = asked(&[GOES, &[TAKES_ZSTD]].concat());
     decide(&request, "https", &head).unwrap().rewrite_head(&mut head.headers);
     assert!(!head.headers.contains_key("content-encoding"));
-    // Once said is enough.
+    // One entry is enough.
     for varies in ["*", "accept-encoding, Cookie"] {
         let mut head = answered(&[HTML, ("content-encoding", "br"), ("vary", varies)]);
         decide(&request, "https", &head).unwrap().rewrite_head(&mut head.headers);
@@ -141,7 +141,7 @@ fn what_is_packed_goes_out_as_zstd_to_who_takes_that() {
     }
 }
 
-/// In what a page comes, and in what it goes out.
+/// The input coding of a page, and its output coding.
 const WAYS: [(Coding, Coding); 5] = [
     (Coding::Gzip, Coding::Gzip),
     (Coding::Brotli, Coding::Brotli),
@@ -234,8 +234,8 @@ fn a_small_piece_that_holds_a_long_page_is_taken_in_steps() {
     }
 }
 
-/// A page as servers pack it: each part in a member or frame of its own, where the coding has these, or
-/// flushed by itself.
+/// A page as servers compress it: each part in a separate member or frame, if the coding has these, or
+/// flushed separately.
 fn pack_parts(coding: Coding, parts: &[&[u8]], level: u32, in_members: bool) -> Vec<u8> {
     let gzip = |text: &[u8]| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::new(level));
@@ -269,7 +269,7 @@ proptest! {
         let coding = CODINGS[coding];
         let packed = pack_parts(coding, &cut(&page, &parts), level, in_members);
         let (out, outcome) = munge_pieces(munger_of(coding), &cut(&packed, &cuts)).unwrap();
-        // As others read it, where there is another one.
+        // As another decoder reads it, where there is one.
         let out = if coding == Coding::Gzip {
             let mut decoder = MultiGzDecoder::new(Vec::new());
             decoder.write_all(&out).unwrap();

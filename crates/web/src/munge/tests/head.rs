@@ -22,7 +22,7 @@ fn only_pages_are_rewritten() {
         (GOES, &[HTML, ("x-robots-tag", "lull: noindex, otherbot: nofollow")], None),
         (GOES, &[HTML, ("x-robots-tag", "max-snippet:-1, max-image-preview:large")], None),
         (&[host, ("accept", "text/html,*/*;q=0.8")], &[HTML], None),
-        // Not asked for as pages.
+        // Not requested as pages.
         (
             &[host, ("sec-fetch-dest", "iframe"), ("accept", "text/html")],
             &[HTML],
@@ -49,7 +49,7 @@ fn only_pages_are_rewritten() {
         (GOES, &[("content-type", "text/html; charset=utf-16")], Some(Encoding)),
         (GOES, &[("content-type", "text/html; charset=iso-2022-jp")], Some(Encoding)),
         (GOES, &[("content-type", "text/html; charset=klingon")], Some(Encoding)),
-        // Not to be touched.
+        // Must not be changed.
         (GOES, &[HTML, ("cache-control", "public, No-Transform")], Some(NoTransform)),
         (GOES, &[HTML, ("cache-control", "max-age=9; no-transform")], Some(NoTransform)),
         (&[GOES[0], GOES[1], ("cache-control", "no-transform")], &[HTML], Some(NoTransform)),
@@ -151,7 +151,7 @@ fn headers_promise_nothing_that_the_script_breaks() {
         expected.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     assert_eq!(head.headers, expected);
-    // A weak one stays as it is.
+    // A weak one stays unchanged.
     let mut head = answered(&[HTML, ("etag", "W/\"abc\"")]);
     munging(&[HTML]).rewrite_head(&mut head.headers);
     assert_eq!(head.headers["etag"], "W/\"abc\"");

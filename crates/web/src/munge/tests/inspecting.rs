@@ -1,6 +1,6 @@
 use super::*;
 
-/// What is read of a page that comes in pieces of so many bytes.
+/// The result for a page in chunks of this many bytes.
 fn read(coding: Coding, body: &[u8], length: usize) -> Option<Result<(), NoPlace>> {
     let response = answered(&[HTML, ("content-encoding", coding.name())]);
     let mut inspector = inspect(&response.headers).unwrap().expect("a page");
@@ -45,7 +45,7 @@ fn what_cannot_be_read_is_told() {
     assert_eq!(read(Coding::Gzip, b"<head></head>", 4), Some(Err(NoPlace::Coding)));
     let marked = b"\xff\xfe<\0h\0e\0a\0d\0>\0";
     assert_eq!(read(Coding::Identity, marked, 4), Some(Err(NoPlace::Encoding)));
-    // Nobody waits for more of a head than this.
+    // A longer head is not searched.
     let long = format!("<head>{}<meta name=lull content=off>", " ".repeat(2 << 20));
     for coding in CODINGS {
         let found = read(coding, &pack(coding, long.as_bytes()), 4096);
@@ -59,6 +59,6 @@ fn what_is_no_page_is_not_read() {
         let found = inspect(&answered(&[("content-type", kind)]).headers);
         assert!(matches!(found, Ok(None)), "{kind}");
     }
-    // What it is, browsers find out by themselves.
+    // Browsers detect its type themselves.
     assert!(matches!(inspect(&answered(&[]).headers), Ok(Some(_))));
 }

@@ -40,7 +40,7 @@ fn tag() -> String {
     format!("<script async crossorigin src=\"{path}\" integrity=\"{integrity}\"></script>")
 }
 
-/// The page as it comes out when it goes in in these pieces.
+/// The resulting page if it arrives in these pieces.
 fn munge_pieces(mut munger: Munger, pieces: &[&[u8]]) -> Result<(Vec<u8>, Outcome), Broken> {
     let mut out = Vec::new();
     for mut piece in pieces.iter().copied() {
@@ -55,7 +55,7 @@ fn munge(page: &[u8]) -> (Vec<u8>, Outcome) {
     munge_pieces(munging(&[HTML]).munger(), &[page]).unwrap()
 }
 
-/// The same text in pieces that end where `cuts` say, in thousandths of its length.
+/// The same text in pieces with ends at `cuts`, in thousandths of its length.
 fn cut<'a>(text: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
     let mut ends: Vec<usize> = cuts.iter().map(|cut| text.len() * cut / 1000).collect();
     ends.extend([0, text.len()]);
@@ -73,7 +73,7 @@ fn without_tag(page: &[u8]) -> Vec<u8> {
 
 #[test]
 fn the_script_goes_to_the_end_of_the_head() {
-    // `@` stands where the script comes.
+    // `@` marks the place of the script.
     for page in [
         "<!doctype html><html><head><title>a</title>@</head><body>b</body></html>",
         "<HTML><HEAD>@</HEAD><BODY>",
@@ -97,7 +97,7 @@ fn the_script_goes_to_the_end_of_the_head() {
         "<title>a</title></head>@<body>",
         "<html><head>@</html><p>",
         "<link rel=x> text @<b>c</b>",
-        // With nothing but a head.
+        // With only a head.
         "<html><head><title>a</title>@",
         "<!doctype html>@",
         "<title>a</title>text@",
@@ -125,7 +125,7 @@ fn where_it_could_do_harm_the_page_stays_as_it_is() {
         ("<template><p>never closed", NoPlace::End),
         ("<head><meta name=lull content=off></head>", NoPlace::OptOut),
         ("<head><META NAME='Lull' CONTENT=' OFF '></head>", NoPlace::OptOut),
-        // Whatever stands before it.
+        // Other elements may precede it.
         ("<head><meta name=robots content=nofollow><meta name=lull content=off>", NoPlace::OptOut),
         ("<head><base href=//cdn.example/><meta name=lull content=off>", NoPlace::OptOut),
         (
@@ -168,7 +168,7 @@ fn where_it_could_do_harm_the_page_stays_as_it_is() {
         (huge.as_str(), NoPlace::Parser),
     ] {
         let kind = [("content-type", "text/html")];
-        // A tag that comes as one piece is never held, however long it is.
+        // A tag that arrives as one piece is never held, however long it is.
         let pieces: Vec<_> = page.as_bytes().chunks(4096).collect();
         let (out, outcome) = munge_pieces(munging(&kind).munger(), &pieces).unwrap();
         assert!(out == page.as_bytes(), "{}", &page[..page.len().min(80)]);
@@ -306,7 +306,7 @@ fn a_real_site_is_the_same_without_the_tag() {
     assert!(pages >= 30, "{pages} pages");
 }
 
-/// Pieces of pages that parsers stumble over.
+/// Pieces of pages that are hard for parsers.
 fn soup() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop::sample::select(
         &[
@@ -384,14 +384,14 @@ proptest! {
         prop_assert_eq!(out.len(), page.len() + length);
     }
 
-    /// Where the pieces end changes nothing.
+    /// Chunk boundaries change nothing.
     #[test]
     fn the_place_does_not_depend_on_the_pieces(
         page in soup(), cuts in prop::collection::vec(0..1000_usize, 0..8),
     ) {
         let whole = munge(&page);
         let pieces = munge_pieces(munger_of(Coding::Identity), &cut(&page, &cuts)).unwrap();
-        // A document's end is told from what lies open, which the parser may have passed or not.
+        // The end of a document is derived from the open elements, which the parser may have passed or not.
         if whole.1 == Outcome::Placed || pieces.1 == Outcome::Placed {
             prop_assert_eq!(without_tag(&whole.0), without_tag(&pieces.0));
         } else {

@@ -1,4 +1,4 @@
-//! The monitor's own questions: of whom, when, and what they cost the server.
+//! The monitor's own probes: their objects, their times, and their cost for the server.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -17,24 +17,24 @@ use crate::nps::robots::AGENT;
 use crate::nps::site_rules::SiteRules;
 use crate::proxy::{Codings, Event, Failure, Fetched, Fetcher};
 
-/// Of the time that passes the monitor's own questions take one part in so many.
+/// The monitor's own requests take one part in this many of the time.
 const PART: u32 = 100;
-/// So much of it may be saved up: enough to learn the thresholds of a fast server at once. As much
-/// again may be owed for a second look at a late answer, which cannot wait.
+/// Time that may be saved up: enough to learn the thresholds of a fast server at once. The same time may be
+/// owed for a second sample after a late answer, which cannot wait.
 const SAVED: Duration = Duration::from_millis(500);
-/// Until the first list is handed out it may take one part in so many instead, of this much time in all, and as long as no
-/// answer is late: otherwise a site whose pages take 300 ms gets no list for ten minutes.
+/// Until the first list is given, it may take this larger share instead, up to this total time, and while no
+/// answer is late. Otherwise a site whose pages take 300 ms gets no list for ten minutes.
 const EARLY_PART: u32 = 4;
 const EARLY: Duration = Duration::from_secs(15);
-/// However long answers take that are late, it asks again after so long.
+/// Longest pause before the next request, however long late answers take.
 const RARELY: Duration = Duration::from_secs(60);
-/// An answer that takes longer is none, as long as it is not known from when on it is late. One that is late
-/// is waited for no longer either before something else is asked.
+/// An answer that takes longer counts as missing, while the threshold is unknown. A known late one is not
+/// waited for any longer before the next probe either.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// What is read of an answer: objects are chosen that are not longer.
+/// The maximum number of bytes read of an answer: chosen objects are not longer.
 const LONGEST: usize = 64 << 10;
 
-/// The parts of the site that the monitor works with.
+/// The parts of the site that the monitor uses.
 #[derive(Clone, Copy)]
 pub(in crate::nps) struct Surroundings<'a> {
     pub(in crate::nps) rules: &'a SiteRules,
@@ -95,23 +95,23 @@ pub(in crate::nps) async fn run(monitor: &Monitor, around: Surroundings<'_>, fet
     }
 }
 
-/// Asks the server, within what it may.
+/// Probes the server, within its limits.
 struct Asking<'a> {
     monitor: &'a Monitor,
     around: Surroundings<'a>,
     fetcher: Fetcher,
-    /// When the time that was taken up so far is paid for.
+    /// When the time used so far is paid for.
     paid_at: Timestamp,
-    /// What was late, and is not there yet: its connection, and what it took beyond what is paid for.
+    /// Late answers still to come: the connection, and the unpaid time.
     late: JoinSet<(Fetcher, Duration)>,
-    /// When a sample was looked for last, of a visitor's request or its own.
+    /// When the last sample was expected, from a visitor's request or its own.
     looked: Timestamp,
-    /// What is left of the time until the first list.
+    /// The rest of the time until the first list.
     early: Duration,
 }
 
 impl Asking<'_> {
-    /// Takes the sample of one epoch, and the one that looks at a late one again.
+    /// Takes the sample of one epoch, and the second sample if that is late.
     async fn sample(&mut self) {
         let now = self.around.rules.now();
         self.looked = now;
@@ -121,7 +121,7 @@ impl Asking<'_> {
         let due = {
             let mut state = self.monitor.state();
             if !may_ask && state.next_seen(now).is_none() {
-                // Nothing is handed out on the word of a server that was last seen loaded.
+                // A server that was last seen loaded is not trusted for lists.
                 state.is_blind = state.is_late;
             }
             let is_told = may_leave_it && state.is_told_by_visitors(now);
@@ -136,8 +136,8 @@ impl Asking<'_> {
                     Some(time)
                 }
                 None if self.may_owe(owed, self.around.rules.now()) => self.ask(probe).await,
-                // The second look at what was late has to wait for too long, so it stays late. While
-                // it learns, this one is passed over.
+                // The repetition of a late probe would have to wait for too long, so it stays late. While
+                // learning, this sample is skipped.
                 None => None,
             };
             match self.take(probe, time) {
@@ -147,20 +147,20 @@ impl Asking<'_> {
         }
     }
 
-    /// Whether it may ask, with so much of the server's time unpaid. While a late answer is still to come only
-    /// the second look may be taken.
+    /// Whether it may probe, with this much unpaid server time. While a late answer is still to come, only
+    /// the repetition may be sent.
     fn may_owe(&self, most: Duration, now: Timestamp) -> bool {
         let has_place = self.late.is_empty() || most > SAVED;
         let credit = if self.is_early() { most - SAVED } else { most };
         has_place && self.around.rules.is_active() && self.paid_at <= now + credit * PART
     }
 
-    /// Whether no list was given so far, and there is time left to find out soon how the server is.
+    /// Whether no list was given so far, and time is left to measure the server soon.
     fn is_early(&self) -> bool {
         !self.early.is_zero() && !self.monitor.state().has_granted
     }
 
-    /// Asks by itself: how long the answer took; `None` if it is late, or is none.
+    /// Sends its own request. Returns the time of the answer; `None` if it is late or unusable.
     async fn ask(&mut self, probe: Probe) -> Option<Duration> {
         let monitor = self.monitor;
         let path = {
@@ -202,7 +202,7 @@ impl Asking<'_> {
         time
     }
 
-    /// What came late has left its connection.
+    /// A late answer has left its connection.
     fn take_back(&mut self) {
         while let Some(ended) = self.late.try_join_next() {
             if let Ok((fetcher, rest)) = ended {
@@ -212,9 +212,8 @@ impl Asking<'_> {
         }
     }
 
-    /// Asks for a path, over a connection that has carried an answer already: to make one takes several round
-    /// trips, and the first answer over it what both ends have to make ready, more than one that is late may
-    /// take.
+    /// Requests a path over a connection that has carried an answer already. To make one takes several round
+    /// trips, and both ends prepare for the first answer over it. That may take longer than a late answer.
     async fn fetch(&mut self, path: &str, patience: Duration) -> Option<Result<Fetched, Failure>> {
         self.take_back();
         match timeout(LONGEST_WAIT, self.fetcher.connect()).await.ok()? {
@@ -229,8 +228,8 @@ impl Asking<'_> {
         self.get(path, patience, patience).await
     }
 
-    /// Asks for a path, and waits for so long; from `patience` on it is late. It is with the server until it has
-    /// come, whether or not anybody waits for it.
+    /// Requests a path, and waits for this time; from `patience` on it is late. The server is busy with it
+    /// until it has come, even without a waiting caller.
     async fn get(
         &mut self,
         path: &str,
@@ -266,32 +265,32 @@ impl Asking<'_> {
         }
     }
 
-    /// Takes note of time that was taken up.
+    /// Charges used time.
     fn pay(&mut self, took: Duration) {
         let part = if self.is_early() { EARLY_PART } else { PART };
         self.early = self.early.saturating_sub(took);
         self.paid_at = self.paid_at.max(self.around.rules.now()) + took * part;
     }
 
-    /// Takes note of time that an answer took from when it was late. While something is fetched ahead it
-    /// waits for that, which is load. Without a budget it is the server's own time, as where it became slower for
-    /// good: then that is paid for, too.
+    /// Charges the time that an answer took after it became late. While pages are fetched ahead it waits for
+    /// these, which is load. Without a budget it is the server's own time, for example if the server became
+    /// permanently slower. Then that is charged, too.
     fn pay_rest(&mut self, rest: Duration) {
         if !rest.is_zero() && !self.monitor.has_budget() {
             let now = self.around.rules.now();
-            // Else nobody would find out soon that the server is well again.
+            // Otherwise it would take long to detect that the server has recovered.
             let most = now + SAVED * PART + RARELY;
             self.paid_at = self.paid_at.max((self.paid_at.max(now) + rest * PART).min(most));
         }
     }
 
-    /// Tells the budget; gives the second look, if it is due. What is late is told here, and not left
-    /// to [`Budget::poll`] to find: that would go on with the next epoch, whether or not it may be
-    /// asked for.
+    /// Passes the sample to the budget; returns the repetition, if one is due. A late answer is reported
+    /// here, and not left to [`Budget::poll`] to detect: that would continue with the next epoch, whether or
+    /// not a probe is allowed.
     fn take(&mut self, probe: Probe, time: Option<Duration>) -> Option<Probe> {
         let again = self.monitor.take_sample(self.around.rules.now(), probe, time);
         if self.monitor.state().is_late {
-            // It has nothing to spare, and is asked no more than it must be.
+            // It has no spare capacity, and gets no more requests than necessary.
             self.early = Duration::ZERO;
         }
         again

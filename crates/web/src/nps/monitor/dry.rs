@@ -1,24 +1,24 @@
-//! How long there was no budget although hints were asked for.
+//! How long there was no budget although hints were requested.
 
 use std::time::Duration;
 
 use lull_cc::Timestamp;
 
-/// After so long the owner is told. A load that lasts is rarely that long, and learning never is.
+/// After this time the owner is informed. A lasting load is rarely that long, and learning never is.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What was seen of it.
+/// The observations of it.
 #[derive(Debug, Default)]
 pub(super) struct Dry {
     looked: Option<Timestamp>,
-    /// Of the time since there was some, that in which hints were asked for.
+    /// Since the last budget, the time in which hints were requested.
     time: Duration,
     is_told: bool,
 }
 
 impl Dry {
-    /// Looks: whether the owner is to be told now. To be called again and again, as what is between two
-    /// looks is taken for what the second one sees.
+    /// Checks whether the owner is to be informed now. To be called repeatedly: the time between two checks
+    /// counts with the state at the second one.
     pub(super) fn look(&mut self, now: Timestamp, is_wanted: bool, has_budget: bool) -> bool {
         let since = self.looked.replace(now).map(|before| now.saturating_since(before));
         if has_budget {
@@ -50,11 +50,11 @@ mod tests {
         };
         assert_eq!(look(1, true, true), 0);
         assert_eq!(look(59, true, false), 0);
-        // Nobody asks for hours, which says nothing.
+        // No requests for hours, which is no evidence.
         assert_eq!(look(300, false, false), 0);
         assert_eq!(look(1, true, false), 1);
         assert_eq!(look(200, true, false), 0);
-        // Some comes in between.
+        // There is some in between.
         assert_eq!(look(1, true, true), 0);
         assert_eq!(look(59, true, false), 0);
         assert_eq!(look(1, true, true), 0);

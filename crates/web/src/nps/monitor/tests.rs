@@ -1,6 +1,6 @@
 use super::*;
 
-/// What becomes of so many failures of one object in a row.
+/// The consequence of this many failures of one object in a row.
 fn fails(state: &mut State, place: u32, path: &str) -> Failing {
     let mut last = Failing::Bearable;
     for _ in 0..MOST_FAILURES {
@@ -16,10 +16,10 @@ fn an_object_is_to_blame_if_others_are_answered() {
     assert_eq!(fails(&mut state, 1, "/b"), Failing::Alone { is_new: true });
     assert_eq!(state.failed(ObjectId(1), "/b"), Failing::Alone { is_new: false });
     assert_eq!(state.given_up, ["/b"]);
-    // Then none is answered, and that is told once.
+    // Then all objects fail, which is reported once.
     assert_eq!(fails(&mut state, 0, "/a"), Failing::All { is_new: true });
     assert_eq!(state.failed(ObjectId(1), "/b"), Failing::All { is_new: false });
-    // What is answered in between begins anew, for itself alone.
+    // An answer in between resets the count of its own object.
     state.answered(ObjectId(1), "/b");
     assert!(state.given_up.is_empty());
     assert_eq!(state.failed(ObjectId(0), "/a"), Failing::Alone { is_new: true });
@@ -45,7 +45,7 @@ fn names(paths: &[&str]) -> Vec<String> {
     paths.iter().map(|path| (*path).to_owned()).collect()
 }
 
-/// A monitor that has learned that answers for these objects take so long.
+/// A monitor that has learned that answers for these objects take this long.
 fn known(paths: &[&str], time: Duration) -> (Monitor, Timestamp) {
     let monitor = Monitor::new(MonitorSettings::default());
     monitor.begin(names(paths), Timestamp::ZERO);
@@ -53,7 +53,7 @@ fn known(paths: &[&str], time: Duration) -> (Monitor, Timestamp) {
     (monitor, now)
 }
 
-/// Lets the time go by in which the thresholds are learned.
+/// Simulates the time in which the thresholds are learned.
 fn learn(monitor: &Monitor, mut now: Timestamp, time: Duration) -> Timestamp {
     for _ in 0..200 {
         now += 100 * MS;
@@ -105,7 +105,7 @@ fn a_pause_is_the_time_for_other_objects_and_those_that_stay_get_no_slower() {
     assert!(std::mem::take(&mut monitor.state().chooses));
     monitor.go_on_with(names(&["/c", "/a"]), now);
     assert_eq!(shown(&monitor), [one("/c", None), one("/a", Some(21))]);
-    // What visitors' requests say belongs to the new ones.
+    // Samples of visitors' requests belong to the new ones.
     monitor.answered("/c", now, 5 * MS);
     monitor.answered("/b", now, 7 * MS);
     assert_eq!(monitor.state().seen, [Some((now, 5 * MS)), None]);
@@ -147,7 +147,7 @@ fn while_a_slow_object_waits_to_be_asked_for_the_others_are_heard() {
     }
     let before = monitor.figures().budget;
     assert!(before >= 8 && monitor.state().turn == 0, "{before}");
-    // The monitor may not ask now. Nobody has said anything yet.
+    // The monitor may not probe now, and there are no samples so far.
     assert_eq!(monitor.state().poll(now + 100 * MS, false), None);
     for _ in 0..20 {
         now += 50 * MS;
@@ -156,7 +156,7 @@ fn while_a_slow_object_waits_to_be_asked_for_the_others_are_heard() {
         assert_eq!(probe.object, ObjectId(1));
         let time = monitor.state().take_seen(probe.object, now);
         if let Some(Outcome::Again(again)) = monitor.handle_sample(now, probe, time) {
-            // Nobody may look again.
+            // There is no second sample.
             monitor.handle_sample(now, again, None);
         }
     }
@@ -189,20 +189,20 @@ fn what_was_learned_goes_on_from_one_process_to_the_next() {
     assert_eq!(shown(&after), [one("/a", Some(21)), one("/b", None)]);
     learn(&after, Timestamp::ZERO, 300 * MS);
     assert_eq!(shown(&after), [one("/a", Some(21)), one("/b", Some(601))]);
-    // Until somebody says that the server changed, who is heard at once.
+    // Until the owner reports a change of the server, which has effect at once.
     monitor.relearn();
     assert_eq!(monitor.keep_times(), KEPT_TIMES);
     choose(&monitor, &["/a"], now);
     assert_eq!(shown(&monitor), [one("/a", None)]);
 }
 
-/// Has the monitor choose anew, as `run` does when that is due.
+/// Chooses objects again, as `run` does when that is due.
 fn choose(monitor: &Monitor, objects: &[&str], now: Timestamp) {
     assert!(monitor.state().chooses, "nothing is to be chosen");
     monitor.go_on_with(names(objects), now);
 }
 
-/// One answer of each object is none, again and again until something follows from that.
+/// One answer per object is unusable, repeated until this has an effect.
 fn fall(monitor: &Monitor, paths: &[&str], mut now: Timestamp) -> Timestamp {
     for _ in 0..MOST_FAILURES {
         for (place, path) in (0..).zip(paths) {
@@ -222,7 +222,7 @@ fn an_outage_is_not_what_the_overload_after_it_is_learned_by() {
     let objects = &["/a", "/b"];
     let (monitor, now) = known(objects, 10 * MS);
     let now = fall(&monitor, objects, now);
-    // Others are wanted most meanwhile, and the same ones again.
+    // Others are requested most meanwhile, and then the same ones again.
     choose(&monitor, &["/c", "/d"], now);
     let now = fall(&monitor, &["/c", "/d"], now);
     choose(&monitor, objects, now);
@@ -244,7 +244,7 @@ fn an_outage_is_not_what_the_overload_after_it_is_learned_by() {
 fn a_budget_does_not_double_again_after_an_outage() {
     let objects = &["/a"];
     let (monitor, now) = known(objects, 10 * MS);
-    // Two documents' worth: until then it doubles, whether or not it is used.
+    // The worth of two documents: until then it doubles, whether it is used or not.
     let grow = |mut now: Timestamp, samples: u32| {
         for _ in 0..samples {
             now += 100 * MS;
@@ -315,7 +315,7 @@ fn why_there_is_no_budget_is_told_after_an_hour() {
     assert_eq!((look(now), look(now + hour)), (None, Some(UNKNOWN)));
 }
 
-/// Lets the server be late until there is no budget, as the monitor sees it.
+/// Makes the server late until there is no budget, as seen by the monitor.
 fn overload(monitor: &Monitor, mut now: Timestamp) -> Timestamp {
     for _ in 0..20 {
         now += 100 * MS;
@@ -341,7 +341,7 @@ fn a_loaded_server_is_not_asked_while_visitors_say_how_it_is() {
     monitor.answered("/a", now, 300 * MS);
     assert!(monitor.state().is_told_by_visitors(now + 999 * MS));
     assert!(!monitor.state().is_told_by_visitors(now + 1_000 * MS), "they are gone");
-    // What was late some seconds ago says nothing of now.
+    // A late answer some seconds ago does not describe the present.
     let later = now + 5_000 * MS;
     monitor.answered("/a", later, 10 * MS);
     assert!(!monitor.state().is_told_by_visitors(later));
@@ -358,7 +358,7 @@ fn pages_of_a_loaded_server_wait_before_they_ask() {
     let early = waits.iter().filter(|wait| wait.as_secs() < 15).count();
     assert!((20..80).contains(&early), "they come in step: {waits:?}");
     assert_eq!(monitor.wait(now + 5_000 * MS), None);
-    // As soon as there is a budget none waits.
+    // As soon as there is a budget no client waits.
     let mut later = now;
     while monitor.figures().budget == 0 {
         assert!(later < now + 4_000 * MS, "{:?}", monitor.figures());

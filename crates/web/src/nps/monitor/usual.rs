@@ -1,29 +1,29 @@
-//! What is usual of the site's objects, by their paths.
+//! The usual times of the site's objects, by their paths.
 //!
-//! A budget knows thresholds only of the objects that stand for the site at the time. Others take their place
-//! when answers fail, and when visitors want other pages; what was learned of the first ones holds
-//! all the same when they come back, be it in an overload, of which nothing is to be learned.
+//! A budget knows thresholds only of the present objects. Others replace them when answers fail, and when
+//! other pages become popular. The thresholds of the first ones still hold when they come back, even during
+//! an overload, in which nothing can be learned.
 
 use std::time::Duration;
 
-/// How kept times begin. A line for each object follows: from how many nanoseconds on an answer is late, and
-/// the object's path.
+/// The first line of saved times. A line for each object follows: from how many nanoseconds on an answer is
+/// late, and the object's path.
 pub const KEPT_TIMES: &[u8] = b"lull times 1\n";
 
-/// Objects that are remembered: some stand for the site, many more may have.
+/// Number of objects that are remembered: a few are representative now, many more may have been.
 const MOST: usize = 256;
 
-/// Thresholds, of the objects that were learned last.
+/// Thresholds of the objects that were learned last.
 #[derive(Debug, Default)]
 pub(super) struct Usual {
-    /// The one that was learned last is the last.
+    /// The most recently learned one is last.
     thresholds: Vec<(String, Duration)>,
-    /// How often something has changed.
+    /// The number of changes.
     changes: u64,
 }
 
 impl Usual {
-    /// From when on answers for `path` are late, as it was just learned. None rises by that.
+    /// From when on answers for `path` are late, as just learned. No threshold rises.
     pub(super) fn note(&mut self, path: &str, threshold: Duration) {
         let before = self.of(path);
         let least = before.map_or(threshold, |before| before.min(threshold));
@@ -40,28 +40,29 @@ impl Usual {
         self.thresholds.iter().find(|(other, _)| other == path).map(|(_, threshold)| *threshold)
     }
 
-    /// The same of several paths.
+    /// The same for several paths.
     pub(super) fn of_all(&self, paths: &[String]) -> Vec<Option<Duration>> {
         paths.iter().map(|path| self.of(path)).collect()
     }
 
-    /// The server has changed: nothing of that holds any more.
+    /// The server has changed: all thresholds are invalid.
     pub(super) fn clear(&mut self) {
         self.thresholds.clear();
         self.changes += 1;
     }
 
-    /// All of it, to be taken by another process.
+    /// All of it, for another process.
     pub(super) fn keep(&self) -> Vec<u8> {
         let mut kept = KEPT_TIMES.to_vec();
-        // No path has a line of its own to be taken for another one.
+        // A path cannot contain a newline that could be read as another one.
         for (path, threshold) in self.thresholds.iter().filter(|(path, _)| !path.contains('\n')) {
             kept.extend(format!("{} {path}\n", threshold.as_nanos()).bytes());
         }
         kept
     }
 
-    /// Goes on with what was kept, in place of what there is; false, and nothing changes, if it is none.
+    /// Continues with saved thresholds, in place of the present ones; false, without a change, if they are
+    /// invalid.
     pub(super) fn take(&mut self, kept: &[u8]) -> bool {
         let text = kept.strip_prefix(KEPT_TIMES).and_then(|rest| std::str::from_utf8(rest).ok());
         let Some(text) = text.filter(|text| text.is_empty() || text.ends_with('\n')) else {
@@ -79,7 +80,7 @@ impl Usual {
         true
     }
 
-    /// A number that another one follows when something else is to be kept.
+    /// A number that changes whenever the saved state changes.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
@@ -118,7 +119,7 @@ mod tests {
         before.note("/c", 20 * MS);
         let (kept, changes) = (before.keep(), before.changes());
         assert_eq!(kept, b"lull times 1\n10000000 /a b\n20000000 /c\n");
-        // What is the same as before need not be kept.
+        // Equal values need not be saved.
         before.note("/c", 20 * MS);
         before.note("/c", 21 * MS);
         assert_eq!((changes, before.changes()), (2, 2));

@@ -1,4 +1,4 @@
-//! Which cookies are accepted, and what takes that back.
+//! Which cookies are accepted, and what revokes that.
 
 use proptest::prelude::*;
 
@@ -64,7 +64,7 @@ fn value_that_many_share_is_accepted_if_pages_are_the_same() {
     site.is_read_with(theme);
     assert!(site.learned.has("theme", "dark"));
     assert_eq!(site.verdict("theme"), Some(CookieVerdict::Accepted));
-    // The other one was not seen.
+    // Another value or another cookie was not seen.
     assert!(!site.learned.has("theme", "light") && !site.learned.has("other", "dark"));
 }
 
@@ -119,7 +119,7 @@ fn one_page_that_differs_revokes_the_cookie_at_once() {
     site.is_read_with(theme);
     site.sees(30, 3, 77, &[("theme", "dark")]);
     assert!(!site.learned.has("theme", "dark"));
-    // It was the cookie: a visitor without it gets what there was before.
+    // The cookie was the cause: a visitor without it gets the earlier body.
     site.sees(1, 3, site.body(3), &[]);
     site.is_read_with(theme);
     assert!(!site.learned.has("theme", "dark"));
@@ -176,7 +176,7 @@ fn one_client_alone_makes_no_reference() {
 }
 
 proptest! {
-    /// Whatever visitors do, and whenever the site is edited: a value that has ever changed a page that was compared is not
+    /// For all acts of visitors and all times of edits: a value that has changed a compared page is not
     /// accepted once that is known.
     #[test]
     fn cookie_that_changes_a_page_is_not_accepted_for_long(
@@ -188,7 +188,7 @@ proptest! {
             let body = site.body(page);
             match kind {
                 0 | 1 => site.sees(client, page, body, &[]),
-                // It changes one page only.
+                // It changes only one page.
                 2 => site.sees(client, page, body + u64::from(page == 7) * 500, &[("theme", "dark")]),
                 _ => site.sees(client, page, body, &[("other", "x")]),
             }

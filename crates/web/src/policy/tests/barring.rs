@@ -1,4 +1,4 @@
-//! What bars a URL, by the replies that visitors get.
+//! The offences that bar a URL, in the replies to visitors.
 
 use super::*;
 
@@ -10,10 +10,10 @@ fn a_redirect_or_a_cookie_bars_the_url_whoever_saw_it() {
         ("GET", 301, &[], true),
         ("GET", 200, &[("set-cookie", "a=1")], true),
         ("GET", 200, &[("refresh", "5")], true),
-        // A form that leads back to its page says nothing of that.
+        // A form that leads back to its page is no evidence.
         ("POST", 303, &[("location", "/a")], false),
         ("POST", 303, &[("location", "/a"), ("set-cookie", "a=1")], false),
-        // How the site is called.
+        // The site's own name.
         ("GET", 301, &[("location", "https://site.example/a")], false),
         ("GET", 308, &[("location", "HTTP://www.site.example:8080/%61#b")], false),
         ("GET", 302, &[("location", "//www.site.example/a")], false),
@@ -45,7 +45,7 @@ fn no_store_for_an_anonymous_visitor_bars_the_url() {
         ("_ga=1", 200, "max-age=5, No-Store", true),
         ("_ga=1", 200, "no-cache", false),
         ("_ga=1", 500, "no-store", false),
-        // Pages of signed-in users may be kept for all others.
+        // Pages of signed-in users may be cached for all others.
         ("session=1", 200, "no-store", false),
     ] {
         let mut policy = policy();
@@ -70,7 +70,7 @@ fn what_scripts_ask_for_a_part_of_a_page_is_not_fetched_ahead() {
             &[HTML, ("vary", "HX-Request")],
             true,
         ),
-        // The browser's cache knows one from the other.
+        // The browser's cache distinguishes them.
         (&[("hx-request", "true")], 200, &[HTML, ("vary", "Accept, HX-Request")], false),
         (&[("x-pjax", "true")], 200, &[HTML, ("vary", "*")], false),
         (
@@ -81,7 +81,7 @@ fn what_scripts_ask_for_a_part_of_a_page_is_not_fetched_ahead() {
         ),
         (&[("hx-request", "true")], 404, &[HTML], false),
         (&[("x-requested-with", "fetch"), ("sec-fetch-dest", "empty")], 200, &[HTML], true),
-        // Nor is what a browser shows, or an app, whoever may have sent it.
+        // Nor is a page that a browser or an app displays, with any of these fields.
         (&[("x-requested-with", "com.example.app"), WHOLE], 200, &[HTML], false),
         (&[("x-requested-with", "com.example.app")], 200, &[HTML], false),
         (&[("hx-request", "true"), WHOLE], 200, &[HTML], false),
@@ -91,7 +91,7 @@ fn what_scripts_ask_for_a_part_of_a_page_is_not_fetched_ahead() {
         let (request, mut head) = (asked("GET", "/a", asks), answered(status, fields));
         let is_whole = asks.is_empty() || asks.contains(&WHOLE) || asks[0].1.contains('.');
         assert_eq!(is_to_be_observed(&request, &head), !is_whole);
-        // One client may have made that up.
+        // A single client may have invented that.
         for (client, seconds) in [(CLIENT, 600), (Client(CLIENT.0 + 1), 86_400)] {
             policy.observe(&request, true, false, client, &mut head, at(0));
             assert_eq!(

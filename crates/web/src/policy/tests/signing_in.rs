@@ -1,11 +1,11 @@
-//! Users who sign in after something was fetched ahead.
+//! Users who sign in after a prefetch.
 
 use super::*;
 
 const LATER: u64 = 1000;
 const CHROME: (&str, &str) = ("user-agent", "Mozilla/5.0 (X11) Chrome/156.0.0.0 Safari/537.36");
 
-/// The ETag of a copy of `/a` that was asked for at `LATER` and is good for `seconds`.
+/// The ETag of a copy of `/a` that was requested at `LATER` and is valid for `seconds`.
 fn copy(policy: &mut Policy, seconds: u64) -> String {
     let asked_at = Admitted { at: at(LATER), ..admitted() };
     let control = format!("max-age={seconds}");
@@ -14,7 +14,7 @@ fn copy(policy: &mut Policy, seconds: u64) -> String {
     head.headers[ETAG].to_str().unwrap().to_owned()
 }
 
-/// What a browser gets that has the copy with this ETag, and asks for `url` with these fields.
+/// The answer to a browser that has the copy with this ETag, and requests `url` with these fields.
 fn renewed(
     policy: &Policy,
     tag: &str,
@@ -42,7 +42,7 @@ fn copy_is_renewed_for_anonymous_users_only() {
         (&[("cookie", "lull_auth=1")], false),
         (&[("authorization", "Basic eA==")], false),
         (&[("x-remote-user", "ann")], false),
-        // A reload, a part of a file, and a script that wants a part of the page.
+        // A reload, a part of a file, and a script that needs a part of the page.
         (&[("cache-control", "max-age=0")], false),
         (&[("pragma", "no-cache")], false),
         (&[("range", "bytes=0-1")], false),
@@ -117,7 +117,7 @@ fn first_reply_to_credentials_sets_the_cookie() {
         // Browsers that keep no copies, and programs.
         (&[BASIC], true, false, None),
         (&[BASIC, ("user-agent", "curl/8.0")], true, false, None),
-        // What scripts send with requests of their own comes with no navigation.
+        // Credentials of scripts' own requests do not come with a navigation.
         (&[("authorization", "Bearer x"), CHROME], true, false, None),
         (&[CHROME], true, false, None),
     ] {

@@ -1,8 +1,8 @@
-//! What a reply varies on, and whether the navigation would find its copy.
+//! The fields that a reply varies on, and whether the navigation would find its copy.
 
 use super::*;
 
-/// A prefetch of `/a` whose request carries this, too.
+/// A prefetch of `/a` whose request has these fields, too.
 fn of_a_request(policy: &Policy, more: &[(&str, &str)]) -> Admitted {
     let fields: Vec<_> = [("x-lull", "1"), ("user-agent", "x"), ("sec-fetch-dest", "empty")]
         .into_iter()
@@ -20,7 +20,7 @@ fn what_varies_on_fields_that_neither_sends_is_found() {
         "Turbo-Frame",
         "X-Requested-With",
         "Accept-Charset",
-        // What both have alike, and what somebody in front gives to both.
+        // Fields that are equal in both, and those that a proxy in front adds to both.
         "DNT, Sec-GPC, Sec-CH-UA-Model",
         "X-Forwarded-Proto",
     ] {

@@ -6,7 +6,7 @@ use super::*;
 static PEER: HeaderValue = HeaderValue::from_static("192.0.2.7");
 static AUTHORITY: HeaderValue = HeaderValue::from_static("127.0.0.1:8080");
 
-/// A head of HTTP/1.1 as hyper hands it over.
+/// A head of HTTP/1.1 as delivered by hyper.
 fn head(target: &str, headers: &[(&str, &str)]) -> request::Parts {
     let mut request = Request::builder().uri(target);
     for (name, value) in headers {
@@ -26,7 +26,7 @@ fn forwarding(trusts: bool) -> Forwarding<'static> {
     }
 }
 
-/// What goes upstream of a request without a body.
+/// The upstream's request for one without a body.
 fn sent(headers: &[(&str, &str)], forwarding: &Forwarding<'_>) -> HeaderMap {
     let mut head = head("/", headers);
     let checked = check(&head, false, 1000).unwrap();
@@ -164,7 +164,7 @@ fn forwarded_headers_are_believed_only_where_it_is_said() {
         assert_eq!(all(&trusted, name), [*said]);
         assert!(!doubted.contains_key(*name), "{name}");
     }
-    // Who writes `Connection` behind a proxy that hands it on takes none of that away.
+    // A client's `Connection` that a proxy in front forwards removes none of that.
     let named = "close, X-Forwarded-For, x-forwarded-proto, X-Forwarded-Host, X-Real-IP, Forwarded, X-Other";
     let all_of_it = [&claims[..], &[("connection", named), ("x-other", "1")]].concat();
     let trusted = sent(&all_of_it, &forwarding(true));
@@ -198,12 +198,12 @@ fn the_mark_becomes_a_purpose() {
         (&[host][..], &[][..]),
         (&[host, ("x-lull", "1")], &["prefetch"]),
         (&[host, ("x-lull", "0")], &["prefetch"]),
-        // Somebody waits, or nobody of ours has said it.
+        // It is awaited, or the script has not sent it.
         (&[host, ("x-lull", "2")], &[]),
         (&[host, ("x-lull", "1, 1")], &[]),
         (&[host, purpose], &["prefetch;prerender"]),
         (&[host, purpose, ("x-lull", "1")], &["prefetch;prerender"]),
-        // A mark that Connection takes away never was one for the upstream, nor a secret.
+        // A mark that `Connection` removes was never for the upstream, nor a secret.
         (&[host, ("connection", "x-lull"), ("x-lull", "1")], &["prefetch"]),
     ] {
         let sent = sent(headers, &forwarding(false));
@@ -346,8 +346,8 @@ fn a_response_whose_end_is_unclear_is_unusable() {
 }
 
 proptest! {
-    /// Whatever the client says, what goes upstream has one host, one framing, and nothing that
-    /// speaks of the client's connection.
+    /// For any client's request, the upstream's request has one host, one framing, and no field about the
+    /// client's connection.
     #[test]
     fn no_request_goes_upstream_with_two_meanings(
         names in proptest::collection::vec(

@@ -1,11 +1,11 @@
-//! The same over HTTP/2: what only it has, and what is slow on one of many streams.
+//! The same over HTTP/2: its own attacks, and slowness on one of many streams.
 
 use std::sync::mpsc::{Receiver, channel};
 
 use super::common::Client;
 use super::*;
 
-/// HTTP/2 by hand, as no library would send it.
+/// HTTP/2 by hand, for messages that no library would send.
 mod h2 {
     use super::*;
 
@@ -85,13 +85,13 @@ fn requests_that_are_reset_as_fast_as_they_come_end_the_connection() {
         }
     }
     let _ = writing.join().unwrap();
-    // ENHANCE_YOUR_CALM, if it came through before the reset of the connection.
+    // ENHANCE_YOUR_CALM, if it arrived before the reset of the connection.
     assert!(reason.is_none_or(|reason| reason == 11_u32.to_be_bytes()));
     let totals = proxy.wait("end", |totals| totals.open_connections == 0);
     assert!(totals.requests < 2500, "{totals:?}");
 }
 
-/// Whether a request comes to the upstream before its client's connection ends.
+/// Whether a request reaches the upstream before its client's connection ends.
 fn arrives(arrivals: &Receiver<()>, proxy: &common::Proxy) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < common::LIMIT && proxy.totals().open_connections > 0 {
@@ -109,7 +109,7 @@ fn requests_that_are_reset_once_they_are_upstream_end_the_connection() {
     let proxy = proxy(upstream(move |mut peer| {
         if peer.head().is_some() {
             let _ = arrived.lock().unwrap().send(());
-            // It has not answered yet when its client is gone.
+            // It has not answered when its client is gone.
             let _ = peer.stream.read(&mut [0]);
         }
     }));
@@ -128,7 +128,7 @@ fn requests_that_are_reset_once_they_are_upstream_end_the_connection() {
         let _ = client.0.get_mut().write_all(&reset);
     }
     let totals = proxy.wait("end", |totals| totals.open_connections == 0);
-    // More than a page has under way that is left.
+    // More than the requests of an abandoned page.
     assert!((200..400).contains(&sent), "{sent}");
     assert!(totals.upstream_connections < 400, "{totals:?}");
 }
@@ -191,7 +191,7 @@ fn a_head_without_end_is_not_collected_in_http2() {
     assert_eq!(proxy.totals().requests, 0);
 }
 
-/// For how long clients may say nothing that leads on: longer than a busy machine keeps anybody from running.
+/// How long clients may make no progress: longer than a busy machine delays a process.
 const STALLED: Duration = Duration::from_secs(2);
 
 fn impatient_of_stalls(config: &mut lull_web::proxy::Config) {
@@ -202,7 +202,7 @@ fn pings(client: &Client) {
     dribble(client, h2::frame(h2::PING, 0, 0, &[0; 8]));
 }
 
-/// Reads until the first stream is reset, and returns how much of its answer came before.
+/// Reads until the first stream is reset, and returns how much of its answer arrived before.
 #[track_caller]
 fn until_reset(client: &mut Client) -> usize {
     let (begun, mut taken) = (Instant::now(), 0);
@@ -231,8 +231,8 @@ fn goes_on(client: &mut Client) -> bool {
     }
 }
 
-/// Asks for 16 MiB by the first stream, with room for them on the connection. On the stream there is
-/// what there is at first.
+/// Requests 16 MiB on the first stream, with room for them on the connection. The stream has its initial
+/// window.
 fn asking_for_much(proxy: &common::Proxy) -> Client {
     let mut client = h2::connect(proxy);
     client.send(h2::frame(h2::WINDOW_UPDATE, 0, 0, &(1_u32 << 25).to_be_bytes()));
@@ -275,7 +275,7 @@ fn an_answer_that_is_not_taken_ends_in_http2_while_heads_alone_fill_the_way() {
     let mut client = proxy.connect();
     socket2::SockRef::from(client.0.get_ref()).set_recv_buffer_size(4 << 10).unwrap();
     client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    // No room for bodies, and heads are not compressed.
+    // No room for bodies, and heads without compression.
     let settings = [&[0, 1, 0, 0, 0, 0][..], &[0, 4, 0, 0, 0, 0]].concat();
     client.send(h2::frame(4, 0, 0, &settings));
     let flags = h2::END_STREAM | h2::END_HEADERS;
@@ -295,7 +295,7 @@ fn an_answer_that_is_taken_slowly_is_waited_for_in_http2() {
     let proxy = slow_or_big(impatient_of_stalls);
     let mut client = asking_for_much(&proxy);
     let mut room = FIRST_WINDOW;
-    // Twice as long as it may be that nothing is taken.
+    // Twice the permitted time without progress.
     for _ in 0..20 {
         let mut taken = 0;
         while taken < room {
@@ -326,7 +326,7 @@ fn a_body_that_does_not_come_is_reset_in_http2_whatever_else_is_said() {
     }
 }
 
-/// Sends of a body as long as there is room for it.
+/// Sends data of a body as long as there is room for it.
 fn fill(client: &mut Client, stream: u32) {
     const PIECE: usize = 16_384;
     let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap()) as usize;
@@ -339,7 +339,7 @@ fn fill(client: &mut Client, stream: u32) {
                 let window = payload.chunks(6).find(|setting| setting[..2] == [0, 4]);
                 if let Some(setting) = window {
                     room += number(&setting[2..]) - FIRST_WINDOW;
-                    // It holds from when that was heard of.
+                    // It applies once it is acknowledged.
                     client.send(h2::frame(4, 1, 0, &[]));
                 }
             }

@@ -1,4 +1,4 @@
-//! A Chromium that does what a test says, by `driver.mjs`.
+//! A Chromium under a test's control, by `driver.mjs`.
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Write};
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use lull_testing::Missing;
 use serde_json::{Value, json};
 
-/// How long a test waits for what must come.
+/// How long a test waits for a required event.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What the page at hand has requested.
+/// The requests of the present page.
 const REQUESTS: &str = "performance.getEntriesByType('resource').map(one =>
     [one.name, one.initiatorType, one.responseStatus, one.startTime, one.duration].join(' '))";
 
@@ -20,7 +20,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser")
 }
 
-/// Whether there is all that it takes.
+/// Whether all requirements are met.
 pub(crate) fn installed() -> Result<(), Missing> {
     lull_testing::command("chromium")?;
     lull_testing::command("node")?;
@@ -31,7 +31,7 @@ pub(crate) fn installed() -> Result<(), Missing> {
     }
 }
 
-/// One browser with a profile of its own. It ends with its input.
+/// One browser with a separate profile. It ends with its input.
 pub(crate) struct Chromium {
     driver: Child,
     input: Option<ChildStdin>,
@@ -44,17 +44,17 @@ impl Chromium {
         Self::with(None)
     }
 
-    /// One that calls itself by another user agent, in service workers, too.
+    /// One with another user agent, in service workers, too.
     pub(crate) fn called(agent: &str) -> Self {
         Self::with(Some(format!("--user-agent={agent}")))
     }
 
-    /// One that takes a certificate, in a file, as if somebody had signed it.
+    /// One that trusts the self-signed certificate in a file.
     pub(crate) fn trusting(certificate: &Path) -> Self {
         Self::with(Some(format!("--trust={}", certificate.display())))
     }
 
-    /// One with this feature that is not for everybody yet.
+    /// One with this experimental feature.
     pub(crate) fn with_feature(feature: &str) -> Self {
         Self::with(Some(format!("--enable-blink-features={feature}")))
     }
@@ -86,11 +86,12 @@ impl Chromium {
         self.say(&json!({ "click": selector, "to": url }));
     }
 
-    /// Has a visitor ask for the page that the monitor asks for, a whole URL, if nothing has come of its own
-    /// questions since `begun` for a while.
+    /// Makes a visitor request the monitored page, a full URL, if its own probes have had no result since
+    /// `begun` for a while.
     ///
-    /// They may take a hundredth of the time, and what a visitor's take costs nothing. On a busy machine the first
-    /// ones can take half a second each: then there is no budget for longer than a page goes on asking.
+    /// They may take one percent of the time, and a visitor's request costs nothing. On a busy machine the
+    /// first probes can take half a second each: then there is no budget for longer than a page continues to
+    /// ask.
     pub(crate) fn go_on(&mut self, begun: Instant, page: &str) {
         if begun.elapsed() > Duration::from_secs(5) {
             let ask = format!("fetch('{page}', {{mode: 'no-cors', cache: 'no-store'}})");
@@ -104,17 +105,17 @@ impl Chromium {
         self.say(&json!({ "back": true }));
     }
 
-    /// Loads the page at hand anew.
+    /// Reloads the present page.
     pub(crate) fn reload(&mut self) {
         self.say(&json!({ "reload": true }));
     }
 
-    /// The value of an expression in the page at hand.
+    /// The value of an expression in the current page.
     pub(crate) fn run(&mut self, expression: &str) -> Value {
         self.say(&json!({ "run": expression }))
     }
 
-    /// Waits until an expression is true in the page at hand.
+    /// Waits until an expression is true in the current page.
     ///
     /// # Panics
     /// If it is still false after [`PATIENCE`].
@@ -129,8 +130,9 @@ impl Chromium {
         }
     }
 
-    /// Waits until the script of the page at hand has a complete copy of `path`, and the answer whether the page may use
-    /// it: a visitor with cookies confirms each copy by a second request (docs/prefetch-safety.md).
+    /// Waits until the script of the current page has a complete copy of `path`, and the answer whether the
+    /// page may use it. A visitor with cookies confirms each copy by a second request
+    /// (docs/prefetch-safety.md).
     pub(crate) fn wait_for_copy(&mut self, path: &str) {
         self.wait_until(&format!(
             "performance.getEntriesByType('resource').filter(one => one.initiatorType === 'fetch'
@@ -138,19 +140,19 @@ impl Chromium {
         ));
     }
 
-    /// Waits until the script of the page at hand has a list of hints.
+    /// Waits until the script of the current page has a list of hints.
     pub(crate) fn wait_for_hints(&mut self) {
         self.wait_until(
             "performance.getEntriesByName(location.origin + '/.lull/hints').length > 0",
         );
     }
 
-    /// Runs a script before those of every page to come.
+    /// Runs a script before those of every following page.
     pub(crate) fn before(&mut self, script: &str) {
         self.say(&json!({ "before": script }));
     }
 
-    /// Does what the developer tools of the browser can do to a page.
+    /// Calls a method of the browser's developer tools.
     pub(crate) fn devtools(&mut self, method: &str, parameters: Value) {
         self.say(&json!({ "devtools": method, "with": parameters }));
     }

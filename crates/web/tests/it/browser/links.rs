@@ -1,4 +1,4 @@
-//! Links that are not plain ones: in a shadow root, in a drawing, or to a page that only leads elsewhere.
+//! Unusual links: in a shadow root, in a drawing, or to a page that only leads elsewhere.
 
 use super::*;
 

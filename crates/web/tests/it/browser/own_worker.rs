@@ -1,9 +1,10 @@
-//! Pages whose browser may not keep copies: the site's own service worker sees what they fetch, or cookies are blocked.
+//! Pages whose browser may not keep copies: the site's own service worker sees their requests, or cookies are
+//! blocked.
 
 use super::site::WORKER;
 use super::*;
 
-/// Has the site's own service worker take over the page at hand.
+/// The site's own service worker takes over the current page.
 fn hire(chromium: &mut Chromium) {
     chromium.run(&format!(
         "navigator.serviceWorker.register('{WORKER}').then(() => navigator.serviceWorker.controller

@@ -14,21 +14,21 @@ use lull_web::policy::{self, Admitted, Client, Policy, Robots, Settings, Visitor
 use lull_web::protocol::{self, Beacon, Hint, HintsReply, HintsRequest, Kind};
 use lull_web::{munge, script};
 
-/// How long a slow page stops in its middle when it is fetched ahead, unless somebody waits for it.
+/// How long a slow page stops in its middle when it is prefetched, unless it is awaited.
 pub(crate) const STALL: Duration = Duration::from_secs(60);
-/// What stands before the path of what is not to be fetched before it is pointed at.
+/// The prefix of a path that must not be fetched before hover.
 pub(crate) const POINTED: char = '>';
-/// What stands behind it, and before the path of a page that only leads there.
+/// The separator before the path of a page that only leads there.
 pub(crate) const BY: char = '<';
-/// A page of which a copy is good for a second.
+/// A page with copies that live for a second.
 pub(crate) const SHORT_LIVED: &str = "/brief";
-/// A page that was sent while the server had nothing to spare, and what it says of that.
+/// A page that was sent by a loaded server, with the wait that it states.
 pub(crate) const LOADED: &str = "/loaded";
 pub(crate) const WAIT: Duration = Duration::from_secs(8);
-/// A page with a picture that takes three seconds to come.
+/// A page with a picture that takes three seconds to arrive.
 pub(crate) const HEAVY: &str = "/heavy";
-/// A service worker of the site's own, which keeps whatever it sees, and takes over at once. With navigation preload the
-/// pages that it has not kept come as to a browser without one.
+/// A service worker of the site, which caches everything, and takes over at once. With navigation preload,
+/// uncached pages come as to a browser without one.
 pub(crate) const WORKER: &str = "/own-worker.js";
 const CACHE_FIRST: &str = "addEventListener('install', () => skipWaiting());
 addEventListener('activate', event => event.waitUntil(
@@ -47,9 +47,9 @@ const SHADOW_LINKS: &str = "<div id=host><template shadowrootmode=open>
     <style>a { display: block; height: 40px } [rel] { display: none }</style>
     <a href=/inside>inside</a><a rel=nofollow href=/hidden>hidden</a></template></div>
     <svg id=drawing width=40 height=40><a href=/drawn><rect width=40 height=40 /></a></svg>";
-/// What is no page, and is saved.
+/// A file that is downloaded, and not a page.
 pub(crate) const DOWNLOAD: &str = "/file";
-/// How long a test waits for what must come.
+/// How long a test waits for a required event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A request, as the server behind the rules saw it.
@@ -58,7 +58,7 @@ pub(crate) struct Asked {
     pub(crate) path: String,
     pub(crate) connection: usize,
     pub(crate) ahead: bool,
-    /// By speculation rules of the script's.
+    /// By speculation rules of the script.
     pub(crate) by_rules: bool,
     pub(crate) cookie: Option<String>,
     pub(crate) fields: BTreeMap<String, String>,
@@ -67,7 +67,7 @@ pub(crate) struct Asked {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) asked: Vec<Asked>,
-    /// Prefetches that only the rules answered, by their method and path, and their connection.
+    /// Prefetches answered only by the rules, by their method and path, and their connection.
     pub(crate) refused: Vec<(Method, String, usize)>,
     /// Copies that a browser asked about, and whether it may use them.
     pub(crate) renewed: Vec<(String, bool)>,
@@ -92,12 +92,12 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// A site that suggests, on each page, these paths.
+    /// A site that hints these paths on each page.
     pub(crate) fn start(hints: &[(&str, &[&str])]) -> Self {
         Site::serve(hints, None, false)
     }
 
-    /// A site whose pages are to be fetched ahead by speculation rules.
+    /// A site whose pages are prefetched by speculation rules.
     pub(crate) fn by_rules(hints: &[(&str, &[&str])], csp: Option<&str>) -> Self {
         Site::serve(hints, csp.map(str::to_owned), true)
     }
@@ -121,7 +121,7 @@ impl Site {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let serving = Arc::clone(&shared);
-        // It ends with the test's process; nothing is left behind.
+        // It ends with the test's process and leaves nothing behind.
         thread::spawn(move || {
             for (connection, stream) in listener.incoming().enumerate() {
                 let shared = Arc::clone(&serving);
@@ -147,7 +147,7 @@ impl Site {
         self.shared.policy.lock().unwrap().may_hint(path, self.shared.now()).is_err()
     }
 
-    /// The first such request, when it has come.
+    /// The first such request, once it has arrived.
     pub(crate) fn wait_for(&self, is: impl Fn(&Asked) -> bool) -> Asked {
         self.wait_until("a request", |seen| seen.asked.iter().any(&is));
         self.seen().asked.into_iter().find(|asked| is(asked)).unwrap()
@@ -177,7 +177,7 @@ fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// What a prefetch is made by.
+/// The source of a prefetch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Script,
@@ -264,8 +264,8 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
     Ok(())
 }
 
-/// The beginning of a reply, and nothing more for a long time, as over a link without room; the
-/// rest once somebody waits for it, if it may still be given then.
+/// Sends the beginning of a reply, and nothing more for a long time, as over a full link; the rest once it is
+/// awaited, if it may still be given then.
 fn stall(
     shared: &Shared,
     stream: &mut TcpStream,
@@ -283,7 +283,7 @@ fn stall(
     stream.set_read_timeout(Some(Duration::from_millis(20)))?;
     let begun = Instant::now();
     while begun.elapsed() < STALL {
-        // The browser says nothing more on this connection but its end.
+        // The browser sends only its end on this connection.
         if stream.read(&mut [0; 16]).is_ok_and(|read| read == 0) {
             shared.seen().cut_off.push(path.to_owned());
             return Ok(());
@@ -297,7 +297,7 @@ fn stall(
 }
 
 impl Shared {
-    /// Whether a request is a prefetch of the script's, and which.
+    /// Whether a request is a prefetch of the script, and which.
     fn ahead(&self, request: &request::Parts) -> Option<By> {
         if request.headers.contains_key(policy::MARK) {
             return Some(By::Script);
@@ -319,7 +319,7 @@ impl Shared {
         });
     }
 
-    /// What the proxy answers itself.
+    /// The proxy's own answers.
     fn own(&self, request: &request::Parts, body: &[u8]) -> (response::Parts, Vec<u8>) {
         match request.uri.path() {
             path if path == script::script().path => {
@@ -373,7 +373,7 @@ impl Shared {
         }
     }
 
-    /// The site itself. It knows who is signed in, and nothing of all this.
+    /// The site itself. It knows its signed-in users, and nothing about prefetching.
     fn origin(&self, request: &request::Parts) -> (response::Parts, Vec<u8>) {
         let path = request.uri.path();
         let cookies = request.headers.get("cookie").and_then(|value| value.to_str().ok());

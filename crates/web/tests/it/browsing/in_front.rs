@@ -4,14 +4,14 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// It says nothing of itself in what it hands on.
+/// It adds nothing about itself to forwarded messages.
 struct Front {
     nginx: Nginx,
     _cache: TempDir,
 }
 
 impl Front {
-    /// Has what `all` and `b` say of it among the directives of its pages, and of /b.
+    /// With the directives `all` for its pages, and `b` for /b.
     fn of(proxy: &Proxy, all: &str, b: &str) -> Self {
         let cache = tempfile::tempdir().unwrap();
         let path = cache.path().display();
@@ -28,7 +28,7 @@ impl Front {
         format!("http://{}{path}", self.nginx.address)
     }
 
-    /// Somebody who is no browser goes there.
+    /// A visit without a browser.
     fn visit(&self, path: &str) -> String {
         let mut client = crate::common::Client::connect(self.nginx.address);
         client.send(crate::common::get(path));
@@ -38,19 +38,19 @@ impl Front {
 
 const CACHED: &str = "proxy_cache front;";
 
-/// A site whose pages may be kept, and prefetching for it.
+/// A site with cacheable pages, and prefetching for it.
 fn site() -> (Pages, Proxy) {
     let pages = Pages::with("add_header Cache-Control 'public, max-age=200';");
     let proxy = front(&pages, 0);
     (pages, proxy)
 }
 
-/// A page of the proxy's, past who is in front.
+/// A page of the proxy, bypassing the server in front.
 fn behind(proxy: &Proxy) -> String {
     format!("http://{}/a", proxy.address())
 }
 
-/// Waits until the script has noticed that somebody else answers.
+/// Waits until the script has detected the other server.
 fn wait_for_the_word(chromium: &mut Chromium, proxy: &Proxy) {
     let begun = Instant::now();
     while chromium.run("sessionStorage.lull") != "1" {
@@ -84,7 +84,7 @@ fn a_cache_that_has_the_page_at_hand_is_noticed_before_anything_is_fetched() {
     goes_on_without(&mut chromium, &front, &proxy);
     assert_eq!(status(&proxy)["prefetches"], 0);
     assert_eq!(pages.asked("/b"), Vec::<String>::new());
-    // A click is answered as ever.
+    // A click is answered as usual.
     chromium.goto(&front.url("/b"));
     assert_eq!(chromium.run(DELIVERY), "");
 }
@@ -123,7 +123,7 @@ fn what_the_browser_has_from_a_visit_is_no_cache_in_front() {
     let (pages, proxy) = site();
     let url = |path: &str| format!("http://{}{path}", proxy.address());
     let mut chromium = Chromium::start();
-    // On a page that nobody sees nothing is asked for.
+    // A hidden page sends no requests.
     chromium.before(
         "if (location.pathname === '/b')
              Object.defineProperty(Document.prototype, 'hidden', {get: () => true});",
@@ -132,7 +132,7 @@ fn what_the_browser_has_from_a_visit_is_no_cache_in_front() {
     chromium.goto(&url("/a"));
     let is_listed = |status: &Value| status["lists"].as_u64() > Some(0);
     wait_for_budget(&proxy, "a list", is_listed, &mut chromium);
-    // What it has is taken for the prefetch, so the site is asked once more: of this page.
+    // Its copy is taken for the prefetch, so the site is probed again: for this page.
     proxy.wait("questions", |totals| totals.marked == 2);
     thread::sleep(Duration::from_secs(1));
     assert_eq!(chromium.run("sessionStorage.lull"), Value::Null);

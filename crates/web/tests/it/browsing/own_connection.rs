@@ -1,5 +1,4 @@
-//! In HTTP/2 a browser has one connection for all that it asks of a site, but for what it asks without
-//! credentials.
+//! In HTTP/2 a browser has one connection for all requests to a site, except those without credentials.
 
 use std::sync::Mutex;
 
@@ -8,7 +7,7 @@ use lull_web::proxy::{Address, Connection, Decision, Fetcher, Listener, Metrics,
 
 use super::*;
 
-/// Prefetching, and what was asked over which connection.
+/// Prefetching, and the requests with their connections.
 struct Watching {
     nps: Nps,
     seen: Mutex<Vec<Seen>>,
@@ -18,7 +17,7 @@ struct Watching {
 struct Seen {
     path: String,
     is_ahead: bool,
-    /// As the browser says, from 0 for what comes first to 7.
+    /// The browser's urgency, from 0 for the first to 7.
     urgency: u8,
     version: Version,
     connection: Arc<Connection>,
@@ -45,7 +44,7 @@ impl Site for Watching {
     }
 }
 
-/// RFC 9218 §4.1: 3, where nothing is said.
+/// RFC 9218 §4.1: 3 by default.
 fn urgency(headers: &HeaderMap) -> u8 {
     let priority = headers.get("priority").map_or("", |value| value.to_str().unwrap());
     let said = priority.split(',').find_map(|one| one.trim().strip_prefix("u="));
@@ -84,7 +83,7 @@ fn in_http2_a_prefetch_has_a_connection_of_its_own_too_and_only_that_yields() {
     assert_eq!(page.connection.carrier(), None);
     assert_eq!(ahead.connection.carrier(), Some(Carrier::UserSpace));
 
-    // What the page's own scripts ask for comes before it.
+    // Requests of the page's own scripts precede it.
     chromium.run("fetch('/robots.txt').then(answer => answer.status)");
     let own = site.find("/robots.txt", false);
     assert!(own.urgency < ahead.urgency, "{} and {}", own.urgency, ahead.urgency);
@@ -92,7 +91,7 @@ fn in_http2_a_prefetch_has_a_connection_of_its_own_too_and_only_that_yields() {
     chromium.wait_for_copy("/b");
     chromium.click("#b", &url("/b"));
     assert_eq!(chromium.run(DELIVERY), "cache");
-    // What is asked for from there comes over the first one, which was never slowed.
+    // Requests from there use the first one, which was never slowed.
     chromium.goto(&url("/c"));
     assert!(Arc::ptr_eq(&site.find("/c", false).connection, &page.connection));
     assert_eq!(page.connection.carrier(), None);

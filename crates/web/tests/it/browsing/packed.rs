@@ -1,4 +1,4 @@
-//! Pages whose server packs them.
+//! Pages that their server compresses.
 
 use compression_codecs::brotli::params::EncoderParams;
 use compression_codecs::{BrotliEncoder, EncodeV2};
@@ -34,7 +34,7 @@ fn a_page_in_brotli_is_shown_and_fetched_ahead_in_zstd() {
     };
     let proxy = proxy_with(nginx.0.address, change, Some(Arc::new(nps)));
     let url = |path: &str| format!("https://{}{path}", proxy.address());
-    // What the page came in, as the browser read it.
+    // The coding of the page, as the browser decoded it.
     let coding = "performance.getEntriesByType('navigation')[0].contentEncoding";
 
     chromium.goto(&url("/a"));

@@ -1,5 +1,5 @@
-//! Visitors over TLS, with a harmless cookie or none, at a site part of which knows who they are: by a
-//! cookie of its own path, or by a password.
+//! Visitors over TLS, with a harmless cookie or none, at a site of which a part identifies its users: by a
+//! cookie with a path, or by a password.
 
 use tempfile::TempDir;
 
@@ -7,7 +7,7 @@ use super::*;
 
 const TEXT: &str = "document.querySelector('p').innerText";
 
-/// Cookies of a visitor of whom nobody knows who it is.
+/// Cookies of an anonymous visitor.
 const HARMLESS: &str = "_ga=GA1.1.1; path=/";
 
 /// The site, the proxy, and a browser.
@@ -23,13 +23,13 @@ impl Visitor {
         Visitor::of(cookie, 0, ["/b", "/app/home"])
     }
 
-    /// At a site that takes its time where home is fetched ahead.
+    /// At a slow site, where home is fetched ahead.
     fn waiting(cookie: &str) -> Self {
         Visitor::of(cookie, 100, ["/app/home"; 2])
     }
 
-    /// `rate` is how many bytes a second prefetches get of the site, 0 as fast as they go. Visitors before went
-    /// from a to one of `next`.
+    /// `rate` is the bytes per second of prefetches from the site, 0 for no limit. Earlier visitors went from
+    /// a to one of `next`.
     fn of(cookie: &str, rate: u32, next: [&str; 2]) -> Self {
         let site = "limit_rate $rate;
             location = /app/home {
@@ -89,13 +89,13 @@ impl Visitor {
                 .collect();
         };
         let proxy = proxy_with(nginx.0.address, change, Some(Arc::new(nps)));
-        // From where nothing is fetched ahead.
+        // From a page where nothing is fetched ahead.
         chromium.goto(&url(&proxy, "/c"));
         chromium.run(&format!("document.cookie = '{cookie}'"));
         Visitor { nginx, proxy, chromium, _folder: folder }
     }
 
-    /// Goes to where home is fetched ahead from, and waits until that has come.
+    /// Goes to a page from which home is fetched ahead, and waits until that has arrived.
     fn get_a_copy(&mut self) {
         let page = url(&self.proxy, "/a");
         self.chromium.goto(&page);
@@ -106,7 +106,7 @@ impl Visitor {
         }
     }
 
-    /// What home says after a click, and how it came.
+    /// The text of the home page after a click, and its delivery.
     fn go_home(&mut self) -> (Value, Value) {
         self.chromium.click("#home", &url(&self.proxy, "/app/home"));
         (self.chromium.run(TEXT), self.chromium.run(DELIVERY))
@@ -131,10 +131,10 @@ fn who_has_harmless_cookies_takes_a_copy_from_the_cache() {
 fn user_with_a_session_of_the_path_is_shown_the_own_page() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let mut visitor = Visitor::with(HARMLESS);
-    // Neither the page at hand nor its requests below `/.lull/` carry it.
+    // Neither the current page nor its requests below `/.lull/` carry it.
     visitor.chromium.run("document.cookie = 'session=1; path=/app; secure'");
     visitor.get_a_copy();
-    // The copy was not confirmed, because that request carried it.
+    // The copy was not confirmed, because that request carried the cookie.
     assert_eq!(visitor.go_home(), ("home of ann".into(), "".into()));
 }
 
@@ -154,7 +154,7 @@ fn going_back_after_a_sign_in_leads_to_the_own_page() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     for cookie in ["", HARMLESS] {
         let mut visitor = Visitor::with(cookie);
-        // Without this the browser shows the page as it was left, and asks nobody.
+        // Without this the browser shows the page as it was left, without a request.
         visitor.chromium.before("addEventListener('unload', () => {})");
         visitor.get_a_copy();
         assert_eq!(visitor.go_home(), ("home of nobody".into(), "cache".into()), "{cookie}");
@@ -170,7 +170,7 @@ fn sign_in_leaves_the_rest_of_the_cache() {
     const ENTRIES: usize = 300;
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let mut visitor = Visitor::with(HARMLESS);
-    // As many at once as a page has.
+    // As many at once as on a page.
     let fetch_all = format!(
         "(async () => {{
             let good = 0;
@@ -211,7 +211,7 @@ fn another_harmless_cookie_costs_no_page() {
     visitor.chromium.run("document.cookie = '_gid=GA1.1.2; path=/'");
     assert_eq!(visitor.go_home(), ("home of nobody".into(), "cache".into()));
     assert_eq!(visitor.nginx.asked("/app/home").len(), 1);
-    // Where the pointer rests on the link before the click, and on the page after it, scripts renew copies as well.
+    // On hover before the click, and on the next page, scripts renew copies as well.
     let renewed = status(&visitor.proxy)["renewed"].as_u64();
     assert!(renewed >= Some(3), "the navigation: {renewed:?}");
 }
@@ -235,7 +235,7 @@ fn who_signs_in_by_a_form_that_leads_there_is_shown_a_page_of_ones_own() {
     for cookie in ["", HARMLESS] {
         let mut visitor = Visitor::with(cookie);
         visitor.get_a_copy();
-        // Its answer sets the cookie and leads on to the page, as most sites have it.
+        // Its answer sets the cookie and redirects to the page, like at most sites.
         visitor.chromium.click("#in", &url(&visitor.proxy, "/app/home"));
         let shown = (visitor.chromium.run(TEXT), visitor.chromium.run(DELIVERY));
         assert_eq!(shown, ("home of ann".into(), "".into()), "{cookie}");

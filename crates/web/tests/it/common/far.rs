@@ -1,15 +1,15 @@
-//! A long way to a server.
+//! A slow network path to a server.
 
 use std::io::{ErrorKind, copy};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-/// What making a connection takes, and how long it lives.
+/// The delay of opening a connection, and its lifetime.
 pub(crate) const WAY: Duration = Duration::from_millis(80);
 pub(crate) const LIFE: Duration = Duration::from_millis(1_500);
 
-/// Leads to `to`, as a long way with many hands to shake.
+/// Forwards to `to`, like a slow path with many hops.
 pub(crate) fn way_to(to: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

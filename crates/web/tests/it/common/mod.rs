@@ -1,5 +1,5 @@
-//! What the tests of the proxy share: a proxy, upstreams that do what they are told, and clients
-//! that write what they like. All over real sockets.
+//! The common parts of the proxy's tests: a proxy, upstreams under the tests' control, and clients that send
+//! arbitrary bytes. All over real sockets.
 #![allow(dead_code)]
 
 pub(crate) mod far;
@@ -24,10 +24,10 @@ use lull_speculate::observe::ClientHasher;
 use lull_web::proxy::{CertificateFiles, Config, Event, Listener, Server, Site, Totals};
 use socket2::{Domain, Socket, Type};
 
-/// No single step of a test takes longer.
+/// Longest single step of a test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// A running proxy, and what it has told.
+/// A running proxy, and its events.
 pub(crate) struct Proxy {
     pub(crate) server: Server,
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
@@ -47,7 +47,7 @@ impl Proxy {
         Client::connect(self.address())
     }
 
-    /// Sends bytes over a connection of their own, and reads until its end.
+    /// Sends bytes over a separate connection, and reads until its end.
     pub(crate) fn exchange(&self, request: impl AsRef<[u8]>) -> Answer {
         let mut client = self.connect();
         client.send(request);
@@ -58,7 +58,7 @@ impl Proxy {
         self.exchange(get(path))
     }
 
-    /// The same, and says when so much of the body has come through.
+    /// The same, and signals when this part of the body has arrived.
     pub(crate) fn until_it_breaks(
         &self,
         request: impl AsRef<[u8]>,
@@ -71,7 +71,7 @@ impl Proxy {
         while !read.ends_with(until.as_bytes()) {
             read.extend(client.exactly(1));
         }
-        // Who stalls does not listen.
+        // The receiver may have gone.
         let _ = heard.send(());
         let is_reset = client.0.read_to_end(&mut read).is_err();
         Answer::parse(&read, is_reset)
@@ -122,7 +122,7 @@ pub(crate) fn proxy_with(
     Proxy { server, events }
 }
 
-/// The model that was kept so.
+/// The model that was saved in this form.
 pub(crate) fn kept_model(kept: &[u8]) -> Model {
     Model::read(kept, ClientHasher::new([7; 16]), Bytes(1 << 30)).unwrap()
 }
@@ -157,14 +157,14 @@ impl Peer {
         Some(head)
     }
 
-    /// So many bytes of a body.
+    /// This many bytes of a body.
     pub(crate) fn body(&mut self, length: usize) -> Vec<u8> {
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body).unwrap();
         body
     }
 
-    /// What comes until `end` has come.
+    /// Reads until `end` has come.
     pub(crate) fn until(&mut self, end: &str) -> String {
         let mut text = String::new();
         while !text.ends_with(end) {
@@ -176,7 +176,7 @@ impl Peer {
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        // The other end may have gone, which is what some tests are about.
+        // The other end may have disconnected, which some tests are about.
         let _ = self.stream.get_mut().write_all(bytes.as_ref());
     }
 
@@ -191,7 +191,7 @@ impl Peer {
     }
 }
 
-/// Serves each connection in a thread of its own, for as long as the test runs.
+/// Serves each connection in a separate thread, for as long as the test runs.
 pub(crate) fn upstream(serve: impl Fn(Peer) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -222,20 +222,20 @@ pub(crate) fn answering(answer: impl Fn(&str) -> String + Send + Sync + 'static)
     })
 }
 
-/// Answers with what it was asked, as it came.
+/// Answers with the unchanged request.
 pub(crate) fn mirror() -> SocketAddr {
     answering(|head| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{head}", head.len()))
 }
 
-/// An address where nobody listens, nor will.
+/// An address without a listener, now and later.
 pub(crate) fn nobody() -> SocketAddr {
     let Away { address, socket } = Away::new();
-    // For as long as the process runs, so that nobody else comes there.
+    // Until the process ends, so that no other process takes the port.
     let _ = socket.into_raw_fd();
     address
 }
 
-/// A server that does not listen yet. Its port is nobody else's.
+/// A server that does not listen so far. Its port is reserved.
 pub(crate) struct Away {
     pub(crate) address: SocketAddr,
     socket: Socket,
@@ -297,14 +297,14 @@ impl Client {
         Answer { head, body, is_whole: true, is_reset: false }
     }
 
-    /// What comes until the end of the connection.
+    /// Reads until the end of the connection.
     pub(crate) fn rest(mut self) -> Answer {
         let mut bytes = Vec::new();
         let is_reset = self.0.read_to_end(&mut bytes).is_err();
         Answer::parse(&bytes, is_reset)
     }
 
-    /// Whether the other side closes within `time`, whatever it sends before.
+    /// Whether the other side closes within `time`, with or without sending before.
     pub(crate) fn is_closed_within(&mut self, time: Duration) -> bool {
         self.0.get_ref().set_read_timeout(Some(time)).unwrap();
         let mut rest = Vec::new();
@@ -315,7 +315,7 @@ impl Client {
     }
 }
 
-/// What a client got.
+/// The answer that a client got.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) head: String,

@@ -26,20 +26,20 @@ impl Drop for Nginx {
 }
 
 impl Nginx {
-    /// Starts it, with `http` and `server` among the directives of these blocks.
+    /// Starts it, with `http` and `server` in these blocks.
     pub(crate) fn start(http: &str, server: &str) -> Self {
         let mut log = String::new();
         for _ in 0..5 {
             match Self::at_a_free_port(http, server) {
                 Ok(nginx) => return nginx,
-                // The port may have been another's by then.
+                // Another process may have taken the port by then.
                 Err(errors) => log = errors,
             }
         }
         panic!("nginx does not start: {log}");
     }
 
-    /// What it says, if it ends.
+    /// Returns its output, if it ends.
     fn at_a_free_port(http: &str, server: &str) -> Result<Self, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().display();
@@ -67,7 +67,7 @@ impl Nginx {
             .unwrap();
         let mut nginx = Nginx { child, address, folder };
         let (started, log) = (Instant::now(), nginx.folder().join("error.log"));
-        // It writes this when it has the port: before, somebody else may answer there.
+        // It writes this file when it has the port: before, another program may answer there.
         while !nginx.folder().join("pid").exists() || TcpStream::connect(address).is_err() {
             if nginx.child.try_wait().unwrap().is_some() {
                 return Err(fs::read_to_string(log).unwrap_or_default());
@@ -88,12 +88,12 @@ impl Nginx {
         self.child.id()
     }
 
-    /// Where its files are.
+    /// The folder of its files.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What it has logged.
+    /// The lines of its log.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("access.log")).unwrap()
     }

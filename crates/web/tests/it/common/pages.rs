@@ -1,4 +1,4 @@
-//! A site with prefetching by a service worker in front, for the tests of that.
+//! A site with prefetching by a service worker in front, for tests of the worker.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,7 +21,7 @@ use super::{LIMIT, Peer, Proxy, header, proxy_with, upstream};
 pub(crate) const FIREFOX: &str =
     "Mozilla/5.0 (X11; Linux x86_64; rv:153.0) Gecko/20100101 Firefox/153.0";
 
-/// The site itself. It knows who is signed in, and nothing of all this.
+/// The site itself. It knows its signed-in users, and nothing about prefetching.
 pub(crate) struct Pages {
     pub(crate) address: SocketAddr,
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
@@ -58,7 +58,7 @@ fn serve(peer: &mut Peer, head: &str) {
         }
         "/sign-in" => ("Set-Cookie: session=1; HttpOnly\r\n", "in".to_owned()),
         "/clear" => ("Clear-Site-Data: \"cache\"\r\n", "clear".to_owned()),
-        // As many do: what any cache of the site has, else what there is.
+        // As many do: first any cache of the site, otherwise the network.
         "/sw.js" => (
             "Content-Type: text/javascript\r\nCache-Control: no-cache\r\n",
             "addEventListener('fetch', event => event.respondWith(caches.match(event.request)\
@@ -77,7 +77,7 @@ fn serve(peer: &mut Peer, head: &str) {
             ("Content-Security-Policy: require-trusted-types-for 'script'\r\n", page(path, who))
         }
         "/a" => ("", page(path, who)),
-        // Without a script, so that nothing is fetched ahead from there.
+        // Without a script, so that this page fetches nothing ahead.
         _ => ("X-Robots-Tag: nofollow\r\nCache-Control: max-age=200\r\n", page(path, who)),
     };
     let kind = if fields.contains("Content-Type") { "" } else { "Content-Type: text/html\r\n" };

@@ -1,4 +1,4 @@
-//! The same over HTTP/2 and over TLS, and of what an upgrade has led to.
+//! The same over HTTP/2 and over TLS, and for an upgraded connection.
 
 use bytes::Bytes;
 use common::{Proxy, certificate};
@@ -21,8 +21,8 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// A proxy before an upstream that answers at once, but for `/slow`: the second half of that comes when it
-/// is told so. With TLS, if there is a certificate.
+/// A proxy before an upstream that answers at once, except for `/slow`, whose second half comes on request of
+/// the test. With TLS, if there is a certificate.
 struct Halves {
     proxy: Proxy,
     go_on: Sender<()>,
@@ -52,7 +52,7 @@ impl Halves {
         Halves { proxy, go_on, certificate, _folder: folder }
     }
 
-    /// A connection on which this protocol is spoken.
+    /// A connection with this protocol.
     async fn connect(&self, protocol: &str) -> TokioIo<Box<dyn Stream>> {
         let tcp = tokio::net::TcpStream::connect(self.proxy.address()).await.unwrap();
         let Some(files) = &self.certificate else {
@@ -73,7 +73,7 @@ impl Halves {
         TokioIo::new(tls)
     }
 
-    /// When all has been answered nothing is left to be cut.
+    /// After all answers no connection is left to be closed early.
     fn assert_ends(self) {
         wait_until("it does not end", || self.proxy.server.is_drained());
         self.proxy.server.stop();
@@ -104,7 +104,7 @@ fn over_http2_streams_that_are_under_way_end_and_none_begins() {
             let first = slow.body_mut().frame().await.unwrap().unwrap();
             assert_eq!(first.into_data().unwrap(), "first");
             site.proxy.server.drain();
-            // Until the client has been told (GOAWAY), what it asks is answered.
+            // Until the client has received GOAWAY, its requests are answered.
             while let Ok(answer) = sender.send_request(get("/other")).await {
                 assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "other");
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -112,7 +112,7 @@ fn over_http2_streams_that_are_under_way_end_and_none_begins() {
             assert!(!site.proxy.server.is_drained());
             site.go_on.send(()).unwrap();
             assert_eq!(slow.into_body().collect().await.unwrap().to_bytes(), "later", "{secure}");
-            // The proxy closes it, and not in the middle of anything.
+            // The proxy closes it, and not in the middle of a message.
             driver.await.unwrap().unwrap();
         });
         site.assert_ends();
@@ -121,7 +121,7 @@ fn over_http2_streams_that_are_under_way_end_and_none_begins() {
 
 #[test]
 fn a_client_that_sleeps_does_not_hold_the_end_up() {
-    // It has begun with HTTP/2, and hears nothing any more; or has not even begun with TLS.
+    // It has begun with HTTP/2, and receives nothing any more; or has not even begun with TLS.
     let http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     for (secure, said) in [(false, &http2[..]), (true, b"")] {
         let halves = Halves::start(secure);
@@ -133,7 +133,7 @@ fn a_client_that_sleeps_does_not_hold_the_end_up() {
         let begun = Instant::now();
         halves.proxy.server.drain();
         wait_until("it does not end", || halves.proxy.server.is_drained());
-        // Of the ten seconds of a handshake, and of the half minute that there would be in all.
+        // Out of the ten seconds of a handshake, and the half minute in total.
         assert!(begun.elapsed() < Duration::from_secs(9), "{secure}: {:?}", begun.elapsed());
     }
 }
@@ -145,11 +145,11 @@ fn over_http2_who_takes_an_answer_slowly_has_all_of_it_before_the_end() {
 
 #[test]
 fn over_http2_who_pauses_while_the_kernel_has_the_answer_has_all_of_it_before_the_end() {
-    // Longer than one that has all there is would be waited for.
+    // Longer than the wait for one that has everything.
     takes_all_before_the_end(200 << 10, Duration::from_millis(3_500));
 }
 
-/// Takes an answer of so many bytes slowly, after a pause, while the proxy ends.
+/// Takes an answer of this length slowly, after a pause, while the proxy ends.
 #[track_caller]
 fn takes_all_before_the_end(length: usize, pause: Duration) {
     let address = upstream(move |mut peer| {
@@ -175,7 +175,7 @@ fn takes_all_before_the_end(length: usize, pause: Duration) {
         client.exactly(payload);
         if head[3] == 0 {
             taken += payload;
-            // Three seconds in all, in which it says something now and then.
+            // Three seconds in total, with single bytes at intervals.
             thread::sleep(Duration::from_millis(45));
             client.send(b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01");
         }
@@ -188,7 +188,7 @@ fn over_tls_what_is_under_way_ends_and_what_is_on_its_way_is_answered() {
     assert!((0..20).any(|_| ends_over_tls()), "this machine is too busy to tell");
 }
 
-/// Whether what is on its way was there within the time in which the proxy still listens.
+/// Whether the request in flight arrived while the proxy was still listening.
 fn ends_over_tls() -> bool {
     let site = Halves::start(true);
     let mut was_there = true;

@@ -1,4 +1,4 @@
-//! The share of visitors who get no hints, to be compared with the others.
+//! The control group, which gets no hints.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 fn who_is_held_back_gets_no_hints_and_is_counted_apart() {
     let all = site(Settings { held_back: 10_000, access: token(), ..settings() });
     all.go(1..25, &["/a", "/b"]);
-    // The script goes on reporting.
+    // The script continues to report.
     assert!(all.get(30, "/a", "").text().contains("<script"));
     for visitor in 30..40 {
         assert_eq!(all.ask(visitor, "/a")["wait"], Value::Null);

@@ -1,10 +1,9 @@
-//! What an owner is told who asks why nothing is fetched ahead, and what becomes of a server that
-//! refuses it.
+//! The information for an owner about missing prefetches, and the treatment of a server that rejects them.
 
 use super::*;
 
 impl Site {
-    /// What is counted under a name, with its labels.
+    /// The value of a metric, with its labels.
     fn metric(&self, name: &str) -> u64 {
         let text = self.get(1, "/.lull/metrics", "Authorization: Bearer secret\r\n").text();
         let start = format!("lull_web_{name} ");
@@ -16,7 +15,7 @@ impl Site {
         self.metric("passive_samples_total")
     }
 
-    /// Waits until there is so much budget.
+    /// Waits until there is this much budget.
     fn until_there_is_budget(&self, least: u64) -> u64 {
         let begun = Instant::now();
         for visitor in 100.. {
@@ -99,13 +98,13 @@ fn a_server_that_refuses_prefetches_gets_half_and_its_visitor_no_lists_for_a_min
     for (visitor, path) in [(30, "/full"), (31, "/busy")] {
         let before = site.until_there_is_budget(6);
         assert_eq!(site.prefetch(visitor, path).status(), 204);
-        // Meanwhile it may have grown by one.
+        // It may have grown by one meanwhile.
         let after = site.status()["budget"].as_u64().unwrap();
         assert!(after <= before / 2 + 1, "{after} of {before} after {path}");
         let reply = site.ask(visitor, "/a");
         assert_eq!(reply["hints"], json!([]));
         assert!((50.0..=60.0).contains(&reply["wait"].as_f64().unwrap()), "{reply}");
-        // Nor does what it has on a list already go on.
+        // Nor are its earlier hints followed.
         let asked = site.asked("/b");
         assert_eq!(site.prefetch(visitor, "/b").status(), 204);
         assert_eq!(site.asked("/b"), asked);
@@ -122,23 +121,23 @@ fn a_prefetch_that_the_server_fails_is_refused_as_any_other_and_halves_the_budge
     site.go(1..25, &["/a", "/b"]);
     let before = site.until_there_is_budget(6);
     let answer = site.prefetch(30, "/dead");
-    // No 502, and above all no 503: browsers hold it against the site.
+    // No 502, and above all no 503: browsers send nothing for a while after that.
     let found = (answer.status(), answer.header("cache-control"), answer.header("x-lull"));
     assert_eq!(found, (204, Some("no-store"), Some("0")));
     let status = site.status();
-    // Meanwhile it may have grown by one.
+    // It may have grown by one meanwhile.
     let after = status["budget"].as_u64().unwrap();
     assert!(after <= before / 2 + 1, "{after} of {before}");
     let why = "the site's server closed the connection";
     assert_eq!(status["left_out"], json!({"url": "/dead", "why": why}), "{status}");
-    // A visitor is told, and nobody's address is to blame.
+    // A visitor gets an error, and no address is blamed.
     assert_eq!(site.get(30, "/dead", "").status(), 502);
     assert_eq!(site.prefetch(30, "/b").status(), 200);
 }
 
 #[test]
 fn what_is_not_worth_its_bytes_is_not_to_be_fetched_at_once() {
-    // Ten kilobytes that nearly all visitors go to: some seconds a megabyte.
+    // Ten kilobytes that nearly all visitors request: some seconds per megabyte.
     for (least, is_hinted) in [(1.0, true), (100.0, false)] {
         let least_worth = LeastWorth(least);
         let site = site(Settings { least_worth, access: token(), ..settings() });

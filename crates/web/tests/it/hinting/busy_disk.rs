@@ -1,5 +1,5 @@
-//! A server that waits for its disk, and not for its processor: nginx, whose files come from a disk that
-//! carries so many reads a second and no more.
+//! A server that waits for its disk, and not for its processor: nginx, with files on a disk that is limited
+//! to a number of reads per second.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use lull_testing::{Missing, needs};
 use super::*;
 use crate::common::nginx::Nginx;
 
-/// The kernel's controller of who may use which disk how much.
+/// The kernel's controller for the use of disks.
 const CONTROLLER: &str = "/sys/fs/cgroup/blkio";
 const READS: &str = "blkio.throttle.read_iops_device";
-/// What the disk carries, in reads a second.
+/// The limit of the disk, in reads per second.
 const READS_A_SECOND: u32 = 100;
-/// Programs that read from it all the time, each with one read under way. So the next one has to wait for
-/// a quarter of a second.
+/// Programs that read from it continuously, each with one read in progress. So the next one has to wait for a
+/// quarter of a second.
 const READERS: usize = 25;
 
-/// Whether the disk that temporary files are on can be slowed down.
+/// Whether the disk of temporary files can be throttled.
 fn throttle() -> Result<(), Missing> {
     if disk(&env::temp_dir()).is_none() {
         return Err(Missing::new("no disk under the folder of temporary files"));
@@ -32,11 +32,11 @@ fn throttle() -> Result<(), Missing> {
     }
 }
 
-/// The disk that a file is on, as the kernel names it: that of a partition, as it is the disk that is
+/// The kernel's name of the disk that a file is on: that of the whole disk for a partition, since the disk is
 /// slowed down.
 fn disk(file: &Path) -> Option<String> {
     let device = fs::metadata(file).unwrap().dev();
-    // As makedev(3) puts them together.
+    // As encoded by makedev(3).
     let major = device >> 8 & 0xfff | device >> 32 & !0xfff;
     let minor = device & 0xff | device >> 12 & !0xff;
     let block = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
@@ -44,8 +44,8 @@ fn disk(file: &Path) -> Option<String> {
     Some(fs::read_to_string(whole.join("dev")).ok()?.trim().to_owned())
 }
 
-/// A group of processes that share what the disk carries. It is removed at the end, which has to come
-/// after that of its processes.
+/// A group of processes that share the disk's limit. It is removed at the end, after its processes have
+/// ended.
 struct Slowed(PathBuf);
 
 impl Slowed {
@@ -71,12 +71,12 @@ impl Drop for Slowed {
     }
 }
 
-/// Who reads a large file from end to end, past all caches. That takes longer than any test.
+/// A process that reads a large file from end to end, past all caches. That takes longer than any test.
 struct Reader(Child);
 
 impl Reader {
     fn start(file: &Path, of: &Slowed) -> Self {
-        // It does not outlive the test, whatever the end of that.
+        // It does not outlive the test, however that ends.
         let mut command = Command::new("setpriv");
         let input = format!("if={}", file.display());
         command.args([

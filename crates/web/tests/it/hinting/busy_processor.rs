@@ -1,4 +1,4 @@
-//! A server that waits for its processor: nginx, one process, which packs large answers for others.
+//! A server that waits for its processor: nginx, one process, which compresses large answers for others.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,11 +9,11 @@ use lull_testing::needs;
 use super::*;
 use crate::common::nginx::Nginx;
 
-/// Who asks for something large to be packed, again and again. Each has one request with the server, so that
+/// Clients that repeatedly request a large page to be compressed. Each has one request at the server, so that
 /// the next one waits for all of these.
 const CLIENTS: usize = 16;
 
-/// Asks until the end.
+/// Sends requests until the end.
 fn work(server: SocketAddr, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         let Ok(mut stream) = TcpStream::connect(server) else { continue };

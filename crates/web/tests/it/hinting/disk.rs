@@ -1,4 +1,4 @@
-//! A disk that does not answer, as one behind a network.
+//! A disk that does not answer, for example over a network.
 
 use super::*;
 

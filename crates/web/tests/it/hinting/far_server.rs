@@ -1,4 +1,4 @@
-//! A server to which a connection takes longer to make than an answer over one.
+//! A server to which a new connection takes longer than an answer over an open one.
 
 use common::far::{LIFE, way_to};
 
@@ -35,7 +35,7 @@ fn the_way_to_a_server_is_not_taken_for_its_load() {
     let (asked, delay, saved) = <(Arc<_>, Arc<_>, Arc<_>)>::default();
     let site = Site { proxy, nps, asked, delay, saved };
     site.go(1..25, &["/a", "/b"]);
-    // Again and again, as connections come and go. Without one at hand before it is asked, none ever comes.
+    // Repeatedly, as connections come and go. Without an open one before the request, none ever comes.
     for visitor in 97..100 {
         site.list(visitor, "/a", &[]);
         thread::sleep(LIFE);

@@ -1,4 +1,4 @@
-//! Who asks too often, with whatever is in it.
+//! Clients over their rate, with any contents.
 
 use std::io::BufRead;
 
@@ -24,7 +24,7 @@ fn what_is_asked_too_often_is_not_read() {
         let answers: Vec<_> = (0..120).map(|_| site.post(9, path, JSON, "what is none")).collect();
         let read = answers.iter().filter(|answer| answer.status() == 400).count();
         let most = 50.0 + begun.elapsed().as_secs_f64() * 5.0 + 1.0;
-        // The ones before have used up what may be asked at once.
+        // The earlier requests have used up the burst.
         let least = if put_off { 50 } else { 0 };
         assert!((least..=most as usize).contains(&read), "{path}: {read} of {most}");
         let refused = answers.iter().filter(|answer| answer.status() == refusal);
@@ -34,7 +34,7 @@ fn what_is_asked_too_often_is_not_read() {
         }
         assert_eq!(refused.count() + read, answers.len(), "{path}");
 
-        // Nor waited for, where there is no place for one more since a moment ago.
+        // It is not waited for, either, when there has just been no room for another one.
         let begun = Instant::now();
         let is_answered = || {
             while site.post(9, path, JSON, "what is none").status() == 400 {

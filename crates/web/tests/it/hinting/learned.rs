@@ -1,10 +1,11 @@
-//! What is learned by comparing pages: which cookies change them, and which URLs do.
+//! Knowledge from comparing pages: the cookies and the URLs that change them.
 
 use std::sync::atomic::AtomicBool;
 
 use super::*;
 
-/// A site whose pages are dark for visitors with `theme=dark` while `has_themes`, and show how often anybody voted.
+/// A site whose pages are dark for visitors with `theme=dark` while `has_themes`, and show the number of
+/// votes.
 struct Compared {
     site: Site,
     has_themes: Arc<AtomicBool>,
@@ -96,7 +97,7 @@ fn session_cookie_is_not_accepted_by_pages_that_are_the_same() {
     }
 }
 
-/// The link is to the stub, which is never fetched ahead, and the visit is of the page behind it.
+/// The link leads to the stub, which is never prefetched, and the visit is to the page behind it.
 #[test]
 fn page_behind_a_stub_is_hinted_with_the_stubs_url() {
     let address = upstream(|mut peer| {
@@ -154,7 +155,7 @@ fn url_whose_get_changes_another_page_is_never_hinted() {
     let list = site.list(99, "/poll", &[]);
     assert!(list.contains(&"/about".to_owned()), "{list:?}");
     assert!(!list.contains(&"/choose/5".to_owned()), "{list:?}");
-    // Nor is it fetched for who asks for it by hand.
+    // Nor is it prefetched for a manual request.
     assert_eq!(site.get(99, "/choose/5", "X-Lull: 1\r\n").status(), 204);
     assert_eq!(site.get(99, "/about", "X-Lull: 1\r\n").status(), 200);
 }

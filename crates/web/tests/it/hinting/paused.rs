@@ -1,4 +1,4 @@
-//! While it is learned how long the server takes by itself, nothing is fetched ahead.
+//! While the server's own times are being learned, nothing is prefetched.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn while_it_is_learned_what_is_usual_prefetches_of_earlier_lists_are_refused() {
     assert_eq!(prefetch(30).as_deref(), Some("1"));
     site.proxy.server.upstream_changed();
     let begun = Instant::now();
-    // Lists that were given a moment ago are carried out still.
+    // Lists that were granted just before are still used.
     while prefetch(31).as_deref() != Some("0") {
         assert!(begun.elapsed() < LIMIT, "it is not learned anew");
         assert_ne!(site.ask(98, "/a", &[], false)["wait"], json!(null));

@@ -6,11 +6,11 @@ use lull_web::nps::{LeastWorth, Settings};
 
 use super::*;
 
-/// What visitors of `/a` go to, by how long the server takes for it.
+/// The pages that visitors of `/a` go to, with their server times.
 const PAGES: [(&str, Duration); 2] =
     [("/b", Duration::from_millis(5)), ("/slow", Duration::from_secs(1))];
 
-/// Who has visited both pages, alike.
+/// Equal numbers of visits of both pages.
 fn model() -> Model {
     let mut model = empty_model();
     let mut second = 0;
@@ -25,7 +25,7 @@ fn model() -> Model {
     model
 }
 
-/// Each page that is named, and whether it waits for the pointer.
+/// Each hinted page, and whether it waits for the pointer.
 fn named(site: &Site, visitor: u32, hover: bool) -> Vec<(String, bool)> {
     let ask = json!({"v": 1, "page": "/a", "first": true, "cached": false, "hover": hover});
     let json = "Content-Type: application/json\r\n";

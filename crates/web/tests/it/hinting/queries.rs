@@ -1,4 +1,4 @@
-//! Pages that differ by their query, where the owner lets them be fetched ahead.
+//! Pages that differ by their query, where the owner permits prefetching them.
 
 use lull_web::nps::Settings;
 use lull_web::policy::{self, OwnersRules, Pattern};
@@ -14,13 +14,13 @@ fn what_has_a_query_is_hinted_where_the_owner_allows_it() {
     let site =
         site_with(Settings { rules, monitor: quick(), ..Settings::default() }, empty_model());
     site.go(1..25, &["/list?page=1", "/list?page=2", "/a?from=mail", "/b"]);
-    // Each is a page of its own, and leads to others.
+    // Each is a separate page, and leads to others.
     assert_eq!(site.list(30, "/list?page=1", &[])[0], "/list?page=2");
     assert!(!site.list(31, "/list?page=2", &[]).contains(&"/list?page=2".to_owned()));
-    // What is asked by another query is asked by its path, and never hinted.
+    // A request with another query counts for its path, and is never hinted.
     assert_eq!(site.list(32, "/a?from=elsewhere", &[])[0], "/b");
     assert!(site.list(33, "/list?page=2", &[]).iter().all(|url| !url.starts_with("/a")));
-    // So it is let through, and learned from no more than any prefetch.
+    // So it is admitted, and learned no more than any prefetch.
     let mark = "X-Lull: 1\r\n";
     assert_eq!(site.visit_with(34, "/list?page=2", mark).header("x-lull"), Some("1"));
 }

@@ -1,4 +1,4 @@
-//! A site that nobody asks for hints at the moment.
+//! A site without requests for hints at the moment.
 
 use super::*;
 
@@ -11,9 +11,9 @@ fn who_reads_a_page_is_no_reason_to_ask_the_server_in_each_epoch() {
     let before = site.asked("/probe");
     thread::sleep(Duration::from_secs(4));
     let reading = site.asked("/probe") - before;
-    // One a second; where the machine is slow, also one more for what was late, over a connection whose first
-    // answer does not count.
+    // One a second; on a slow machine also one more for a late one, over a connection whose first answer does
+    // not count.
     assert!(reading <= 15, "{reading}");
-    // Who asks then still gets hints.
+    // A later client still gets hints.
     site.list(98, "/a", &[]);
 }

@@ -1,4 +1,4 @@
-//! What is learned from reports of pages that came out of a cache.
+//! Knowledge from reports of pages that came out of a cache.
 
 use super::*;
 
@@ -18,7 +18,7 @@ impl Site {
     }
 }
 
-/// How often a page was visited, in visits of now.
+/// How often a page was visited, in recent visits.
 fn popularity(model: &Model, path: &str) -> f32 {
     let observer = model.observer();
     observer.urls().popularity(observer.url(path).unwrap(), model.latest())
@@ -62,7 +62,7 @@ fn a_report_that_comes_after_the_next_page_is_none_of_a_visit() {
 
 #[test]
 fn a_page_that_its_scripts_call_something_else_teaches_no_order() {
-    // Known as it is, and public.
+    // Known already, and public.
     for (page, learns) in [("/c", false), ("/b", true)] {
         let site = site();
         site.go(1..25, &["/a", "/b", "/c"]);
@@ -84,7 +84,7 @@ fn reports_that_are_made_up_grow_no_model() {
     for number in 0..40 {
         assert_eq!(site.report(9, &format!("/made-up/{number}")), 204);
     }
-    // Nor do those of who gets no hints.
+    // Nor do those of clients without hints.
     let nav = r#"{"v":1,"page":"/b","nav":{"type":"navigate","cached":true,"ttfb":1,"load":1}}"#;
     site.visit(20, "/a");
     for more in ["Cookie: session=1\r\n", "Authorization: Basic eA==\r\n", "Via: 1.1 varnish\r\n"] {
@@ -106,7 +106,7 @@ fn what_was_fetched_ahead_of_a_page_and_used_by_it_was_asked_for_once() {
         let ahead = site.get(30, part, "X-Lull: 1\r\n");
         assert_eq!((ahead.status(), ahead.header("x-lull")), (200, Some("1")));
     }
-    // The second page has it for another reason; so has who has fetched nothing ahead.
+    // The second page has it for another reason; so has a client that prefetched nothing.
     site.used(30, "/b", "/b.png");
     site.used(30, "/b", "/b.png");
     site.used(31, "/b", "/c.png");

@@ -1,10 +1,10 @@
-//! What a process has found out of URLs holds for the next one.
+//! Findings of a process about URLs hold for the next one.
 
 use std::sync::atomic::AtomicBool;
 
 use super::*;
 
-/// A server whose `/b` leads elsewhere once that is so.
+/// A server whose `/b` redirects once this is set.
 fn moving(moved: &Arc<AtomicBool>) -> SocketAddr {
     let is_moved = Arc::clone(moved);
     upstream(move |mut peer| {

@@ -1,8 +1,8 @@
-//! A server of which one page is a file, and another one is made by a program that is loaded by itself.
+//! A server with one page from a file, and another one made by a program that loads the server.
 
 use super::*;
 
-/// What the program takes while it has nothing else to do.
+/// The time of the program without load.
 const USUAL: Duration = Duration::from_millis(20);
 
 #[test]
@@ -28,7 +28,7 @@ fn a_page_that_is_slow_to_make_throttles_although_the_one_that_is_wanted_most_is
             ));
         }
     });
-    // Nobody names what is to be asked for.
+    // No objects are configured.
     let parameters = Parameters { document: 3, ..Parameters::shipped(1) };
     let monitor = MonitorSettings { objects: Vec::new(), parameters: Some(parameters) };
     let settings = Settings { monitor, ..Settings::default() };
@@ -58,7 +58,7 @@ fn site_of_slow_pages_gets_a_list_within_a_minute() {
     site.delay.store(150, Ordering::Relaxed);
     site.go(1..25, &["/a", "/b"]);
     assert_eq!(site.list(30, "/a", &[]), ["/b"]);
-    // From then on it asks as rarely as ever.
+    // From then on it probes as rarely as usual.
     let before = site.asked("/probe");
     for visitor in 40..60 {
         site.ask(visitor, "/a", &[], false);

@@ -1,4 +1,4 @@
-//! A server whose answers take longer than they did: under load, or for good.
+//! A server whose answers take longer than before: under load, or permanently.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn a_server_that_gets_slow_gets_no_more_prefetches() {
     site.go(1..25, &["/a", "/b"]);
     site.list(99, "/a", &[]);
     site.delay.store(400, Ordering::Relaxed);
-    // Halved again and again, down to nothing.
+    // Halved repeatedly, down to nothing.
     site.until_there_is_none();
 }
 
@@ -31,7 +31,7 @@ fn a_server_that_became_slower_is_learned_anew_when_the_owner_says_so() {
     let begun = Instant::now();
     while site.ask(99, "/a", &[], false)["hints"] == json!([]) {
         assert!(begun.elapsed() < 2 * LIMIT, "no list comes again");
-        // So it need not ask itself, for a hundredth of the time.
+        // So it needs no requests of its own, for a hundredth of the time.
         site.visit(1, "/probe");
     }
 }

@@ -1,5 +1,5 @@
-//! The load of an epoch is spread over it (SSR §5.2.1.2): lists that are granted in it are sent some time before
-//! its end, and not all at once.
+//! The load of an epoch is spread over it (SSR §5.2.1.2): lists granted in it are sent before its end, and
+//! not all at once.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{LIMIT, empty_model, quick, site_with};
 
 const EPOCH: Duration = Duration::from_secs(1);
-/// Nothing but a wait takes so long between two programs on a machine.
+/// Only a wait takes this long between two programs on a machine.
 const NOTICED: Duration = Duration::from_millis(250);
 
 #[test]
@@ -27,7 +27,7 @@ fn lists_are_sent_at_any_time_until_the_end_of_their_epoch() {
     site.go(1..25, &["/a", "/b"]);
     let begun = Instant::now();
     let (mut soon, mut later) = (0, 0);
-    // Each time another one, so that nobody is put off for asking too often.
+    // Each time another client, so that none is over its rate.
     for visitor in (30..200).cycle() {
         let asked = Instant::now();
         let has_list = site.ask(visitor, "/a", &[], false)["hints"] != json!([]);
@@ -35,7 +35,7 @@ fn lists_are_sent_at_any_time_until_the_end_of_their_epoch() {
         match (has_list, took > NOTICED) {
             (true, false) => soon += 1,
             (true, true) => later += 1,
-            // What is empty comes at once.
+            // An empty list comes at once.
             (false, _) => std::thread::sleep(Duration::from_millis(20)),
         }
         assert!(took < EPOCH + LIMIT, "it is never sent");

@@ -1,4 +1,4 @@
-//! Where a connection's bytes are sent from when there is much under way on it.
+//! The class of a connection with many requests in progress.
 
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Empty};
@@ -27,7 +27,7 @@ async fn whole(answer: Response<Incoming>) {
     answer.into_body().collect().await.unwrap();
 }
 
-/// [`until`] of a task that must not hold up the others.
+/// [`until`] in a task that must not delay the others.
 async fn until_in_a_task(is: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is() {
@@ -53,19 +53,19 @@ fn demand_beside_a_prefetch_is_not_put_into_the_background() {
 
         let slow = ask(&sender, "/slow-demand", false).await;
         let connection = Arc::clone(&site.1.lock().unwrap()[0].0);
-        // Each has been answered, so the connection is where it was to go.
+        // Each was answered, so the connection is in its final place.
         whole(ask(&sender, "/b", true).await).await;
         assert_eq!(connection.carrier(), None);
         let ahead = ask(&sender, "/slow-ahead", true).await;
         assert_eq!(connection.carrier(), None);
-        // When no visitor waits any more, what is fetched ahead yields.
+        // When no visitor waits any more, prefetches yield.
         go_on.send(()).unwrap();
         whole(slow).await;
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         whole(ask(&sender, "/c", true).await).await;
         assert_eq!(connection.carrier(), background);
 
-        // And until it is waited for, whatever another tab fetches ahead beside it.
+        // And until it is awaited, even if another tab prefetches beside it.
         awaits(&proxy, "/slow-ahead");
         until_in_a_task(|| connection.carrier().is_none()).await;
         whole(ask(&sender, "/d", true).await).await;
@@ -73,7 +73,7 @@ fn demand_beside_a_prefetch_is_not_put_into_the_background() {
         let ended = std::time::Instant::now();
         go_on.send(()).unwrap();
         whole(ahead).await;
-        // What is left of it in the buffers leaves first, for a second.
+        // Its rest in the buffers leaves first, for a second.
         whole(ask(&sender, "/e", true).await).await;
         if ended.elapsed() < Duration::from_millis(700) {
             assert_eq!(connection.carrier(), None);

@@ -1,15 +1,14 @@
-//! Replies of which the first bytes come, and the rest when a test says so.
+//! Replies whose first bytes arrive, and the rest on request of a test.
 
 use std::io::{Error, ErrorKind, Read as _};
 use std::sync::mpsc::Sender;
 
 use super::*;
 
-/// How much of the body goes first.
+/// Bytes of the body that are sent first.
 const FIRST: usize = 40;
 
-/// Sends the first bytes of a page of the type given, and the rest when it is told to, by what comes
-/// with it.
+/// Sends the first bytes of a page of the given type, and the rest on request, with the returned sender.
 pub(super) fn in_halves(
     kind: &'static str,
 ) -> (impl Fn(&mut Peer) + Send + Sync + 'static, Sender<()>) {
@@ -27,7 +26,7 @@ pub(super) fn in_halves(
     (serve, go)
 }
 
-/// Sends pages that way whose path begins so, and all others at once.
+/// Sends pages whose path has this prefix like that, and all others at once.
 pub(super) fn slow_upstream(slow: &'static str) -> (SocketAddr, Sender<()>) {
     let (in_halves, go) = in_halves("text/html");
     let address = upstream(move |mut peer| {
@@ -57,7 +56,7 @@ impl UnderWay {
     /// The rest never arrives.
     pub(super) fn assert_cut_off(mut self) {
         let mut rest = Vec::new();
-        // It does end, be it by a reset. That nothing more comes for a while says nothing.
+        // It does end, even if by a reset. A pause is no evidence.
         let ended = self.0.0.read_to_end(&mut rest);
         let is_reset = |error: &Error| error.kind() == ErrorKind::ConnectionReset;
         assert!(ended.as_ref().map_or_else(is_reset, |_| true), "{ended:?}");

@@ -1,5 +1,4 @@
-//! Pages that are not to be fetched ahead by what they say themselves. It is the prefetch that finds it
-//! out: nobody has been there before.
+//! Pages that opt out of prefetching. The prefetch itself finds that: there was no visit before.
 
 use super::*;
 
@@ -33,8 +32,7 @@ fn serving(answers: Vec<(&'static str, Vec<u8>)>) -> Fronted {
     site
 }
 
-/// Nobody has anything of a page, who has asked for it ahead, that a browser would keep; and nobody asks
-/// for it again.
+/// A prefetch of the page returns nothing that a browser would keep; and the page is not requested again.
 #[track_caller]
 fn gives_no_copy(site: &Fronted, path: &str) {
     let answer = site.prefetch(path);
@@ -62,7 +60,7 @@ fn the_prefetch_that_finds_an_opt_out_gives_no_copy() {
     assert_eq!(site.prefetch("/a").status(), 200);
 }
 
-/// What keeps a page from being changed, but not from being read.
+/// Fields that prevent a change of a page, but not reading it.
 const UNTOUCHED: [(&str, &str); 4] = [
     ("/no-transform", "Cache-Control: max-age=60, no-transform\r\n"),
     ("/policy", "Content-Security-Policy: script-src 'none'\r\n"),

@@ -1,4 +1,4 @@
-//! What comes of a reply, beyond the prefetch or the visit that it answers.
+//! The consequences of a reply, beyond the prefetch or the visit that it answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -55,9 +55,9 @@ fn replies_to_prefetches_say_that_they_are_the_proxys() {
     };
     let before = status();
     assert_eq!(said(prefetch("/b", "1", "")), (200, Some("1".into())));
-    // A cache may have these.
+    // A cache may store these.
     assert_eq!(said(visit("/b", "")), (200, None));
-    // Who asks only who answers, of whatever page.
+    // The probe for a cache in front, of any page.
     let asked = site.asked.lock().unwrap().len();
     for method in ["HEAD", "GET"] {
         for path in ["/b", "/b?page=2", "/logout", "/"] {

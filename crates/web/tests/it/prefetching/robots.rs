@@ -1,4 +1,4 @@
-//! What the site's robots.txt says, and what becomes of everything where it cannot be read.
+//! The rules of the site's robots.txt, and the behaviour if it is unreadable.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ fn nothing_is_fetched_ahead_before_robots_txt_is_known() {
         |peer, _| peer.send(page("", PAGE)),
     );
     assert_eq!(site.prefetch("/b").status(), 204);
-    // It is asked for again.
+    // It is requested again.
     let begun = Instant::now();
     while site.asked("/robots.txt").len() < 2 {
         assert!(begun.elapsed() < LIMIT);
@@ -29,7 +29,7 @@ fn a_site_that_wants_https_hears_that_it_is_spoken() {
     let settings = Settings { trust_forwarded: true, ..Settings::default() };
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = Arc::clone(&asked);
-    // TLS ends in front of the proxy, and nobody has come yet.
+    // TLS ends in front of the proxy, and there was no visit so far.
     let address = upstream(move |mut peer| {
         while let Some(head) = peer.head() {
             heard.lock().unwrap().push(head.clone());
@@ -94,7 +94,7 @@ fn the_owner_is_told_of_a_server_that_came_late_and_has_no_robots_txt() {
     let away = common::Away::new();
     let proxy = proxy_with(away.address, |_| {}, Some(Arc::new(nps(Settings::default()))));
     let is_it = |event: &Event| matches!(event, Event::RobotsUnknown { .. });
-    // Three times there is nobody, of which another event tells: the last of them after 1.5 s.
+    // The server is unreachable three times, which another event reports: the last time after 1.5 s.
     thread::sleep(Duration::from_millis(2_500));
     assert_eq!(proxy.told(is_it), 0);
     let server = away.come();

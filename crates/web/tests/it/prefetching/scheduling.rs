@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// An upstream that answers what begins with `/held` when a test says so, and everything else at once.
+/// An upstream that answers paths with the prefix `/held` on request of the test, and everything else at
+/// once.
 fn held() -> (Fronted, std::sync::mpsc::Sender<()>) {
     let (go, gone) = channel::<()>();
     let gone: Mutex<Receiver<()>> = Mutex::new(gone);
@@ -18,7 +19,7 @@ fn held() -> (Fronted, std::sync::mpsc::Sender<()>) {
     (site, go)
 }
 
-/// Waits until the upstream has been asked so often.
+/// Waits until the upstream has received this many requests.
 fn until_asked(site: &Fronted, path: &str, times: usize) {
     let begun = Instant::now();
     while site.asked(path).len() < times {
@@ -27,7 +28,7 @@ fn until_asked(site: &Fronted, path: &str, times: usize) {
     }
 }
 
-/// Prefetches that are sent without waiting for what they get.
+/// Prefetches that are sent without waiting for their answers.
 fn sent(site: &Fronted, paths: impl Iterator<Item = String>) -> Vec<common::Client> {
     paths
         .map(|path| {

@@ -1,8 +1,8 @@
-//! Users who sign in, before and after something was fetched ahead.
+//! Users who sign in, before and after a prefetch.
 
 use super::*;
 
-/// What a reply says of the copy: its status, how long it is good, and the rest of its headers.
+/// A reply's status and headers about the copy: its lifetime, and the others.
 fn said(answer: &Answer) -> (u16, Option<&str>) {
     (answer.status(), answer.header("cache-control"))
 }
@@ -17,7 +17,7 @@ fn copy_is_confirmed_for_the_cookies_of_anonymous_users() {
     for (more, expected) in [
         ("Cookie: _ga=1\r\n", 304),
         ("", 304),
-        // Of the path, so that neither the page at hand nor its request for hints had it.
+        // For the path, so that neither the current page nor its request for hints had it.
         ("Cookie: _ga=1; session=1\r\n", 204),
         ("Cookie: lull_auth=1\r\n", 204),
         ("Authorization: Basic eA==\r\n", 204),
@@ -33,7 +33,7 @@ fn copy_is_confirmed_for_the_cookies_of_anonymous_users() {
             assert_eq!(answer.header("etag"), Some(tag));
         }
     }
-    // What the browser has no copy of, and copies that were made up.
+    // URLs without a copy in the browser, and forged copies.
     assert_eq!(said(&site.proxy.exchange(prefetch("/b", "2", ""))), (204, Some("no-store")));
     assert_eq!(site.asks_again("/b", "2", tag, "").status(), 204);
     assert_eq!(site.asked("/app/home").len(), asked, "the origin hears of none of these");
@@ -57,7 +57,7 @@ fn navigation_uses_the_copy_while_its_user_is_anonymous() {
     let reload = site.visit("/b", &format!("{tag}Cache-Control: max-age=0\r\n"));
     assert_eq!(reload.status(), 200);
     for asked in &site.asked("/b")[1..] {
-        // The origin's own tags go on.
+        // The origin's own tags are passed on.
         assert!(header(asked, "if-none-match").unwrap().contains("of-the-site"), "{asked}");
         assert!(!asked.contains("lull-"), "{asked}");
     }

@@ -1,4 +1,4 @@
-//! `lull lab speed fan-out`: how fast replicas are told of writes, and what that takes.
+//! `lull lab speed fan-out`: how fast replicas are informed of writes, and at what cost.
 
 use std::fmt::Write as _;
 use std::path::Path;

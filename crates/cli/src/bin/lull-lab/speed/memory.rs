@@ -1,4 +1,4 @@
-//! `lull lab speed memory`: what an origin of many objects and replicas has in memory.
+//! `lull lab speed memory`: the memory of an origin with many objects and replicas.
 
 use std::io;
 use std::process::ExitCode;
@@ -55,7 +55,7 @@ pub(super) fn memory(args: &Args) -> anyhow::Result<ExitCode> {
     args.place.measure(work, in_words)
 }
 
-/// Has the replicas that the standard input names.
+/// Runs the replicas that the standard input names.
 pub(super) fn replicas() -> anyhow::Result<ExitCode> {
     lull_lab::run::end_with_runner();
     memory::replicas(io::stdin(), io::stdout())?;

@@ -1,4 +1,4 @@
-//! `lull lab speed mount`: what opening a file in a mount costs.
+//! `lull lab speed mount`: the cost of opening a file in a mount.
 
 use std::fs;
 use std::io::{self, Write};
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     place: Place,
 }
 
-/// What is opened, and how often.
+/// The files to open, and how often.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Counts {
     /// Number of files
@@ -68,7 +68,7 @@ impl Counts {
         }
     }
 
-    /// As they are given to the program that opens.
+    /// As arguments of the program that opens files.
     fn arguments(&self) -> Vec<String> {
         let Counts { files, bytes, opens, turn, seed } = self;
         vec![
@@ -81,7 +81,7 @@ impl Counts {
     }
 }
 
-/// What opens the files.
+/// The options of opening files.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OpensArgs {
     /// The mount of a replica
@@ -92,13 +92,13 @@ pub(crate) struct OpensArgs {
     counts: Counts,
 }
 
-/// Has files opened in both mounts.
+/// Opens files in both mounts.
 pub(super) fn mount(args: &Args) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("this program cannot find itself")?;
     args.place.measure(|folder| compare(&program, folder, &args.counts), in_words)
 }
 
-/// Opens files in both, and says how long that took.
+/// Opens files in both, and prints the times.
 pub(super) fn opens(args: &OpensArgs) -> anyhow::Result<ExitCode> {
     lull_lab::run::end_with_runner();
     let report = opens::compare(&args.counts.settings(), &args.measured, &args.beside)?;
@@ -125,8 +125,8 @@ fn compare(program: &Path, folder: &Path, counts: &Counts) -> anyhow::Result<Rep
     Ok(Report { files, bytes: size, anywhere, one_processor })
 }
 
-/// Another process opens the files. A thread of this one that waits for an answer could not be killed: only the
-/// end of all of them closes what the kernel waits for.
+/// Another process opens the files. A blocked thread of this one could not be killed: only the end of all
+/// threads closes the descriptor that the kernel waits for.
 fn opened(
     program: &Path,
     replica: &Path,
@@ -135,7 +135,8 @@ fn opened(
 ) -> anyhow::Result<Compared> {
     let mut command = Command::new(program);
     command.args(["speed", "opens"]).args([replica, plain]).args(counts.arguments());
-    // What a terminal sends ends this process, and this process that one: it has nothing to say about it.
+    // A signal of the terminal ends this process, and this process ends that one: it reports nothing about
+    // it.
     command.stdin(Stdio::null()).process_group(0);
     let said = command.output().context("what opens the files cannot be started")?;
     if !said.status.success() {

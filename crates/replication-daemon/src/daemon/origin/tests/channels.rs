@@ -1,9 +1,9 @@
-//! Whom which channel is for.
+//! Access to the channels.
 
 use super::*;
 use crate::identity::Joining;
 
-/// Connects, and says hello, as one that has all that there is.
+/// Connects, and sends the hello of a replica that has everything.
 async fn greet(
     site: &Site,
     identity: &ReplicaIdentity,
@@ -29,7 +29,7 @@ async fn greet(
     (control, session.await.unwrap())
 }
 
-/// Whether the origin closes a channel of bodies to who attaches it so, and sends nothing by it.
+/// Whether the origin closes a channel of bodies attached like this, and sends nothing on it.
 async fn is_refused(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     session: Session,
@@ -58,7 +58,7 @@ async fn who_has_no_certificate_can_join_and_nothing_else() {
     let site = Site::new().await;
     let origin = site.daemon.handle();
     let address = site.daemon.address().to_string();
-    // A replica whose channels of bodies are free yet, and something to be sent by them.
+    // A replica whose channels of bodies are unattached, and a body to be sent on them.
     let identity = site.join_as("replica", "replica").await;
     let (mut control, session) = greet(&site, &identity).await;
     write(&origin, &[("a", 100), ("b", 100)]).await;
@@ -69,7 +69,7 @@ async fn who_has_no_certificate_can_join_and_nothing_else() {
     let joining = Joining::new(ticket).unwrap();
     let dial = |channel| dial(&address, joining.connect(today(&site.clock)).unwrap(), channel);
     let newer = Session { replica: Incarnation(8), ..Session::default() };
-    // Neither as itself nor in the name of the other one.
+    // Neither under its own number nor under that of the other replica.
     for replica in [number, identity.replica()] {
         let (position, committed) = (None, Sequence::ZERO);
         let hello = ToOrigin::Hello { protocol: PROTOCOL, replica, position, committed };
@@ -87,7 +87,7 @@ async fn who_has_no_certificate_can_join_and_nothing_else() {
         core.links.iter().map(|(replica, link)| (*replica, link.session)).collect()
     });
     assert_eq!(links, [(identity.replica(), session)]);
-    // What it was kept from is there for the other one, and its ticket is as good as before.
+    // The refused channel is free for the other one, and its ticket is still valid.
     let mut attached = Vec::new();
     for (channel, name) in [(Channel::Speculative, "b"), (Channel::Demand, "a")] {
         let mut stream = site.connect(&identity, channel).await.unwrap();
@@ -133,7 +133,7 @@ async fn a_channel_of_bodies_is_attached_once_and_to_the_session_of_who_does() {
         assert_eq!(is_refused(second, other).await, Ok(()), "{channel:?}: once more");
         attached.push(first);
     }
-    // Both go on by what they had.
+    // Both continue on their own channels.
     write(&origin, &[("c", 100), ("d", 100)]).await;
     say(&mut control, one, demand("a")).await.unwrap();
     say(&mut other_control, other, demand("c")).await.unwrap();

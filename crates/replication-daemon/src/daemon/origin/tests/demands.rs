@@ -1,4 +1,4 @@
-//! Bodies that reads wait for, as they go to a replica that does what the tests tell it to.
+//! Demanded bodies, sent to a replica that the tests control.
 
 use lull_cc::Bytes;
 use lull_replication::wire::{Assembly, Delivery};
@@ -7,14 +7,14 @@ use super::*;
 
 /// More than all buffers between the two sides take.
 const LARGE: usize = 64 << 20;
-/// What may be in them.
+/// The maximum number of bytes in buffers.
 const BUFFERS: u64 = 16 << 20;
 
-/// What comes by a channel of bodies.
+/// The receiving side of a channel of bodies.
 struct Demanded<S> {
     incoming: Incoming<S, BodyPart>,
     assembly: Assembly,
-    /// Bytes of bodies that have come.
+    /// Bytes of bodies that have arrived.
     bytes: u64,
 }
 
@@ -23,7 +23,7 @@ impl<S: AsyncRead + Unpin> Demanded<S> {
         Demanded { incoming: Incoming::new(stream), assembly: Assembly::default(), bytes: 0 }
     }
 
-    /// Takes the next part in; the object, if its body has ended with it, and whether it is intact.
+    /// Receives the next part. Returns the object, if this part ends its body, and whether it is intact.
     async fn part(&mut self) -> Option<(String, bool)> {
         let part = soon(self.incoming.next()).await.unwrap().message;
         match self.assembly.handle(part).unwrap().1 {
@@ -49,7 +49,7 @@ impl<S: AsyncRead + Unpin> Demanded<S> {
     }
 }
 
-/// Waits for this to hold, as long as for anything else here.
+/// Waits for this condition, with the usual limit.
 async fn until(holds: impl Fn() -> bool) -> Result<(), LinkError> {
     soon(async {
         while !holds() {
@@ -60,14 +60,14 @@ async fn until(holds: impl Fn() -> bool) -> Result<(), LinkError> {
     .await
 }
 
-/// A replica of an origin that has these files, and pushes none.
+/// A replica of an origin with these files, which pushes none.
 async fn demanding(
     files: &[(&str, usize)],
 ) -> (Site, Session, [impl AsyncRead + AsyncWrite + Unpin + Send + use<>; 3]) {
     attached(Strategy::DemandOnly, files).await
 }
 
-/// A replica of an origin that has these files.
+/// A replica of an origin with these files.
 async fn attached(
     strategy: Strategy,
     files: &[(&str, usize)],
@@ -140,7 +140,7 @@ async fn a_body_that_nobody_waits_for_any_more_is_given_up() {
     assert_eq!(demanded.end().await, ("large".to_owned(), false));
     assert!(demanded.bytes < 2 * BUFFERS, "{} came for nobody", demanded.bytes);
     say(&mut control, session, ToOrigin::Fetched(1)).await.unwrap();
-    // Whoever comes then gets it.
+    // A new request gets it.
     for name in ["small", "large"] {
         say(&mut control, session, ask(name)).await.unwrap();
         assert_eq!(demanded.end().await, (name.to_owned(), true));
@@ -181,7 +181,7 @@ async fn bodies_that_are_asked_for_and_withdrawn_again_and_again_leave_no_tasks_
     const TIMES: usize = 50;
     let files = [("large", 1 << 20)];
     let (site, session, [mut control, demand, _speculative]) = demanding(&files).await;
-    // Nobody gets to reading it, so nothing of it goes for now.
+    // The reading thread is kept busy, so no byte of it leaves for now.
     let origin = site.daemon.handle();
     let busy = origin.0.outlines.keep_busy(Bytes(1 << 20)).await;
     let mut demanded = Demanded::new(demand);
@@ -189,7 +189,7 @@ async fn bodies_that_are_asked_for_and_withdrawn_again_and_again_leave_no_tasks_
     let mut before = None;
     for count in 1..=TIMES {
         say(&mut control, session, ask("large")).await.unwrap();
-        // It is handed out by then: else it would be told of as withdrawn, and have no end here.
+        // It is handed out by then. Otherwise it would be confirmed as withdrawn, and have no end here.
         until(|| origin.status().demands >= count as u64).await.unwrap();
         say(&mut control, session, withdraw("large")).await.unwrap();
         assert_eq!(demanded.end().await, ("large".to_owned(), false));
@@ -200,7 +200,7 @@ async fn bodies_that_are_asked_for_and_withdrawn_again_and_again_leave_no_tasks_
     until(|| tasks() <= before + 2)
         .await
         .unwrap_or_else(|_| panic!("{} tasks after {TIMES} times, {before} after one", tasks()));
-    // Whoever comes then gets it.
+    // A new request gets it.
     say(&mut control, session, ask("large")).await.unwrap();
     drop(busy);
     assert_eq!(demanded.end().await, ("large".to_owned(), true));
@@ -212,7 +212,7 @@ async fn of_bodies_that_are_asked_for_and_withdrawn_none_is_read_for_nobody() {
     const MANY: usize = 30;
     let names: Vec<String> = (0..=MANY).map(|number| format!("large-{number}")).collect();
     let name = |number: usize| &*names[number];
-    // Of one lane, and each is another body.
+    // All are of one lane, and each has another body.
     let files: Vec<_> = (0..=MANY).map(|number| (name(number), (1 << 20) + number)).collect();
     let (site, session, [mut control, demand, _speculative]) = demanding(&files).await;
     let origin = site.daemon.handle();
@@ -221,13 +221,13 @@ async fn of_bodies_that_are_asked_for_and_withdrawn_none_is_read_for_nobody() {
     let mut demanded = Demanded::new(demand);
     for number in 0..MANY {
         say(&mut control, session, ask(name(number))).await.unwrap();
-        // Handed out, and waiting for its turn to be read.
+        // Handed out, and waiting to be read.
         until(|| outlines.count().1 > number).await.unwrap();
         say(&mut control, session, withdraw(name(number))).await.unwrap();
         assert_eq!(demanded.end().await, (name(number).to_owned(), false));
         say(&mut control, session, ToOrigin::Fetched(number as u64 + 1)).await.unwrap();
     }
-    // The end of a body may be here before the origin has let go of what it waited for.
+    // The end of a body may be here before the origin has released what it waited for.
     until(|| outlines.waiting() == 0).await.unwrap();
     say(&mut control, session, ask(name(MANY))).await.unwrap();
     drop(busy);
@@ -235,7 +235,7 @@ async fn of_bodies_that_are_asked_for_and_withdrawn_none_is_read_for_nobody() {
     say(&mut control, session, ToOrigin::Fetched(MANY as u64 + 1)).await.unwrap();
     until(|| outlines.count().1 == 0).await.unwrap();
     assert_eq!(outlines.count().0, 1, "others were read, too");
-    // One that was given up is read when somebody waits for it again.
+    // A cancelled body is read when it is demanded again.
     say(&mut control, session, ask(name(0))).await.unwrap();
     assert_eq!(demanded.end().await, (name(0).to_owned(), true));
     site.daemon.stop().await.unwrap();

@@ -1,4 +1,4 @@
-//! Bodies that other bytes come of than the origin has sent.
+//! Bodies that arrive with other bytes than the origin has sent.
 
 use std::fs;
 use std::path::{Path as FilePath, PathBuf};
@@ -12,20 +12,20 @@ use super::*;
 use crate::daemon::clock::today;
 use crate::identity::OriginIdentity;
 
-/// More than is kept in memory while it comes: most of it is in a file when the bad piece comes.
+/// More than is kept in memory during the transfer: most of it is in a file when the bad piece arrives.
 const SIZE: usize = 40 * PIECE + 7;
 const BAD: u32 = 36;
-/// What a frame of a piece says it is (`docs/replication-wire.md`).
+/// The kind in the frame of a piece (`docs/replication-wire.md`).
 const KIND: u8 = 0x63;
 
-/// Carries connections to an origin, and ends TLS in between: it has the keys of both sides, as no
-/// stranger has. So what it changes comes to the replica as if the origin had sent it.
+/// Forwards connections to an origin, and terminates TLS in between: unlike a stranger, it has the keys of
+/// both sides. So its changes reach the replica as if the origin had sent them.
 struct Forger {
     origin: SocketAddr,
     theirs: PathBuf,
     own: PathBuf,
     clock: Arc<dyn Clock>,
-    /// How often the piece is yet to be changed, and how often it has come by.
+    /// How often the piece is still to be changed, and how often it was seen.
     left: AtomicUsize,
     came_by: AtomicUsize,
 }
@@ -42,7 +42,7 @@ impl Forger {
         address
     }
 
-    /// Ends as soon as one side is gone.
+    /// Ends as soon as one side has gone.
     async fn carry(self: Arc<Self>, near: TcpStream) {
         let identity = OriginIdentity::open(&self.theirs, self.clock.read().wall).unwrap();
         let accept = TlsAcceptor::from(identity.accept(today(&self.clock)).unwrap());
@@ -58,7 +58,7 @@ impl Forger {
         }
     }
 
-    /// Passes frames on, and changes a byte of one piece.
+    /// Forwards frames, and changes a byte of one piece.
     async fn forge(
         &self,
         mut from: impl AsyncRead + Unpin,
@@ -117,7 +117,7 @@ async fn of_a_body_with_a_bad_piece_nothing_is_shown_or_kept_and_it_is_fetched_a
         theirs,
         own: own.clone(),
         clock: Arc::clone(&clock),
-        // The one that is pushed, and then one that a read waits for.
+        // The pushed one, and then one that a read waits for.
         left: AtomicUsize::new(2),
         came_by: AtomicUsize::new(0),
     });

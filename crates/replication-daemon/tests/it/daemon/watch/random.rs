@@ -1,6 +1,6 @@
-//! In the end the origin has what is in the folder, whatever was done there.
+//! The origin eventually equals the folder, after any operations there.
 //!
-//! `LULL_SEED=N` repeats a run, as far as the machine does.
+//! `LULL_SEED=N` repeats a run, as far as the machine permits.
 
 use std::fs::{self, File, Permissions};
 use std::io::{Seek, SeekFrom, Write};
@@ -26,12 +26,12 @@ const NAMES: u64 = 5;
 const FOLDERS: [&str; 5] = ["", "d", "d/e", "f", "g"];
 const LONGEST: u64 = 40_000;
 
-/// What is done to a folder.
+/// Makes changes in a folder.
 struct Driver {
     random: Random,
     root: PathBuf,
     outside: PathBuf,
-    /// Only what the kernel tells of.
+    /// Only changes with events.
     told: bool,
     open: Vec<File>,
     mapped: Vec<Mapping>,
@@ -62,7 +62,7 @@ impl Driver {
         self.below(LONGEST) as i64
     }
 
-    /// Does something. It may fail, because there is no such file, or something else is there.
+    /// Makes a change. It may fail, because there is no such file, or another entry is there.
     fn act(&mut self) {
         let operations = if self.told { 22 } else { 24 };
         let operation = self.below(operations);
@@ -161,7 +161,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A link to a file, which may not be there, or to something outside.
+    /// A link to a file, which may not exist, or to something outside.
     fn link(&mut self, name: &PathBuf) -> std::io::Result<()> {
         let target = match self.below(4) {
             0 => PathBuf::from(format!("file-{}", self.below(NAMES))),
@@ -248,7 +248,7 @@ fn origin_has_the_folder_after_random_operations() {
     runtime().block_on(run(options, false));
 }
 
-/// Without the comparison: of all but writes to mappings the kernel tells.
+/// Without the comparison: the kernel reports all changes except writes to mappings.
 #[test]
 fn origin_has_the_folder_without_a_comparison() {
     let quiet = Duration::from_millis(300);

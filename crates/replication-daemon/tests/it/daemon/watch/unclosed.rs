@@ -1,4 +1,4 @@
-//! Changes that end with no `close` of the file at its name.
+//! Changes that do not end with a `close` of the file at its name.
 
 use std::fs::{self, File, FileTimes, Permissions};
 use std::io::Write;
@@ -13,10 +13,10 @@ use super::super::sys::Mapping;
 use super::Watching;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// No test takes so long.
+/// Longer than any test.
 const NEVER: Duration = Duration::from_secs(3_600);
 
-/// What is found by events, or by a comparison.
+/// Watches with events, or with a comparison.
 async fn watching(quiet: Duration, compare: Duration, files: &[(&str, &[u8])]) -> Watching {
     let watching = Watching::with(WatchOptions { quiet, compare }, files).await;
     watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
@@ -120,7 +120,7 @@ fn mode_and_time_are_published_without_a_write() {
     });
 }
 
-/// The kernel tells of it as of a write (`fsnotify_change` of Linux).
+/// The kernel reports it like a write (`fsnotify_change` of Linux).
 #[test]
 fn time_of_modification_alone_is_published() {
     runtime().block_on(async {
@@ -141,7 +141,7 @@ fn mapped_file_is_published_by_a_comparison() {
         let file = File::options().read(true).write(true).open(watching.path("a"));
         let mut mapping = Mapping::new(file.expect("a file"), 10_000).expect("mapped");
         for byte in 1..4 {
-            // The second write to a page that is dirty does not change the file's time.
+            // The second write to a dirty page does not change the file's time.
             mapping.write(5_000, byte);
             watching.settle().await;
         }
@@ -162,7 +162,7 @@ fn comparison_finds_what_no_event_tells_of() {
         watching.settle().await;
         let repaired = |event: &WatchEvent| matches!(event, WatchEvent::Repaired(1));
         watching.told(repaired).await;
-        // By a write that is not by way of the folder.
+        // By a write that does not go through the folder.
         let sequence = watching.site.write(&[("a", Some(b"by another way"))]).await;
         patient("it is undone", || watching.last() > sequence).await;
         watching.settle().await;
