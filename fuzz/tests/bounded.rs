@@ -79,7 +79,7 @@ proptest! {
     #![proptest_config(cases(2_000))]
 
     #[test]
-    fn a_log_with_other_bytes_is_read_or_its_lines_are_bad(
+    fn corrupted_log_is_read_or_its_lines_are_bad(
         which in 0..seeds::LOGS.len(),
         changes in prop::collection::vec(change(), 0..6),
     ) {
@@ -87,19 +87,19 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_no_log_has_bad_lines(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn random_bytes_are_bad_log_lines(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         lull_fuzz::log(&bytes);
     }
 
     #[test]
-    fn whatever_is_no_stream_of_frames_is_refused(
+    fn random_bytes_are_rejected_as_frames(
         bytes in prop::collection::vec(any::<u8>(), 0..400),
     ) {
         lull_fuzz::wire(&bytes);
     }
 
     #[test]
-    fn frames_with_other_bytes_are_refused_or_come_as_they_were_sent(
+    fn corrupted_frames_are_rejected_or_unchanged(
         which in any::<Index>(),
         changes in prop::collection::vec(change(), 0..4),
     ) {
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn a_page_with_other_bytes_is_the_same_without_the_tag(
+    fn corrupted_page_is_unchanged_except_for_the_tag(
         which in 0..seeds::PAGES.len(),
         choices in any::<u8>(),
         changes in prop::collection::vec(change(), 0..6),
@@ -119,12 +119,12 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_no_page_passes_as_it_is(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn random_bytes_pass_as_a_page_unchanged(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         lull_fuzz::munger(&bytes);
     }
 
     #[test]
-    fn whatever_is_no_model_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn random_bytes_are_rejected_as_a_model(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         lull_fuzz::model(&bytes);
     }
 }
@@ -133,7 +133,7 @@ proptest! {
     #![proptest_config(cases(1_000))]
 
     #[test]
-    fn a_plan_with_other_bytes_is_read_or_told_with_its_line(
+    fn corrupted_plan_is_read_or_rejected_with_its_line(
         which in any::<Index>(),
         changes in prop::collection::vec(change(), 1..4),
     ) {
@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn a_model_with_other_bytes_is_refused_or_works(
+    fn corrupted_model_is_rejected_or_works(
         which in any::<Index>(),
         changes in prop::collection::vec(change(), 0..4),
     ) {
@@ -153,7 +153,7 @@ proptest! {
 }
 
 #[test]
-fn the_seeds_are_good() {
+fn seeds_of_the_fuzz_targets_are_valid() {
     for log in seeds::LOGS {
         let reader = lull_speculate::log::Reader::detect(log.split('\n').map(str::as_bytes));
         let mut reader = reader.expect(log);

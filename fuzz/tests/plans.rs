@@ -157,7 +157,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn a_plan_with_other_words_is_read_or_told_with_its_line(
+    fn plan_with_other_words_is_read_or_rejected_by_line(
         plan in any::<Index>(),
         changes in prop::collection::vec(token_change(), 1..4),
     ) {
@@ -165,13 +165,13 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_no_plan_at_all_is_told_with_its_line(text in "\\PC*") {
+    fn random_words_are_rejected_as_a_plan_with_the_line(text in "\\PC*") {
         lull_fuzz::plan(text.as_bytes());
     }
 }
 
 #[test]
-fn the_shipped_plans_are_read_and_their_words_make_them_up() {
+fn shipped_plans_are_read_and_give_the_dictionary() {
     assert!(SHIPPED.len() >= 5, "{}", SHIPPED.len());
     for text in SHIPPED.iter() {
         lull_fuzz::plan(text.as_bytes());

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cube_root_is_exact() {
+    fn cube_root_is_exact() {
         for root in [0u64, 1, 2, 999, 1_000_000, u64::from(u32::MAX)] {
             assert_eq!(cube_root(u128::from(root).pow(3)), root);
             if root > 0 {
@@ -210,8 +210,9 @@ mod tests {
         }
     }
 
+    /// RFC 9438 §4.2.
     #[test]
-    fn rfc_9438_4_2_the_window_is_back_at_w_max_after_k() {
+    fn window_is_back_at_w_max_after_k() {
         let mut cubic = Cubic { window: Window::from_packets(100).raw(), ..Cubic::new() };
         cubic.reduce();
         assert_eq!(cubic.window(), Window::from_packets(70));
@@ -224,15 +225,17 @@ mod tests {
         assert!(near(cubic.target(&epoch, 2 * epoch.k), Window::from_packets(130).raw()));
     }
 
+    /// RFC 9438 §4.6.
     #[test]
-    fn rfc_9438_4_6_a_loss_leaves_seven_tenths() {
+    fn loss_leaves_seven_tenths() {
         let mut cubic = Cubic { window: Window::from_packets(50).raw(), ..Cubic::new() };
         cubic.handle_mark(Timestamp::ZERO, 0);
         assert_eq!(cubic.window(), Window::from_packets(35));
     }
 
+    /// RFC 9438 §4.7.
     #[test]
-    fn rfc_9438_4_7_a_lower_maximum_is_lowered_further() {
+    fn lower_maximum_is_lowered_further() {
         let mut cubic = Cubic { window: Window::from_packets(100).raw(), ..Cubic::new() };
         cubic.reduce();
         cubic.reduce();

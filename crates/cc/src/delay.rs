@@ -77,8 +77,9 @@ impl DelayHistory {
 mod tests {
     use super::*;
 
+    /// RFC 6817 §2.4.2.
     #[test]
-    fn rfc_6817_2_4_2_the_base_is_the_lowest_delay_of_ten_minutes() {
+    fn base_is_lowest_delay_of_ten_minutes() {
         let mut history = DelayHistory::new();
         assert_eq!(history.base(), None);
         history.remember(0, 100);
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_delay_now_is_the_lowest_of_four_samples() {
+    fn current_delay_is_lowest_of_four_samples() {
         let mut history = DelayHistory::new();
         for delay in [100, 500, 400, 300] {
             history.remember(0, delay);
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_offset_between_the_clocks_may_wrap() {
+    fn clock_offset_may_wrap() {
         for first in [0, 7, u32::MAX - 3, 1 << 31] {
             let mut delay = RelativeDelay::default();
             assert_eq!(delay.since_first(first), 0);

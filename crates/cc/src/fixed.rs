@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_is_right_to_one_part_in_2_25_and_one_65536th() {
+    fn power_is_accurate_to_one_part_in_2_25() {
         let (mut worst, mut cases) = (0.0f64, 0);
         for percent in [25, 33, 40, 50, 60, 66, 75, 85, 90, 95, 100] {
             for window in windows() {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_natural_logarithm_is_right_to_two_65536ths() {
+    fn natural_logarithm_is_accurate_to_two_65536ths() {
         for window in windows() {
             let exact = packets(window).ln();
             let error = packets(ln(window)) - exact;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_of_one_packet_is_one_packet() {
+    fn power_of_one_packet_is_one_packet() {
         for percent in 0..=100 {
             assert_eq!(power(ONE, percent), ONE);
         }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_window_has_no_smaller_power() {
+    fn larger_window_has_no_smaller_power() {
         for percent in [25, 50, 95] {
             let mut last = 0;
             for window in (ONE..400 * ONE).step_by(97) {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn no_power_below_one_is_more_than_the_window() {
+    fn power_below_one_never_exceeds_the_window() {
         for window in windows() {
             for percent in [25, 95, 100] {
                 assert!(power(window, percent) <= window, "{window} ^ 0.{percent}");

@@ -189,18 +189,18 @@ mod tests {
     }
 
     #[test]
-    fn constant_delay_is_no_noise() {
+    fn constant_delay_adds_no_noise() {
         assert_eq!(learn(&mut NoiseFloor::default(), [MIN_RTT + 100; 400]), 0);
     }
 
     #[test]
-    fn standing_queue_is_no_noise() {
+    fn standing_queue_adds_no_noise() {
         let sawtooth = (0..400).map(|i| MIN_RTT + 10_000 + i % 100 * 200);
         assert_eq!(learn(&mut NoiseFloor::default(), sawtooth), 0);
     }
 
     #[test]
-    fn bursts_are_no_noise() {
+    fn bursts_add_no_noise() {
         let mut floor = NoiseFloor::default();
         let bursts = jitter(1_000).zip(0..).map(|(rtt, i)| if i % 8 == 7 { 90_000 } else { rtt });
         assert_eq!(learn(&mut floor, bursts), 0);

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_has_remedies_on_lines_of_their_own() {
+    fn table_has_remedies_on_separate_lines() {
         let finding = |check, level, remedy: Option<&str>| Finding {
             check,
             level,

@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_is_one_sentence() {
+    fn summary_is_one_sentence() {
         assert_eq!(
             sentence(&summary()),
             "sent 1.5 MB over TCP in 2 connections, yielding for 2.0 s, 25 % of their time; \
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_have_lines_of_their_own() {
+    fn exceptions_have_their_own_lines() {
         assert_eq!(told(&summary(), None), format!("lull: {}", sentence(&summary())));
         let summary = Summary {
             foreground: vec!["a".into(), "b".into()],
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dscp_is_le_or_none() {
+    fn dscp_is_le_or_none() {
         assert_eq!(parse_dscp("LE"), Ok(Dscp::Le));
         assert_eq!(parse_dscp("none"), Ok(Dscp::None));
         assert!(parse_dscp("ef").is_err());

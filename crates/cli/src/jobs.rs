@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_has_a_line_for_each_job() {
+    fn jobs_table_has_a_line_per_job() {
         assert_eq!(table(&[]), "no job is running\n");
         let job = Job {
             id: "12.0".to_owned(),

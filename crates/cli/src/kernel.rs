@@ -560,7 +560,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unix_time_is_shown_as_a_date() {
+    fn unix_time_is_shown_as_a_date() {
         for (seconds, expected) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_399, "2000-02-28T23:59:59Z"),

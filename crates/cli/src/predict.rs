@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_made_once_and_only_its_owner_reads_it() {
+    fn key_is_made_once_and_readable_by_owner_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let key = key_of(&path).unwrap();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_knows_it_does_not_learn_again() {
+    fn lines_known_to_a_model_are_not_learned_again() {
         let folder = tempfile::tempdir().unwrap();
         let [file, key, log] = ["model", "key", "log"].map(|name| folder.path().join(name));
         let line = |client, second| {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_between_none_and_all() {
+    fn share_is_between_zero_and_one() {
         assert_eq!(share("0.5"), Ok(0.5));
         for text in ["0", "1", "-0.5", "1.5", "NaN", "half", ""] {
             assert!(share(text).is_err(), "{text}");
@@ -303,12 +303,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_log_reaches_the_terminal() {
+    fn control_characters_of_a_log_never_reach_the_terminal() {
         assert_eq!(plain("/a\u{1b}[2J/é\n\u{9b}"), "/a\\u{1b}[2J/é\\n\\u{9b}");
     }
 
     #[test]
-    fn columns_stand_below_each_other() {
+    fn columns_are_aligned() {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         assert_eq!(
             table(&[row(["a", "10", "x y"]), row(["bb", "1", ""])]),

@@ -245,14 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_library() {
+    fn defaults_are_those_of_the_library() {
         let config = parse(&[]).unwrap();
         assert_eq!(config.limits, Limits::default());
         assert_eq!(config.timeouts, Timeouts::default());
     }
 
     #[test]
-    fn what_makes_no_sense_is_told() {
+    fn invalid_torture_options_are_rejected() {
         for arguments in [
             &["--cert", "a.pem"][..],
             &["--connect-timeout", "0"],
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_another_proxy_all_clients_have_one_address() {
+    fn clients_behind_another_proxy_share_one_address() {
         fn found(arguments: &[&str]) -> (bool, Option<NonZeroUsize>) {
             let config = parse(arguments).unwrap();
             (config.trust_forwarded, config.limits.connections_per_address)
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_could_never_match_is_told() {
+    fn pattern_that_never_matches_is_reported() {
         for option in ["--deny", "--allow", "--allow-query"] {
             for text in ["admin", "private/", "?print="] {
                 let error = parse(&[option, text]).unwrap_err();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_site_has_names_and_no_url() {
+    fn site_is_a_host_name_without_url() {
         for (site, words) in [
             ("https://www.example.org", "it is a URL"),
             ("www.example.org/shop", "it is a URL"),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_as_json_says_the_port() {
+    fn json_event_contains_the_port() {
         let event = Event::Listening { address: "127.0.0.1:8080".parse().unwrap(), secure: true };
         let object: serde_json::Value = serde_json::from_str(&as_json(&event)).unwrap();
         assert_eq!(object["event"], "listening");

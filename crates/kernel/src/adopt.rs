@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_stands_for_its_process() {
+    fn thread_id_names_its_process() {
         let status = "Name:\tworker\nTgid:\t12\nNgid:\t0\nPid:\t15\nPPid:\t1\n";
         assert_eq!(process_in(status), Some(12));
         assert_eq!(process_in("Name:\tsh\nTgid:\t0\nPid:\t0\n"), None);

@@ -521,14 +521,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_cgroup_is_the_line_of_the_unified_hierarchy() {
+    fn own_cgroup_is_the_line_of_the_unified_hierarchy() {
         assert_eq!(own_cgroup("4:memory:/a\n0::/user.slice/b\n"), Path::new("/user.slice/b"));
         assert_eq!(own_cgroup("4:memory:/a\n"), Path::new("/"));
         assert_eq!(own_cgroup("0::/../../x\n"), Path::new("/"));
     }
 
     #[test]
-    fn a_process_that_was_moved_before_belongs_to_where_it_was() {
+    fn moved_process_belongs_to_its_earlier_cgroup() {
         for (text, home) in [
             ("0::/a.service\n", "/a.service"),
             ("0::/a.service/lull.nice.12.0\n", "/a.service"),
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_names_are_ours() {
+    fn only_own_names_are_recognised() {
         assert_eq!(congestion_of("lull.nice.12.0"), Some("nice"));
         assert_eq!(congestion_of("lull.nice_2.12.3"), Some("nice_2"));
         assert_eq!(congestion_of("lull.dctcp-2.x.12.3"), Some("dctcp-2.x"));

@@ -272,7 +272,7 @@ mod tests {
 
     /// The kernel's defaults, as compiled.
     #[test]
-    fn the_defaults_of_the_program_are_those_of_the_reference() {
+    fn defaults_of_the_program_match_the_reference() {
         let mut object = MaybeUninit::uninit();
         let open = NiceSkelBuilder::default().open(&mut object).unwrap();
         let defaults = open.maps.rodata_data.as_deref().expect("it has constants").params;
@@ -283,7 +283,7 @@ mod tests {
 
     /// So a mismatch of the kernel's types is reported at the load, and never runs.
     #[test]
-    fn a_cong_control_of_the_other_signature_does_not_load() {
+    fn cong_control_of_other_signature_does_not_load() {
         needs!(bpf());
         libbpf_rs::set_print(None);
         let has_ack = machine::cong_control_has_ack().unwrap();

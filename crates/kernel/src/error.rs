@@ -416,7 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_is_not_told_to_be_root() {
+    fn root_gets_no_advice_to_become_root() {
         assert_eq!(remedy(false, true, false), "run it as root");
         for (is_first_namespace, is_capable) in [(false, true), (true, false), (true, true)] {
             assert_ne!(remedy(true, is_first_namespace, is_capable), "run it as root");
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_user_namespace_maps_every_number_to_itself() {
+    fn first_user_namespace_maps_every_number_to_itself() {
         assert!(is_first_namespace("         0          0 4294967295\n"));
         assert!(is_first_namespace(""));
         assert!(!is_first_namespace("         0       1000          1\n"));
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_loaded_is_told_with_the_way_to_load_it() {
+    fn loadable_control_is_reported_with_its_command() {
         let told = |name: &str| {
             let available = "reno cubic".to_owned();
             Error::UnknownCongestion { name: name.to_owned(), available }.to_string()

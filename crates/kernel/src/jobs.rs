@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_jobs_are_plain() {
+    fn job_names_are_plain() {
         for name in ["", "a b", "a/b", "ä", &"x".repeat(64)] {
             assert!(matches!(check_name(name), Err(Error::BadJobName { .. })), "{name}");
         }

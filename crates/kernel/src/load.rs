@@ -246,7 +246,7 @@ mod tests {
 
     /// After an upgrade: the older version's control continues to run, with its own state.
     #[test]
-    fn what_another_version_loaded_is_neither_made_ours_nor_taken_from_its_connections() {
+    fn entry_of_another_version_is_left_to_its_connections() {
         needs!(bpf());
         let name = format!("lull_v{}", std::process::id());
         let parameters = Parameters::default();

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signature_of_cong_control_is_read_from_the_kernels_types() {
+    fn cong_control_signature_is_read_from_kernel_types() {
         for (parameters, expected) in [
             // Linux 6.9, and 6.10.
             ("struct sock *sk, const struct rate_sample *rs", false),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operation_for_the_beginning_of_sending_is_found_where_there_is_one() {
+    fn tx_start_operation_is_found_if_present() {
         for (operation, expected) in [
             // Linux 6.18, and 7.1.
             ("", false),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_does_not_describe_its_congestion_controls_is_told() {
+    fn kernel_without_congestion_types_is_reported() {
         let without_the_structure = kernel_with("struct tcp_sock { u32 snd_cwnd; }");
         let without_the_operation =
             kernel_with("struct tcp_congestion_ops { u32 (*ssthresh)(struct sock *sk); }");
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_gives_its_version() {
+    fn release_string_gives_its_version() {
         for (release, expected) in [
             ("6.12.3-amd64", Some((6, 12))),
             ("6.4.0", Some((6, 4))),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_the_kernel_would_cut_is_refused() {
+    fn name_too_long_for_the_kernel_is_rejected() {
         for name in ["reno", "nice", "dctcp-2.x", "abcdefghijklmno"] {
             assert!(check_congestion_name(name).is_ok(), "{name}");
         }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_what_the_kernel_takes() {
+    fn names_follow_the_rules_of_the_kernel() {
         for name in ["nice", "nice_2", "a", "abcdefghijklmno"] {
             assert!(check_name(name).is_ok(), "{name}");
         }

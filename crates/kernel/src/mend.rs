@@ -329,7 +329,7 @@ mod tests {
     const PROCESS: i32 = 0;
 
     #[test]
-    fn what_stays_for_one_reason_is_told_once() {
+    fn sockets_left_for_one_reason_are_reported_once() {
         let mut mended = Mended { waiting: 2, ..Mended::default() };
         for port in 1..=5 {
             let locked = Exception::Unchanged("locked".to_owned());
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_told_by_where_it_leads() {
+    fn socket_is_named_by_its_addresses() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap();
         let client = TcpStream::connect(here).unwrap();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_process_that_is_not_there_has_ended() {
+    fn only_a_missing_process_has_ended() {
         assert!(has_ended(&io::Error::from_raw_os_error(libc::ESRCH)));
         // The error of pidfd_open for a thread.
         assert!(!has_ended(&io::Error::from_raw_os_error(libc::ENOENT)));

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn network_file_systems_are_known_by_their_kind() {
+    fn network_file_systems_are_known_by_type() {
         for kind in ["nfs4", "cifs", "fuse.sshfs", "fuse.rclone"] {
             assert!(is_network(kind), "{kind}");
         }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mountinfo_is_read_with_its_optional_fields_and_escapes() {
+    fn mountinfo_is_parsed_with_optional_fields_and_escapes() {
         let text = b"38 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n\
             41 23 8:40 /a\\040b /mnt/with\\040space rw shared:1 master:2 - bpf none rw,mode=700\n\
             broken line\n";

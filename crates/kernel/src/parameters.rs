@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_minimum_window_is_read_as_a_fraction_or_a_decimal() {
+    fn minimum_window_is_a_fraction_or_a_decimal() {
         for (text, window) in [
             ("1/48", Window::ONE_48TH),
             ("1", Window::ONE),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_outside_their_range_are_refused() {
+    fn parameters_outside_their_range_are_rejected() {
         let new = |t, f| Parameters::new(Algorithm::Nice, t, f, MinWindow::default(), false);
         assert_eq!(new(0.2, 0.5).unwrap(), Parameters::default());
         assert!(new(1e-9, 1.0).is_ok_and(|p| p.threshold == 1));

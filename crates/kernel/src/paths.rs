@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn entry_of_the_table_is_read_field_by_field() {
+    fn table_entry_is_read_field_by_field() {
         let bytes = entry(libc::AF_INET as u32, [10, 9, 8, 0, 0, 0, 0, 0]);
         let path = Entry::parse(&bytes).unwrap().describe(&HashMap::new(), &[]);
         assert_eq!(path.destination.to_string(), "10.9.8.0/24");

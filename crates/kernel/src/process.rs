@@ -37,21 +37,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cgroup_that_was_removed_keeps_its_name() {
+    fn removed_cgroup_keeps_its_name() {
         assert_eq!(cgroup_in("4:memory:/a\n0::/b.slice/c\n").as_deref(), Some("/b.slice/c"));
         assert_eq!(cgroup_in("0::/b/c 1.scope (deleted)\n").as_deref(), Some("/b/c 1.scope"));
         assert_eq!(cgroup_in("4:memory:/a\n"), None);
     }
 
     #[test]
-    fn a_process_descends_from_its_parent_and_not_from_itself() {
+    fn process_descends_from_its_parent_and_not_itself() {
         let own = std::process::id() as i32;
         assert!(descends(own, std::os::unix::process::parent_id() as i32));
         assert!(!descends(own, own));
     }
 
     #[test]
-    fn a_parent_is_one_that_we_can_name() {
+    fn parent_is_a_process_with_a_name() {
         assert_eq!(parent_in("Name:\tsh\nPid:\t7\nPPid:\t12\nTracerPid:\t3\n"), Some(12));
         assert_eq!(parent_in("Name:\tsystemd\nPid:\t1\nPPid:\t0\n"), None);
         assert_eq!(parent_in(""), None);

@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_survives_the_map() {
+    fn record_survives_the_map() {
         let table = PathTable { paths: 5, kept_seconds: 6 };
         for algorithm in [Algorithm::Nice, Algorithm::Vegas, Algorithm::Background, Algorithm::Lull]
         {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_version_wrote_is_recognised() {
+    fn record_of_another_version_is_recognised() {
         let record = Record { parameters: Parameters::default(), automatic: false };
         let mut other = record.to_bytes();
         other[0] ^= 0xff;

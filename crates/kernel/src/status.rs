@@ -452,7 +452,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_read_in_the_order_of_the_header() {
+    fn record_is_read_in_the_order_of_the_header() {
         let mut bytes = Vec::new();
         for long in [1u64 << 16, 2, 3, 4, 15, 5, 6, 13] {
             bytes.extend(long.to_ne_bytes());

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cgroup_of_another_lull_is_in_the_background() {
+    fn cgroup_of_another_lull_is_in_the_background() {
         for background in ["/lull.nice.12.0", "/a.slice/lull.nice.12.0/its.own"] {
             assert!(is_background(background), "{background}");
         }

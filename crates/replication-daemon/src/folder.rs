@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_missing_is_made_and_what_is_there_stays() {
+    fn missing_folders_are_created_and_existing_ones_stay() {
         let root = tempfile::tempdir().expect("a folder");
         let folder = root.path().join("a/b/c");
         for _ in 0..2 {

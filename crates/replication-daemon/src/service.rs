@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mount_that_fails_ends_the_process_with_an_error() {
+    async fn failed_mount_ends_the_process_with_an_error() {
         let told = Mutex::new(Vec::new());
         let tell = |event: Told| told.lock().unwrap().push(event.name());
         let signals = Signals::take().unwrap();

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_before_1970_is_kept() {
+    fn time_before_1970_is_preserved() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let file = File::create(root.join("a")).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_written_while_it_is_read_is_not_taken() {
+    fn file_written_while_it_is_read_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let path = root.join("a");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_out_of_the_folder_is_opened_whatever_its_name_is() {
+    fn no_file_outside_the_folder_is_opened() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap().join("root");
         fs::create_dir_all(root.join("d")).unwrap();

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_refuses_is_told_with_the_way_out() {
+    fn system_error_says_how_to_fix_it() {
         let listen = |kind: ErrorKind| {
             let address = "0.0.0.0:80".to_owned();
             DaemonError::Listen { address, source: kind.into() }.to_string()

@@ -84,7 +84,7 @@ mod tests {
     use crate::types::LARGEST_BODY;
 
     #[test]
-    fn no_body_goes_by_the_lane_of_much_longer_ones() {
+    fn body_never_shares_the_lane_of_much_longer_ones() {
         let lanes = Lanes::default();
         for (size, expected) in [
             (0, 0),

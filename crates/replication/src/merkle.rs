@@ -183,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_differs_is_found_and_makes_the_states_equal(
+        fn difference_is_found_and_makes_the_states_equal(
             ours in proptest::collection::btree_map(0..400_u16, 0..3_u64, 0..200),
             theirs in proptest::collection::btree_map(0..400_u16, 0..3_u64, 0..200),
         ) {

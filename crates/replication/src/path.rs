@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_keeps_to_the_rules() {
+    fn path_obeys_the_rules() {
         let long_name = "n".repeat(LONGEST_NAME + 1);
         let long = ["d"; LONGEST_PATH].join("/");
         for (text, expected) in [
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn path_knows_the_folders_above() {
+    fn path_has_its_parent_folders() {
         let path = Path::new("a/b/c").expect("a path");
         assert_eq!(path.parents().collect::<Vec<_>>(), [&b"a/b"[..], b"a"]);
         assert_eq!(path.parent(), Path::new("a/b").ok());
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_escaped() {
+    fn non_text_bytes_are_escaped() {
         for (bytes, shown, key) in [
             (&b"plain"[..], "plain", "plain"),
             ("Straße".as_bytes(), "Straße", "Straße"),
@@ -324,7 +324,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_texts_of_a_path_lead_back_to_it(bytes in vec(any::<u8>(), 1..40)) {
+        fn both_texts_of_a_path_round_trip(bytes in vec(any::<u8>(), 1..40)) {
             let Ok(path) = Path::from_bytes(&bytes) else { return Ok(()) };
             prop_assert_eq!(Path::parse(&path.to_string()), Ok(path.clone()));
             prop_assert_eq!(Path::of_key(&path.key()), Ok(path.clone()));

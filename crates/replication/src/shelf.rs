@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_stored_once_and_dropped_when_nobody_refers_to_it() {
+    fn body_is_stored_once_and_dropped_with_its_last_reference() {
         let mut shelf = Shelf::new([]);
         let digest = payload(1).digest;
         shelf.keep(payload(1));
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_wanted_while_it_is_deleted_is_stored_afterwards() {
+    fn body_requested_during_its_deletion_is_stored_afterwards() {
         let mut shelf = Shelf::new([(payload(1).digest, Bytes(10))]);
         let digest = payload(1).digest;
         shelf.collect();
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_nobody_wants_any_more_is_dropped_when_it_is_stored() {
+    fn unreferenced_body_is_dropped_once_stored() {
         let mut shelf = Shelf::new([]);
         let digest = payload(1).digest;
         shelf.keep(payload(1));
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_the_body_is_not_there() {
+    fn body_is_absent_if_the_disk_is_full() {
         let mut shelf = Shelf::new([]);
         let digest = payload(1).digest;
         shelf.keep(payload(1));
@@ -503,7 +503,7 @@ mod tests {
         assert_eq!(drained(&mut shelf), [BodyEffect::Store(payload(1))]);
     }
     #[test]
-    fn a_lost_body_that_comes_back_is_kept_for_all_who_refer_to_it() {
+    fn restored_body_is_kept_for_all_references() {
         let mut shelf = Shelf::new([(Digest([1; 32]), Bytes(10))]);
         let digest = payload(1).digest;
         shelf.refer(&digest);
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_somebody_reads_stays_and_one_that_was_lost_is_no_matter_of_who_read_it() {
+    fn pinned_body_stays_and_a_lost_one_ignores_old_pins() {
         let mut shelf = Shelf::new([(payload(1).digest, Bytes(10))]);
         let digest = payload(1).digest;
         shelf.refer(&digest);
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_lost_body_that_nobody_refers_to_nothing_stays() {
+    fn unreferenced_lost_body_leaves_no_state() {
         let digest = Digest([1; 32]);
         let mut missed = Shelf::<()>::new([(digest, Bytes(10))]);
         missed.refer(&digest);
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_not_what_it_was_goes_and_may_come_again_meanwhile() {
+    fn corrupt_body_is_dropped_and_may_be_stored_again() {
         let digest = payload(1).digest;
         let mut shelf = Shelf::new([(digest, Bytes(10))]);
         shelf.refer(&digest);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_wall_clock_is_followed_slowly() {
+    fn step_of_the_wall_clock_is_slewed() {
         for (step, expected) in [(1_000, 10_000_000), (-1_000, -10_000_000), (0, 0)] {
             let mut clock = SlewedClock::new(at(0, 5_000), WallTime::default(), Drift(500));
             let shown = clock.read(at(20, 5_020 + step));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_never_goes_back() {
+    fn clock_is_monotonic() {
         let mut clock =
             SlewedClock::new(at(0, 100), WallTime::from_nanos(900 * SECOND), Drift(500));
         let mut last = WallTime::from_nanos(900 * SECOND);

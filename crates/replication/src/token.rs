@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_tells_the_position_it_was_made_of() {
+    fn token_yields_its_position() {
         for sequence in [Sequence::ZERO, Sequence(7), Sequence(u64::MAX)] {
             let token = ring(1, None).issue(sequence);
             assert_eq!(ring(1, None).verify(&token), Ok(sequence));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_which_one_digit_changed_is_not_believed() {
+    fn token_with_a_changed_digit_is_rejected() {
         let ring = ring(1, None);
         let token = ring.issue(Sequence(41));
         for at in 0..token.len() {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_not_printed() {
+    fn key_is_not_printed() {
         assert_eq!(format!("{:?}", TokenKey::new([7; 32])), "TokenKey(…)");
     }
 }

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_differ_wherever_logs_differ() {
+    fn positions_differ_if_logs_differ() {
         let begin = Position::beginning([1; 32]);
         let first = begin.after(&commit(1, "a", Some(1)));
         for other in [

@@ -106,7 +106,7 @@ mod tests {
     use crate::tree::made_up;
 
     #[test]
-    fn somebody_asks_for_docs() {
+    fn undocumented_folder_is_found() {
         let lints = "[workspace.lints.rust]\nmissing_docs = 'warn'\n";
         let quiet = "[workspace.lints.rust]\nmissing_docs = 'allow'\n";
         let inherits = "[package]\nname = 'a'\n[lints]\nworkspace = true\n";
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_have_numbers_of_their_own() {
+    fn decisions_have_unique_numbers() {
         let tree = made_up(&[
             ("docs/adr/README.md", ""),
             ("docs/adr/0001-fixed-point.md", ""),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_name_a_place_of_a_paper() {
+    fn plans_cite_a_place_of_a_paper() {
         for (plan, expected) in [
             ("paper = 'TCP Nice, figure 2'\n", 0),
             ("[source]\npaper = ['TCP Nice §4.2', 'figure 2']\n", 0),

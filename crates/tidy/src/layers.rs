@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn along_the_arrow_is_fine() {
+    fn import_along_the_arrow_is_allowed() {
         for (from, to) in [
             ("cli", "cc"),
             ("cli", "web"),
@@ -107,13 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_may_switch_its_own_features_on_for_its_tests() {
+    fn own_features_may_be_enabled_for_tests() {
         assert!(may_import("transport", "transport", Kind::Dev));
         assert!(!may_import("transport", "transport", Kind::Normal));
     }
 
     #[test]
-    fn against_and_beside_the_arrow_is_found() {
+    fn import_against_the_arrow_is_found() {
         for (from, to) in [
             ("cc", "sim"),
             ("sim", "lab"),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn testing_is_for_tests_only() {
+    fn testing_crate_is_for_tests_only() {
         assert_eq!(import("cc", "testing", "dev-dependencies"), []);
         assert_eq!(import("cc", "testing", "dependencies").len(), 1);
         assert_eq!(import("testing", "cc", "dependencies"), []);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_crate_needs_a_place() {
+    fn new_crate_needs_a_place() {
         let tree = made_up(&[("crates/extra/Cargo.toml", "[package]\nname = 'lull-extra'\n")]);
         assert_eq!(imports(&tree).len(), 1);
     }

@@ -89,7 +89,7 @@ mod tests {
     use crate::tree::made_up;
 
     #[test]
-    fn every_kind_of_dependency_is_read() {
+    fn every_kind_of_dependency_is_parsed() {
         let tree = made_up(&[
             ("Cargo.toml", "[workspace.dependencies]\ncc = { package = 'lull-cc', path = 'x' }\n"),
             (

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_world_outside_is_found() {
+    fn impure_imports_are_found() {
         for code in [
             "use std::net::TcpStream;",
             "use std::{fmt, fs};",
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn values_tests_and_words_are_fine() {
+    fn values_tests_and_words_are_allowed() {
         for code in [
             "use core::net::IpAddr; use std::time::Duration; use std::collections::BTreeMap;",
             "/// Unlike a `HashMap`, and without std::fs.\nfn f() {}",
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_may_be_pure_in_parts() {
+    fn crate_may_be_pure_in_parts() {
         let text = "use std::net::TcpStream;";
         let tree = made_up(&[
             (
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pure_crate_forbids_unsafe_code() {
+    fn pure_crate_forbids_unsafe_code() {
         let tree = made_up(&[
             ("crates/cc/Cargo.toml", "[package]\nname = 'lull-cc'\n[dependencies]\nlibc = '0.2'\n"),
             ("crates/cc/src/lib.rs", "//! `#![forbid(unsafe_code)]`\n"),

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn use_trees_are_written_out() {
+    fn use_trees_are_expanded() {
         let found = paths("use std::{fs, net::{self, TcpStream}, io::*};");
         for path in ["std::fs", "std::net::self", "std::net::TcpStream", "std::io::*"] {
             assert!(found.contains(&path.to_owned()), "{path} in {found:?}");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_strings_are_no_code() {
+    fn comments_and_strings_are_not_code() {
         let text = "//! std::fs\n/* std::net */ const A: &str = \"std::thread\";";
         assert!(paths(text).iter().all(|path| !path.starts_with("std")));
     }
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rust_is_told() {
+    fn invalid_rust_is_reported() {
         assert!(Source::parse("fn f( {").is_none());
     }
 }

@@ -83,7 +83,7 @@ mod tests {
     use crate::tree::made_up;
 
     #[test]
-    fn names_of_tests_are_read() {
+    fn test_names_are_parsed() {
         let text = "#[test]\nfn a() {}\nfn b() {}\n#[tokio::test(flavor = \"x\")]\n#[ignore]\nasync fn c() {}\n\
                     #[cfg(test)]\nmod d { fn e() {} }\n";
         assert_eq!(test_names(text), ["a", "c"]);

@@ -73,7 +73,7 @@ mod tests {
     use crate::tree::made_up;
 
     #[test]
-    fn settings_can_be_read() {
+    fn settings_are_parsed() {
         let tree = made_up(&[("deny.toml", "[a]\nb = 1\nc = 2\nb = 3\n")]);
         let findings = settings(&tree);
         assert_eq!(findings.len(), 1, "{findings:?}");
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_names_within_a_path_are_fine() {
+    fn machine_names_inside_a_path_are_allowed() {
         let mut text = String::new();
         for home in HOMES {
             text +=

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tools_made_is_not_read() {
+    fn generated_files_are_skipped() {
         let tree = made_up(&[
             ("src/lib.rs", "fn f() {}"),
             ("target/debug/x.rs", ""),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_passed_over() {
+    fn binary_files_are_skipped() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("plot.png"), [0x89, b'P', 0xff, 0xfe]).unwrap();
         assert_eq!(Tree::read(root.path()).unwrap().files().count(), 0);

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rust_is_told() {
+    fn invalid_rust_is_reported() {
         assert_eq!(unsafe_code(&made_up(&[("a.rs", "fn f( {")])).len(), 1);
     }
 }

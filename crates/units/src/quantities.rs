@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_reaches_one_48th_of_a_packet() {
+    fn window_may_be_one_48th_of_a_packet() {
         assert_eq!(Window::ONE_48TH, Window::from_ratio(1, 48));
         for (window, text) in [
             (Window::ONE_48TH, "1/48"),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_read_with_its_unit() {
+    fn rate_is_parsed_with_its_unit() {
         for (text, bits) in
             [("10mbit", 10_000_000), ("56.6kbit/s", 56_600), ("1Gbit", 1_000_000_000), ("8bit", 8)]
         {

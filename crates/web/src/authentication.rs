@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemes_are_told_apart() {
+    fn schemes_are_distinguished() {
         for (said, of_browsers, of_connections) in [
             ("Basic eA==", true, false),
             ("basic realm=\"a, b\"", true, false),

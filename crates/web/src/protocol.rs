@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_script_asks_is_read() {
+    fn hint_request_is_parsed() {
         let found = HintsRequest::decode(
             br#"{"v":1,"page":"/a","first":true,"cached":false,"hover":true,"had":["/b?c"],"later":1,
                  "used":["/a.png","https://other.example/b.png",""]}"#,
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_a_limit_is_refused() {
+    fn values_beyond_a_limit_are_rejected() {
         let with = |page: &str, had: usize| {
             let had = vec!["\"/x\""; had].join(",");
             format!(r#"{{"v":1,"page":"{page}","first":true,"cached":false,"had":[{had}]}}"#)
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_are_read_within_limits() {
+    fn report_is_parsed_within_limits() {
         let nav = |ttfb: &str| {
             let nav = format!(r#"{{"type":"back_forward","cached":true,"ttfb":{ttfb},"load":0}}"#);
             format!(r#""nav":{nav}"#)
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_report_says_of_name_and_paint_is_left_out_beyond_limits() {
+    fn name_and_paint_of_a_report_are_dropped_beyond_limits() {
         let long = format!("https://a.example/{}", "b".repeat(LONGEST_PATH));
         for (name, lcp, came_as, has_lcp) in [
             ("https://a.example/b?c", "5", "/b?c", true),
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_bounded_and_written_in_a_few_words() {
+    fn hint_list_is_bounded_and_compact() {
         let hint = Hint {
             url: "/b".into(),
             kind: Kind::Document,
@@ -406,13 +406,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_message_is_read_or_refused(message: Vec<u8>) {
+        fn any_message_parses_or_is_rejected(message: Vec<u8>) {
             let _ = HintsRequest::decode(&message);
             let _ = Beacon::decode(&message);
         }
 
         #[test]
-        fn what_is_sent_is_what_is_read(
+        fn messages_round_trip(
             page in "/[!-~]{0,30}", had in prop::collection::vec("/[!-~]{0,30}", 0..5),
             used in prop::collection::vec("/[!-~]{0,30}", 0..5),
             times in prop::array::uniform3(0.0..1e6_f64), cached: bool,

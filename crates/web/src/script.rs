@@ -117,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn worker_keeps_as_many_copies_as_are_hinted() {
+    fn worker_keeps_as_many_copies_as_hints_list() {
         let kept = format!("const MOST = {};", crate::protocol::MOST_COPIES);
         assert!(include_str!("../script/worker.js").contains(&kept), "{kept}");
     }
 
     #[test]
-    fn each_way_has_a_script_of_its_own() {
+    fn each_prefetch_method_has_its_own_script() {
         let of = |script: &Script, word: &str| script.body.contains(word);
         assert!(of(script(), "X-Lull") && !of(script(), "worker.js"));
         assert!(of(script_by_worker(), "worker.js") && !of(script_by_worker(), "X-Lull"));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn path_changes_with_contents() {
+    fn path_changes_with_the_contents() {
         let [one, other] = ["a()", "b()"].map(|body| Script::of(body.to_owned()));
         assert_ne!(one.path, other.path);
         assert!(script().path.starts_with("/.lull/lull-"));

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_pair_is_used_and_a_broken_one_told_once() {
+    fn new_pair_is_used_and_an_invalid_one_is_reported_once() {
         let folder = tempfile::tempdir().unwrap();
         let files = files_in(folder.path());
         let certificates = ReloadedPair::load(files.clone()).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_certificate_is_no_pair() {
+    fn key_of_another_certificate_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let files = files_in(folder.path());
         let certificates = fs::read(&files.certificates).unwrap();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pem_is_told_by_its_file() {
+    fn invalid_pem_error_names_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let files = files_in(folder.path());
         fs::write(&files.key, "").unwrap();

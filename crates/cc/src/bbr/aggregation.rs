@@ -76,7 +76,7 @@ mod tests {
     const BANDWIDTH: u64 = (1 << BANDWIDTH_SHIFT) / 1_000 + 1;
 
     #[test]
-    fn acknowledgements_at_the_bandwidth_ask_for_one_packet() {
+    fn target_is_one_packet_when_acks_come_at_the_bandwidth() {
         let mut aggregation = Aggregation::default();
         for i in 1..100 {
             aggregation.update(i * 1_000, 1, BANDWIDTH, 50, i % 10 == 0);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bunch_is_remembered_for_five_to_ten_rounds() {
+    fn bunch_is_remembered_for_five_to_ten_rounds() {
         let mut aggregation = Aggregation::default();
         aggregation.update(1_000, 20, BANDWIDTH, 50, false);
         for round in 1..=10 {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bunch_counts_up_to_the_window_and_to_100_ms_of_the_bandwidth() {
+    fn burst_is_limited_to_window_and_100_ms_of_bandwidth() {
         let mut aggregation = Aggregation::default();
         aggregation.update(1_000, 5_000, BANDWIDTH, 300, false);
         assert_eq!(aggregation.packets(u64::MAX), 300);

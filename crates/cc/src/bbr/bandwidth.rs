@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_sample_counts_for_its_round_and_ten_more() {
+    fn highest_sample_lasts_its_round_and_ten_more() {
         let mut filter = MaxFilter::default();
         filter.update(0, 100);
         for round in 1..=10 {
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_forgotten_without_a_sample() {
+    fn no_sample_is_forgotten_without_a_newer_one() {
         let mut filter = MaxFilter::default();
         filter.update(3, 100);
         assert_eq!(filter.max(), 100);

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn burst_of_a_round_is_no_capacity() {
+    fn burst_within_a_round_does_not_raise_the_peak() {
         let mut capacity = Capacity::default();
         measure(&mut capacity, 1_000_000, &[50, 50, 100, 0, 50]);
         assert_eq!(capacity.packets_per_second(), 1_000);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn chatty_connection_is_heeded_less_and_less() {
+    fn chatty_connection_is_ignored_ever_longer() {
         let (mut host, mut seen, mut now) = idle();
         let (begins, ends) = watch(&mut host, &mut seen, &mut now, 600_000, (100, 500));
         // After 2, 4, ..., 64 s, and each 64 s from then on.

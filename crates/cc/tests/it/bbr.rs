@@ -78,7 +78,7 @@ fn startup_finds_the_bandwidth_and_the_empty_path() {
 }
 
 #[test]
-fn startup_ends_after_three_rounds_that_grow_by_less_than_a_quarter() {
+fn startup_ends_after_three_rounds_without_growth() {
     // (delivered in each round, rounds in Startup)
     let cases: [(&[u32], usize); 4] = [
         (&[100, 100, 100, 100, 100], 4),
@@ -100,7 +100,7 @@ fn startup_ends_after_three_rounds_that_grow_by_less_than_a_quarter() {
 }
 
 #[test]
-fn startup_drain_and_the_cycle_follow_each_other() {
+fn startup_is_followed_by_drain_and_cycle() {
     let mut pipe = pipe(200);
     let modes = modes(&mut pipe, 1..5_000);
     let names: Vec<_> = modes.iter().map(|mode| mode.1).collect();
@@ -110,7 +110,7 @@ fn startup_drain_and_the_cycle_follow_each_other() {
 }
 
 #[test]
-fn the_cycle_uses_the_link_and_leaves_the_queue_almost_empty() {
+fn cycle_uses_the_link_and_keeps_the_queue_short() {
     let mut pipe = pipe(200);
     pipe.run_until(Duration::from_secs(2));
     let (before, _) = (pipe.delivered(0), pipe.mean_queue());
@@ -124,7 +124,7 @@ fn the_cycle_uses_the_link_and_leaves_the_queue_almost_empty() {
 }
 
 #[test]
-fn the_cycle_paces_at_five_quarters_three_quarters_and_one() {
+fn cycle_paces_at_five_quarters_three_quarters_and_one() {
     let mut pipe = pipe(200);
     pipe.run_until(Duration::from_secs(2));
     let mut seen = [0u32; 3];
@@ -143,7 +143,7 @@ fn the_cycle_paces_at_five_quarters_three_quarters_and_one() {
 }
 
 #[test]
-fn probe_rtt_holds_four_packets_for_200_ms_when_ten_seconds_brought_no_lower_rtt() {
+fn probe_rtt_follows_ten_seconds_without_a_lower_rtt() {
     let mut pipe = pipe(200);
     let modes = modes(&mut pipe, 1..25_000);
     let probes: Vec<_> = modes
@@ -160,7 +160,7 @@ fn probe_rtt_holds_four_packets_for_200_ms_when_ten_seconds_brought_no_lower_rtt
 }
 
 #[test]
-fn the_window_is_four_packets_in_probe_rtt_and_back_after_it() {
+fn window_is_four_packets_during_probe_rtt_only() {
     let mut pipe = pipe(200);
     let mut before = 0;
     let mut in_probe_rtt = false;
@@ -184,7 +184,7 @@ fn the_window_is_four_packets_in_probe_rtt_and_back_after_it() {
 }
 
 #[test]
-fn probe_rtt_does_not_make_it_forget_the_bandwidth() {
+fn probe_rtt_keeps_the_bandwidth() {
     let mut pipe = pipe(200);
     for now in (3..40).map(Duration::from_secs) {
         pipe.run_until(now);
@@ -194,7 +194,7 @@ fn probe_rtt_does_not_make_it_forget_the_bandwidth() {
 }
 
 #[test]
-fn a_buffer_of_a_tenth_of_the_bdp_costs_packets_but_no_throughput() {
+fn shallow_buffer_costs_bbr_packets_but_no_throughput() {
     let mut pipe = pipe(5);
     pipe.run_until(Duration::from_secs(2));
     let before = pipe.delivered(0);
@@ -217,7 +217,7 @@ fn two_flows_fill_the_link_together() {
 }
 
 #[test]
-fn the_round_after_a_loss_sends_as_many_packets_as_arrive_then_the_window_is_back() {
+fn round_after_loss_sends_what_arrives_then_recovers() {
     let mut hand = Hand::new();
     for _ in 0..12 {
         hand.round(100, MIN_RTT_MICROS);
@@ -234,8 +234,9 @@ fn the_round_after_a_loss_sends_as_many_packets_as_arrive_then_the_window_is_bac
     assert!(hand.bbr.packets(0) >= before, "{}", hand.bbr.packets(0));
 }
 
+/// RFC 5681 §3.1.
 #[test]
-fn rfc_5681_3_1_a_timeout_leaves_one_packet_and_the_window_is_back_after_as_many_packets() {
+fn timeout_leaves_one_packet_until_as_many_arrive() {
     let mut hand = Hand::new();
     for _ in 0..12 {
         hand.round(100, MIN_RTT_MICROS);
@@ -260,7 +261,7 @@ fn rfc_5681_3_1_a_timeout_leaves_one_packet_and_the_window_is_back_after_as_many
 }
 
 #[test]
-fn what_the_application_limits_is_no_bandwidth_unless_it_is_more() {
+fn app_limited_sample_counts_only_if_higher() {
     let mut hand = Hand::new();
     for _ in 0..12 {
         hand.round(100, MIN_RTT_MICROS);
@@ -292,7 +293,7 @@ fn what_the_application_limits_is_no_bandwidth_unless_it_is_more() {
 }
 
 #[test]
-fn version_1_does_not_react_to_marks() {
+fn version_1_ignores_ecn_marks() {
     let mut hand = Hand::new();
     hand.round(100, MIN_RTT_MICROS);
     let before = hand.bbr.clone();
@@ -301,7 +302,7 @@ fn version_1_does_not_react_to_marks() {
 }
 
 #[test]
-fn before_the_first_round_trip_the_pace_is_that_of_a_millisecond() {
+fn pace_before_first_rtt_assumes_one_millisecond() {
     let pace = Bbr::new(1).pacing(0, 1_000).expect("it is paced");
     // Ten packets at 2.89 in a millisecond.
     assert_eq!(pace.rate.bytes_per_second() / 100_000, 288);

@@ -107,8 +107,9 @@ fn printed_decrease(name: &str, cwnd: f64) -> f64 {
     }
 }
 
+/// TCP-Background §3.
 #[test]
-fn section_3_a_drop_leaves_of_every_protocol_what_its_formula_says() {
+fn drop_leaves_what_each_protocol_prescribes() {
     for protocol in &PROTOCOLS {
         for cwnd in [2.0, 3.0, 4.5, 10.0, 52.25, 100.0, 1000.0, 50_000.0] {
             let left = Path::new(protocol.name, cwnd).drop();
@@ -125,7 +126,7 @@ fn section_3_a_drop_leaves_of_every_protocol_what_its_formula_says() {
 }
 
 #[test]
-fn table_5_lists_the_slow_starts_of_the_low_pri_3_family() {
+fn table_5_slow_starts_of_low_pri_3_are_complete() {
     // (name, slow-start factor, limit)
     let rows = [
         ("LowPri3", 100, Limit::Linear(2)),
@@ -145,7 +146,7 @@ fn table_5_lists_the_slow_starts_of_the_low_pri_3_family() {
 }
 
 #[test]
-fn every_protocol_has_a_name_of_its_own_and_a_place_in_the_paper() {
+fn protocols_have_unique_names_and_a_place_in_the_paper() {
     for protocol in &PROTOCOLS {
         assert_eq!(Protocol::by_name(protocol.name), Some(protocol));
         assert!(protocol.place.starts_with('§'), "{}", protocol.name);
@@ -153,8 +154,9 @@ fn every_protocol_has_a_name_of_its_own_and_a_place_in_the_paper() {
     assert_eq!(Protocol::by_name("LowPri7"), None);
 }
 
+/// TCP-Background §2.
 #[test]
-fn section_2_a_new_transmission_doubles_from_one_packet() {
+fn new_connection_doubles_from_one_packet() {
     for protocol in &PROTOCOLS {
         let mut path = Path::fresh(protocol.name);
         assert_eq!(path.window(), 1.0, "{}", protocol.name);
@@ -164,8 +166,9 @@ fn section_2_a_new_transmission_doubles_from_one_packet() {
     }
 }
 
+/// TCP-Background §2.
 #[test]
-fn section_2_congestion_avoidance_adds_a_packet_a_round() {
+fn filler_congestion_avoidance_adds_a_packet_a_round() {
     for protocol in &PROTOCOLS {
         let mut path = Path::new(protocol.name, 20.0);
         for cwnd in [21.0, 22.0, 23.0] {
@@ -174,8 +177,9 @@ fn section_2_congestion_avoidance_adds_a_packet_a_round() {
     }
 }
 
+/// TCP-Background §2.
 #[test]
-fn section_2_several_drops_of_one_window_are_one_reaction() {
+fn several_drops_of_one_window_are_one_reaction() {
     for protocol in &PROTOCOLS {
         let mut path = Path::new(protocol.name, 100.0);
         let sent_before = path.delivered;
@@ -189,8 +193,9 @@ fn section_2_several_drops_of_one_window_are_one_reaction() {
     }
 }
 
+/// TCP-Background §3.6.
 #[test]
-fn section_3_6_the_slow_start_after_a_drop_adds_its_factor_for_each_packet() {
+fn slow_start_after_drop_adds_its_factor_per_packet() {
     // (name, growth for one acknowledged packet)
     for (name, factor) in [("LowPri3.1", 1.0), ("LowPri3.3", 0.5), ("TCP-Background", 0.5)] {
         let mut path = Path::new(name, 100.0);
@@ -204,8 +209,9 @@ fn section_3_6_the_slow_start_after_a_drop_adds_its_factor_for_each_packet() {
     }
 }
 
+/// TCP-Background §3.6.
 #[test]
-fn section_3_6_the_slow_start_after_a_drop_ends_at_its_limit() {
+fn slow_start_after_drop_ends_at_its_limit() {
     // (name, limit for a window of 100)
     let rows = [
         ("LowPri3", 98.0),
@@ -227,8 +233,9 @@ fn section_3_6_the_slow_start_after_a_drop_ends_at_its_limit() {
     }
 }
 
+/// TCP-Background §3.6.
 #[test]
-fn section_3_6_there_is_no_slow_start_to_a_limit_below_the_decreased_window() {
+fn slow_start_is_skipped_if_limit_is_below_the_window() {
     // cwnd^e = f · cwnd at f^(1/(e − 1)), which is 6.8, 17.8, 1024 and 315.3:
     // (name, a window with the slow start, one without)
     let rows = [
@@ -250,8 +257,9 @@ fn section_3_6_there_is_no_slow_start_to_a_limit_below_the_decreased_window() {
     }
 }
 
+/// TCP-Background §2.
 #[test]
-fn section_2_a_timeout_restarts_from_one_packet_to_half_the_window() {
+fn timeout_restarts_from_one_packet_to_half_the_window() {
     for protocol in PROTOCOLS.iter().filter(|protocol| protocol.timeout == Timeout::Halve) {
         let mut path = Path::new(protocol.name, 100.0);
         assert_eq!(path.timeout(), 1.0, "{}", protocol.name);
@@ -265,8 +273,9 @@ fn section_2_a_timeout_restarts_from_one_packet_to_half_the_window() {
     }
 }
 
+/// TCP-Background §4.4.
 #[test]
-fn section_4_4_low_pri_3_7_cuts_less_after_a_timeout_and_not_again_after_repeated_ones() {
+fn low_pri_3_7_cuts_less_after_first_timeout_only() {
     let mut path = Path::new("LowPri3.7", 100.0);
     assert_eq!(path.timeout(), 1.0);
     let limit = path.ssthresh();
@@ -288,7 +297,7 @@ fn section_4_4_low_pri_3_7_cuts_less_after_a_timeout_and_not_again_after_repeate
 }
 
 #[test]
-fn a_new_connection_of_low_pri_3_7_has_no_threshold_to_hold() {
+fn new_connection_of_low_pri_3_7_holds_no_threshold() {
     let mut path = Path::fresh("LowPri3.7");
     for _ in 0..5 {
         path.round();
@@ -299,7 +308,7 @@ fn a_new_connection_of_low_pri_3_7_has_no_threshold_to_hold() {
 }
 
 #[test]
-fn a_drop_raises_no_window_that_a_timeout_left_at_one_packet() {
+fn drop_after_timeout_does_not_raise_the_window() {
     for protocol in &PROTOCOLS {
         let mut path = Path::new(protocol.name, 100.0);
         path.timeout();
@@ -309,7 +318,7 @@ fn a_drop_raises_no_window_that_a_timeout_left_at_one_packet() {
 }
 
 #[test]
-fn an_application_that_sends_less_than_its_window_does_not_grow_it() {
+fn app_limited_connection_does_not_grow_its_window() {
     for protocol in &PROTOCOLS {
         let mut path = Path::new(protocol.name, 20.0);
         for _ in 0..5 {
@@ -326,8 +335,9 @@ fn an_application_that_sends_less_than_its_window_does_not_grow_it() {
     }
 }
 
+/// RFC 5681 §4.1.
 #[test]
-fn rfc_5681_4_1_a_pause_leaves_no_more_than_the_initial_window() {
+fn pause_leaves_at_most_the_initial_window() {
     let mut path = Path::new("TCP-Background", 100.0);
     path.drop();
     path.filler.handle_idle(Timestamp::ZERO);
@@ -341,7 +351,7 @@ fn rfc_5681_4_1_a_pause_leaves_no_more_than_the_initial_window() {
 }
 
 #[test]
-fn the_decrease_of_the_reference_is_the_one_that_the_paper_names_sack() {
+fn reference_decrease_is_the_one_named_sack() {
     let sack = Protocol::by_name("SACK").expect("the baseline");
     assert_eq!(sack.decrease, Decrease::Multiplicative(Hundredths(50)));
     assert_eq!(sack.regrowth, None);

@@ -97,14 +97,16 @@ fn is_near(value: f64, expected: f64, share: f64) -> bool {
     (value / expected - 1.0).abs() < share
 }
 
+/// RFC 6928 §2.
 #[test]
-fn rfc_6928_2_a_connection_begins_with_ten_packets() {
+fn connection_begins_with_ten_packets() {
     assert_eq!(Reno::new().window(), Window::from_packets(10));
     assert_eq!(Cubic::new().window(), Window::from_packets(10));
 }
 
+/// RFC 5681 §3.1.
 #[test]
-fn rfc_5681_3_1_slow_start_adds_a_packet_for_each_that_is_acknowledged() {
+fn slow_start_adds_a_packet_per_acked_packet() {
     for (acked, window) in [(1, 11.0), (2, 12.0), (10, 20.0), (90, 100.0)] {
         let mut reno = Connection::new(Reno::new(), 100);
         assert_eq!(reno.acknowledge(acked, 0, reno.delivered), window, "Reno, {acked}");
@@ -114,8 +116,9 @@ fn rfc_5681_3_1_slow_start_adds_a_packet_for_each_that_is_acknowledged() {
     }
 }
 
+/// RFC 5681 §3.1.
 #[test]
-fn rfc_5681_3_1_congestion_avoidance_adds_a_packet_a_round() {
+fn congestion_avoidance_adds_a_packet_a_round() {
     for packets in [2.0, 5.0, 10.0, 100.0] {
         let mut reno = reno_in_avoidance(packets);
         let rounds: Vec<f64> = (0..3).map(|_| reno.round()).collect();
@@ -123,8 +126,9 @@ fn rfc_5681_3_1_congestion_avoidance_adds_a_packet_a_round() {
     }
 }
 
+/// RFC 5681 §3.1.
 #[test]
-fn rfc_5681_3_1_equation_4_a_loss_leaves_half_and_at_least_two() {
+fn loss_leaves_half_and_at_least_two() {
     for (before, after) in [(100, 50.0), (20, 10.0), (7, 3.5), (4, 2.0), (3, 2.0), (2, 2.0)] {
         let reno = || Connection::new(Reno::with_window(Window::from_packets(before)), 100);
         let mut lossy = reno();
@@ -138,7 +142,7 @@ fn rfc_5681_3_1_equation_4_a_loss_leaves_half_and_at_least_two() {
 /// RFC 6582 3.2 by its variable "recover", RFC 6675 5 by RecoveryPoint: packets sent before the reaction
 /// belong to it.
 #[test]
-fn rfc_6582_3_2_and_rfc_6675_5_all_losses_of_a_window_are_one_reaction() {
+fn losses_of_one_window_are_one_reaction() {
     // When the lost packets were sent, counted from the reaction; the halvings that follow.
     for (sent_at, halvings) in
         [(&[-10, -1][..], 0), (&[-100, -50, -1], 0), (&[0], 1), (&[-1, 5], 1), (&[3, 2, 1], 1)]
@@ -158,8 +162,9 @@ fn rfc_6582_3_2_and_rfc_6675_5_all_losses_of_a_window_are_one_reaction() {
     assert_eq!(cubic.acknowledge(0, 3, cubic.delivered - 1), 70.0, "RFC 9438 4.6, once");
 }
 
+/// RFC 6675 §5.
 #[test]
-fn rfc_6675_5_recovery_adds_nothing_to_the_window() {
+fn recovery_does_not_grow_the_window() {
     let mut reno = Connection::new(Reno::with_window(Window::from_packets(64)), 100);
     assert_eq!(reno.lose(), 32.0);
     let reaction = reno.delivered;
@@ -168,8 +173,9 @@ fn rfc_6675_5_recovery_adds_nothing_to_the_window() {
     }
 }
 
+/// RFC 5681 §3.1.
 #[test]
-fn rfc_5681_3_1_a_timeout_leaves_one_packet_and_slow_starts_to_half() {
+fn timeout_leaves_one_packet_and_slow_starts_to_half() {
     for (before, ssthresh) in [(100, 50.0), (20, 10.0), (3, 2.0), (1, 2.0)] {
         let mut reno = Connection::new(Reno::with_window(Window::from_packets(before)), 100);
         assert_eq!((reno.time_out(), reno.ssthresh()), (1.0, ssthresh), "{before}");
@@ -182,8 +188,9 @@ fn rfc_5681_3_1_a_timeout_leaves_one_packet_and_slow_starts_to_half() {
     assert_eq!(rounds, [2.0, 4.0, 8.0, 16.0, 17.0, 18.0]);
 }
 
+/// RFC 5681 §4.1.
 #[test]
-fn rfc_5681_4_1_a_pause_leaves_no_more_than_the_initial_window() {
+fn pause_leaves_at_most_the_initial_window() {
     for (initial, before, after) in
         [(10, 100, 10.0), (10, 11, 10.0), (2, 100, 2.0), (3, 4, 3.0), (100, 200, 100.0)]
     {
@@ -203,7 +210,7 @@ fn rfc_5681_4_1_a_pause_leaves_no_more_than_the_initial_window() {
 
 /// The reason of RFC 7661, and RFC 9438 5.8: an unused window says nothing about the path.
 #[test]
-fn rfc_9438_5_8_what_the_application_limits_does_not_grow() {
+fn app_limited_window_does_not_grow() {
     let mut starting = Connection::new(Reno::new(), 100);
     starting.app_limited = true;
     assert_eq!((starting.round(), starting.round()), (10.0, 10.0), "Reno, slow start");
@@ -223,8 +230,9 @@ fn rfc_9438_5_8_what_the_application_limits_does_not_grow() {
     }
 }
 
+/// RFC 9438 §4.6.
 #[test]
-fn rfc_9438_4_6_a_loss_leaves_seven_tenths_and_at_least_two() {
+fn loss_leaves_seven_tenths_and_at_least_two() {
     for (before, after) in [(1_000, 700.0), (100, 70.0), (20, 14.0), (11, 7.7)] {
         let cubic = || Connection::new(Cubic::new(), 100).grow_to(before);
         let mut lossy = cubic();
@@ -238,10 +246,11 @@ fn rfc_9438_4_6_a_loss_leaves_seven_tenths_and_at_least_two() {
     assert_eq!(cuts.last(), Some(&2.0), "{cuts:?}");
 }
 
+/// RFC 9438 §4.2.
 /// In the region of the cubic function: a long round trip and a large window, so that Reno would be far
 /// behind. The times are parts of K.
 #[test]
-fn rfc_9438_4_2_the_window_follows_the_cubic_function() {
+fn window_follows_the_cubic_function() {
     const W_MAX: f64 = 1_000.0;
     // Equation 2: K = cbrt(W_max (1 - beta) / C).
     let k = (W_MAX * 0.3 / 0.4f64).cbrt();
@@ -259,9 +268,10 @@ fn rfc_9438_4_2_the_window_follows_the_cubic_function() {
     }
 }
 
+/// RFC 9438 §4.2.
 /// Far beyond the plateau the function is steep; the window grows by at most a half per round.
 #[test]
-fn rfc_9438_4_2_a_round_adds_half_of_the_window_at_most() {
+fn cubic_round_adds_at_most_half_the_window() {
     let mut cubic = Connection::new(Cubic::new(), 100).grow_to(100);
     cubic.lose();
     // The epoch begins with the first acknowledgement; then no other arrives for a minute.
@@ -274,9 +284,10 @@ fn rfc_9438_4_2_a_round_adds_half_of_the_window_at_most() {
     }
 }
 
+/// RFC 9438 §4.3.
 /// In the region where Reno would be faster: a short round trip and a small window.
 #[test]
-fn rfc_9438_4_3_where_reno_would_be_faster_the_window_follows_its_estimate() {
+fn window_follows_reno_estimate_where_reno_is_faster() {
     for before in [20u32, 40, 60] {
         let mut cubic = Connection::new(Cubic::new(), 1).grow_to(before);
         let start = cubic.lose();
@@ -296,10 +307,11 @@ fn rfc_9438_4_3_where_reno_would_be_faster_the_window_follows_its_estimate() {
     }
 }
 
+/// RFC 9438 §4.7.
 /// A flow that lost before it had recovered its last maximum takes 0.85 of its window for the next one. So it
 /// reaches its plateau sooner.
 #[test]
-fn rfc_9438_4_7_a_lower_maximum_is_lowered_further() {
+fn lower_maximum_is_lowered_further() {
     // The plateau: where the window has almost stopped growing.
     let plateau = |reductions: u32| {
         let mut cubic = Connection::new(Cubic::new(), 100).grow_to(1_000);
@@ -321,8 +333,9 @@ fn rfc_9438_4_7_a_lower_maximum_is_lowered_further() {
     }
 }
 
+/// RFC 9438 §4.8.
 #[test]
-fn rfc_9438_4_8_a_timeout_leaves_one_packet_and_slow_starts_to_seven_tenths() {
+fn timeout_leaves_one_packet_then_seven_tenths() {
     for before in [1_000, 100, 20] {
         let mut cubic = Connection::new(Cubic::new(), 100).grow_to(before);
         assert_eq!(cubic.time_out(), 1.0, "{before}");
@@ -332,9 +345,10 @@ fn rfc_9438_4_8_a_timeout_leaves_one_packet_and_slow_starts_to_seven_tenths() {
     }
 }
 
+/// RFC 9438 §4.8.
 /// The state of the path before a timeout is outdated when the window has recovered: no plateau is left.
 #[test]
-fn rfc_9438_4_8_after_a_timeout_the_plateau_is_where_congestion_avoidance_begins() {
+fn plateau_after_timeout_is_start_of_avoidance() {
     let mut cubic = Connection::new(Cubic::new(), 100).grow_to(1_000);
     cubic.time_out();
     while cubic.window() < cubic.ssthresh() {
@@ -350,9 +364,10 @@ fn rfc_9438_4_8_after_a_timeout_the_plateau_is_where_congestion_avoidance_begins
     assert!(is_near(cubic.window(), expected, 0.02), "{} {expected}", cubic.window());
 }
 
+/// RFC 9438 §4.2.
 /// The time in which the application limited the window is not part of the cubic function's time.
 #[test]
-fn rfc_9438_4_2_the_time_that_the_application_limits_does_not_count() {
+fn app_limited_time_does_not_advance_the_cubic_clock() {
     let grown = |pause: u32| {
         let mut cubic = Connection::new(Cubic::new(), 100).grow_to(1_000);
         cubic.lose();

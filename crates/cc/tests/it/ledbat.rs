@@ -66,8 +66,9 @@ fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() < 0.002
 }
 
+/// RFC 6817 §2.4.2.
 #[test]
-fn rfc_6817_2_4_2_an_ack_moves_the_window_by_off_target_over_the_window() {
+fn ack_moves_window_by_off_target_over_window() {
     // (queueing delay in ms, off_target)
     for (queueing, off_target) in
         [(0, 1.0), (25, 0.75), (50, 0.5), (100, 0.0), (150, -0.5), (300, -2.0)]
@@ -87,8 +88,9 @@ fn rfc_6817_2_4_2_an_ack_moves_the_window_by_off_target_over_the_window() {
     }
 }
 
+/// RFC 6817 §2.4.2.
 #[test]
-fn rfc_6817_2_4_2_the_window_is_at_most_a_packet_more_than_was_in_flight() {
+fn window_exceeds_flight_by_at_most_one_packet() {
     let mut path = Path::new(Ledbat::new());
     path.grow_to(20.0, 10_000);
     path.delivered += 1;
@@ -103,8 +105,9 @@ fn rfc_6817_2_4_2_the_window_is_at_most_a_packet_more_than_was_in_flight() {
     assert_eq!(path.window(), 6.0);
 }
 
+/// RFC 6817 §2.4.2.
 #[test]
-fn rfc_6817_2_4_2_a_loss_halves_the_window_once_a_round_and_not_below_two() {
+fn ledbat_loss_halves_once_a_round_and_not_below_two() {
     let mut path = Path::new(Ledbat::new());
     path.grow_to(20.0, 10_000);
     let (sent_before, before) = (path.delivered, path.window());
@@ -117,8 +120,9 @@ fn rfc_6817_2_4_2_a_loss_halves_the_window_once_a_round_and_not_below_two() {
     assert_eq!(path.window(), 2.0);
 }
 
+/// RFC 6817 §2.4.2.
 #[test]
-fn rfc_6817_2_4_2_a_timeout_leaves_one_packet() {
+fn ledbat_timeout_leaves_one_packet() {
     let mut path = Path::new(Ledbat::new());
     path.grow_to(20.0, 10_000);
     path.controller.handle_timeout(Timestamp::from_micros(path.now), path.delivered);
@@ -127,7 +131,7 @@ fn rfc_6817_2_4_2_a_timeout_leaves_one_packet() {
 }
 
 #[test]
-fn an_acknowledgement_without_a_delay_moves_nothing() {
+fn ack_without_delay_sample_leaves_the_window() {
     let mut path = Path::new(Ledbat::new());
     path.grow_to(20.0, 10_000);
     let before = path.window();
@@ -135,14 +139,15 @@ fn an_acknowledgement_without_a_delay_moves_nothing() {
     assert_eq!(path.window(), before);
 }
 
+/// RFC 6817 §2.5.
 #[test]
 #[should_panic(expected = "target")]
-fn rfc_6817_2_5_a_target_above_100_ms_is_refused() {
+fn target_above_100_ms_is_rejected() {
     Ledbat::with_target(100_001);
 }
 
 #[test]
-fn ledbat_alone_fills_the_link_and_keeps_the_target() {
+fn ledbat_alone_fills_the_link_at_its_target() {
     // 1000 packets a second: 100 ms are 100 packets.
     let mut pipe = Pipe::new(1_000, Duration::from_millis(49), 400);
     pipe.add(Ledbat::new());
@@ -169,7 +174,7 @@ fn share_beside_reno(peer: impl Controller + 'static, buffer: usize) -> f64 {
 }
 
 #[test]
-fn ledbat_yields_to_reno_where_the_buffer_is_longer_than_its_target() {
+fn ledbat_yields_to_reno_in_buffer_above_its_target() {
     let share = share_beside_reno(Ledbat::new(), 400);
     assert!(share < 0.1, "{share}");
     // With a shorter one it cannot see Reno, and shares like it.
@@ -177,8 +182,9 @@ fn ledbat_yields_to_reno_where_the_buffer_is_longer_than_its_target() {
     assert!(share > 0.3, "{share}");
 }
 
+/// LEDBAT++ draft §4.2.
 #[test]
-fn draft_4_2_the_gain_falls_with_the_round_trip_time() {
+fn gain_falls_with_the_rtt() {
     // 1 / min(16, ceil(120 ms / base)): (base in µs, divisor)
     let rows = [
         (1_000, 16),
@@ -197,8 +203,9 @@ fn draft_4_2_the_gain_falls_with_the_round_trip_time() {
     }
 }
 
+/// LEDBAT++ draft §4.1.
 #[test]
-fn draft_4_1_the_first_slow_start_ends_at_three_quarters_of_the_target() {
+fn first_slow_start_ends_at_three_quarters_of_target() {
     for (queueing, is_growing) in [(44_000, true), (45_000, true), (46_000, false)] {
         let mut path = Path::new(LedbatPlusPlus::new());
         path.grow_to(30.0, 100_000);
@@ -222,8 +229,9 @@ fn in_avoidance(packets: f64) -> Path<LedbatPlusPlus> {
     path
 }
 
+/// LEDBAT++ draft §4.2.
 #[test]
-fn draft_4_2_below_the_target_a_round_adds_the_gain() {
+fn round_below_target_adds_the_gain() {
     for queueing in [0, 30_000, 59_999, 60_000] {
         let mut path = in_avoidance(40.0);
         path.settle(120_000 + queueing);
@@ -233,8 +241,9 @@ fn draft_4_2_below_the_target_a_round_adds_the_gain() {
     }
 }
 
+/// LEDBAT++ draft §4.3.
 #[test]
-fn draft_4_3_above_the_target_a_round_takes_a_share_of_the_window() {
+fn round_above_target_removes_a_share_of_the_window() {
     // W += max(GAIN − W · (delay/target − 1), −W/2): (queueing delay in µs, delay/target − 1)
     for (queueing, excess) in [(66_000, 0.1), (75_000, 0.25), (87_000, 0.45), (600_000, 9.0)] {
         let mut path = in_avoidance(40.0);
@@ -246,8 +255,9 @@ fn draft_4_3_above_the_target_a_round_takes_a_share_of_the_window() {
     }
 }
 
+/// LEDBAT++ draft §4.4.
 #[test]
-fn draft_4_4_a_slowdown_freezes_two_packets_for_two_round_trips_and_ramps_up_again() {
+fn slowdown_holds_two_packets_for_two_rtts_then_ramps() {
     let mut path = Path::new(LedbatPlusPlus::new());
     path.settle(120_000);
     path.grow_to(40.0, 120_000);
@@ -283,8 +293,9 @@ fn draft_4_4_a_slowdown_freezes_two_packets_for_two_round_trips_and_ramps_up_aga
     assert!(path.controller.is_frozen());
 }
 
+/// RFC 6817 §2.4.2.
 #[test]
-fn rfc_6817_2_4_2_a_loss_halves_the_window_of_ledbat_plus_plus_too() {
+fn ledbat_plus_plus_loss_halves_the_window() {
     let mut path = in_avoidance(40.0);
     let before = path.window();
     assert!(is_near(path.ack(1, 1, 120_000), before / 2.0));
@@ -316,7 +327,7 @@ fn ledbat_plus_plus_yields_to_reno() {
 }
 
 #[test]
-fn a_late_flow_of_ledbat_plus_plus_gets_its_share_and_one_of_ledbat_gets_more() {
+fn late_ledbat_plus_plus_flow_gets_only_its_share() {
     fn late_share<C: Controller>(new: impl Fn() -> C) -> f64 {
         let mut pipe = Pipe::new(1_000, Duration::from_millis(49), 400);
         pipe.add(new());

@@ -149,7 +149,7 @@ fn connection_that_ends_frees_the_lead() {
 
 /// A connection often begins with a short request; then full packets follow, which need longer on the link.
 #[test]
-fn small_packet_does_not_set_the_lowest_round_trip() {
+fn small_packet_does_not_set_the_lowest_rtt() {
     let mut path = Path::default();
     let mut member = Member::join(&mut path);
     let small = |now, delivered, rtt| Ack { is_small: true, ..ack(now, delivered, 2, rtt) };

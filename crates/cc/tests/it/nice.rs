@@ -11,8 +11,9 @@ fn prototype() -> NiceParameters {
     NiceParameters::prototype()
 }
 
+/// TCP Nice §2.2.
 #[test]
-fn nice_2_2_a_packet_is_congested_above_the_weighted_rtt() {
+fn packet_above_weighted_rtt_is_congested() {
     // (1 − t)·100 ms + t·200 ms for the thresholds of §2.3 and §4.1, and others.
     for (numerator, denominator, trigger) in [(1, 5, 120_000), (1, 10, 110_000), (1, 2, 150_000)] {
         let threshold = lull_cc::nice::fixed(numerator, denominator);
@@ -25,8 +26,9 @@ fn nice_2_2_a_packet_is_congested_above_the_weighted_rtt() {
     }
 }
 
+/// TCP Nice §2.2.
 #[test]
-fn nice_2_2_the_window_is_halved_when_more_than_f_of_the_round_is_congested() {
+fn window_is_halved_when_fraction_f_is_congested() {
     // (congested packets of ten, halved?) at f = 0.5: not at exactly half.
     for (congested, is_halved) in [(0, false), (4, false), (5, false), (6, true), (10, true)] {
         let mut path = Path::new(prototype(), 10.0);
@@ -42,9 +44,10 @@ fn nice_2_2_the_window_is_halved_when_more_than_f_of_the_round_is_congested() {
     }
 }
 
+/// TCP Nice §2.2.
 /// Nice §2.2 counts packets, and does not mention acknowledgements of several.
 #[test]
-fn nice_2_2_one_sample_counts_for_all_packets_of_its_acknowledgement() {
+fn sample_counts_for_all_packets_of_its_ack() {
     let mut path = Path::new(prototype(), 10.0);
     path.round(&[100_000; 10]);
     // Nine packets under one late sample, one early one: nine tenths are congested.
@@ -55,8 +58,9 @@ fn nice_2_2_one_sample_counts_for_all_packets_of_its_acknowledgement() {
     assert_eq!(path.nice.rounds_congested(), 1);
 }
 
+/// RFC 1122 §4.2.3.2.
 #[test]
-fn rfc_1122_4_2_3_2_a_sample_that_the_receiver_may_have_delayed_is_no_congestion() {
+fn possibly_delayed_ack_sample_is_not_congestion() {
     let mut path = Path::new(prototype(), 4.0);
     path.round(&[100_000; 4]);
     for _ in 0..10 {
@@ -77,8 +81,9 @@ fn rfc_1122_4_2_3_2_a_sample_that_the_receiver_may_have_delayed_is_no_congestion
     assert_eq!(path.nice.max_rtt_micros(), 200_000);
 }
 
+/// RFC 1122 §4.2.3.2.
 #[test]
-fn rfc_1122_4_2_3_2_a_single_packet_held_back_by_the_receiver_is_no_congestion() {
+fn delayed_ack_of_single_packet_is_not_congestion() {
     // Four packets in flight: two are acknowledged at once, one after the receiver's 40 ms.
     let mut path = Path::new(prototype(), 4.0);
     path.round(&[100_000; 4]);
@@ -120,17 +125,19 @@ fn rfc_1122_4_2_3_2_a_single_packet_held_back_by_the_receiver_is_no_congestion()
     assert_eq!(path.nice.rounds_congested(), 1);
 }
 
+/// TCP Nice §2.3.
 #[test]
-fn nice_2_3_the_next_pair_waits_for_the_last_one() {
+fn next_pair_waits_for_the_last_one() {
     let path = Path::new(prototype(), 1.5);
     assert_eq!([0, 1, 2].map(|in_flight| path.nice.packets(in_flight)), [2, 1, 2]);
     let path = Path::new(prototype(), 2.0);
     assert_eq!([0, 1, 2].map(|in_flight| path.nice.packets(in_flight)), [2, 2, 2]);
 }
 
+/// TCP Nice §2.2.
 /// In Nice §2.2 any delay above the threshold counts, and jitter is not mentioned.
 #[test]
-fn nice_2_2_microseconds_of_jitter_are_no_congestion() {
+fn microseconds_of_jitter_are_not_congestion() {
     let mut path = Path::new(prototype(), 10.0);
     path.round(&[50; 10]);
     // Ten times min_rtt, but below the floor of 500 µs.
@@ -142,9 +149,10 @@ fn nice_2_2_microseconds_of_jitter_are_no_congestion() {
     assert!(path.nice.rounds_congested() > 0);
 }
 
+/// TCP Nice §2.1.
 /// Nor a queued packet for Nice §2.1, which has no detector.
 #[test]
-fn nice_2_1_microseconds_of_jitter_are_no_packets_queued() {
+fn microseconds_of_jitter_are_not_queued_packets() {
     // W = 20, min 100 µs; the floor is at 600 µs.
     for (observed, window) in [(580, 21.0), (620, 19.0)] {
         let parameters = NiceParameters { detector: false, ..prototype() };
@@ -154,8 +162,9 @@ fn nice_2_1_microseconds_of_jitter_are_no_packets_queued() {
     }
 }
 
+/// TCP Nice §2.1.
 #[test]
-fn nice_2_1_vegas_keeps_between_alpha_and_beta_packets_queued() {
+fn vegas_keeps_between_alpha_and_beta_packets_queued() {
     // W = 20, min 100 ms; observed, change; packets queued are 20·(o − min)/o.
     for (observed, change) in [(100_000, 1.0), (105_000, 1.0), (107_000, 0.0), (115_000, 0.0)] {
         let mut path = Path::new(prototype(), 19.0);
@@ -168,15 +177,17 @@ fn nice_2_1_vegas_keeps_between_alpha_and_beta_packets_queued() {
     assert_eq!(path.round(&[120_000; 20]), 19.0);
 }
 
+/// SSR §4.1.2.
 #[test]
-fn ssr_4_1_2_reno_below_the_detector_adds_one_a_round() {
+fn reno_below_the_detector_adds_one_a_round() {
     let mut path = Path::new(NiceParameters { base: Base::Reno, ..prototype() }, 19.0);
     path.see_min_rtt(100_000);
     assert_eq!(path.round(&[115_000; 20]), 21.0);
 }
 
+/// TCP Nice §2.2.
 #[test]
-fn nice_2_2_a_loss_halves_the_window_once_a_round() {
+fn loss_halves_the_window_once_a_round() {
     let mut path = Path::new(prototype(), 16.0);
     path.round(&[100_000; 16]);
     let before = path.window();
@@ -202,10 +213,11 @@ fn nice_2_2_a_loss_halves_the_window_once_a_round() {
     assert_eq!(path.window(), before / 4.0);
 }
 
+/// TCP Nice §2.2.
 /// Nice §2.2 treats all packets alike. On a link that takes 8 ms for a full packet and almost nothing for a
 /// small one.
 #[test]
-fn nice_2_2_what_small_packets_show_of_the_path_ends_with_the_first_full_one() {
+fn small_packet_rtts_end_with_first_full_packet() {
     let mut path = Path::new(prototype(), 4.0);
     path.is_small = true;
     path.round(&[25_000; 4]);
@@ -222,10 +234,11 @@ fn nice_2_2_what_small_packets_show_of_the_path_ends_with_the_first_full_one() {
     assert_eq!(path.nice.rounds_congested(), 1);
 }
 
+/// TCP Nice §2.2.
 /// While only small packets were sent, they are the only measurements. A connection of them begins beside a
 /// queue, which drains and returns.
 #[test]
-fn nice_2_2_small_packets_alone_find_the_path_when_it_empties() {
+fn small_packets_alone_find_the_path_when_it_empties() {
     let mut path = Path::new(prototype(), 4.0);
     path.is_small = true;
     for rtt in [110_000, 60_000, 50_000] {
@@ -236,9 +249,10 @@ fn nice_2_2_small_packets_alone_find_the_path_when_it_empties() {
     assert_eq!(path.nice.rounds_congested(), 1);
 }
 
+/// TCP Nice §2.2.
 /// Nice §2.2 has two reasons to halve, and one reaction a round.
 #[test]
-fn nice_2_2_a_round_with_a_loss_and_a_queue_is_halved_once() {
+fn round_with_loss_and_queue_is_halved_once() {
     let mut path = Path::new(prototype(), 16.0);
     path.round(&[100_000; 16]);
     let before = path.window();
@@ -264,8 +278,9 @@ fn nice_2_2_a_round_with_a_loss_and_a_queue_is_halved_once() {
     assert_eq!(path.window(), before / 4.0);
 }
 
+/// RFC 3168 §6.1.2.
 #[test]
-fn rfc_3168_6_1_2_a_mark_is_answered_like_a_loss() {
+fn ecn_mark_is_answered_like_a_loss() {
     let mut path = Path::new(prototype(), 16.0);
     path.round(&[100_000; 16]);
     let before = path.window();
@@ -275,7 +290,7 @@ fn rfc_3168_6_1_2_a_mark_is_answered_like_a_loss() {
 
 /// RFC 5681 §3.1's loss window is one packet, more than a window that Nice §2.3 has brought below.
 #[test]
-fn rfc_5681_3_1_a_timeout_leaves_at_most_one_packet_and_never_raises() {
+fn timeout_leaves_at_most_one_packet_and_never_raises() {
     for (before, after) in [(16.0, 1.0), (1.5, 1.0), (1.0, 1.0), (0.25, 0.25)] {
         let mut path = Path::new(prototype(), before);
         path.nice.handle_timeout(Timestamp::from_micros(path.now), 0);
@@ -283,8 +298,9 @@ fn rfc_5681_3_1_a_timeout_leaves_at_most_one_packet_and_never_raises() {
     }
 }
 
+/// TCP Nice §2.3.
 #[test]
-fn nice_2_3_the_window_halves_down_to_one_48th() {
+fn window_halves_down_to_one_48th() {
     let mut path = Path::new(prototype(), 4.0);
     path.see_min_rtt(100_000);
     for _ in 0..20 {
@@ -293,8 +309,9 @@ fn nice_2_3_the_window_halves_down_to_one_48th() {
     assert_eq!(path.nice.window(), Window::ONE_48TH);
 }
 
+/// TCP Nice §2.3.
 #[test]
-fn nice_2_3_below_two_packets_a_pair_is_sent_each_two_over_w_rtts() {
+fn window_below_two_sends_a_pair_every_two_over_w_rtts() {
     // Window, seconds between pairs of 1448-byte packets at a smoothed RTT of 50 ms.
     for (window, interval) in [(1.0, 0.1), (0.5, 0.2), (1.0 / 16.0, 1.6), (1.0 / 48.0, 4.8)] {
         let path = Path::new(prototype(), window);
@@ -306,8 +323,9 @@ fn nice_2_3_below_two_packets_a_pair_is_sent_each_two_over_w_rtts() {
     }
 }
 
+/// TCP Nice §2.3.
 #[test]
-fn nice_2_3_below_two_packets_the_pair_is_the_round() {
+fn window_below_two_makes_the_pair_the_round() {
     let mut path = Path::new(prototype(), 0.25);
     // One acknowledgement of two does not end a round yet; with the second the published +1 is added.
     let sent_at = path.delivered;
@@ -326,9 +344,10 @@ fn nice_2_3_below_two_packets_the_pair_is_the_round() {
     }
 }
 
+/// RFC 1122 §4.2.3.2.
 /// Nice §2.3 plans pacing.
 #[test]
-fn rfc_1122_4_2_3_2_packets_leave_before_the_receiver_acknowledges_by_its_timer() {
+fn packets_leave_before_the_delayed_ack_timer() {
     // (window, smoothed RTT in ms, ms from packet to packet): a quarter more than the window needs, and at
     // most half of the 40 ms that a receiver waits for a second packet.
     for (window, rtt, gap) in
@@ -341,9 +360,10 @@ fn rfc_1122_4_2_3_2_packets_leave_before_the_receiver_acknowledges_by_its_timer(
     }
 }
 
+/// TCP Nice §2.3.
 /// Nice §2.3 plans pacing.
 #[test]
-fn nice_2_3_slow_start_is_paced_at_twice_its_window_and_what_follows_at_five_quarters() {
+fn slow_start_is_paced_at_twice_then_five_quarters() {
     for (ssthresh, factor) in [(Window::MAX, 2.0), (Window::from_packets(10), 1.25)] {
         let nice = Nice::with_window(prototype(), Window::from_packets(10), ssthresh);
         let pace = nice.pacing(50_000, 1448).expect("paced");
@@ -353,9 +373,10 @@ fn nice_2_3_slow_start_is_paced_at_twice_its_window_and_what_follows_at_five_qua
     }
 }
 
+/// TCP Nice §2.3.
 /// Nice §2.3 uses smoothed round-trip times; over eight pairs far apart, they are outdated.
 #[test]
-fn nice_2_3_a_pair_goes_by_the_last_round_trip_where_that_is_shorter() {
+fn pair_interval_uses_the_last_rtt_if_shorter() {
     // (window, smoothed RTT, last RTT, the one that pacing uses), in ms
     for (window, smoothed, last, paced_by) in
         [(0.25, 200, 50, 50), (0.25, 50, 200, 50), (4.0, 200, 50, 200)]
@@ -373,9 +394,10 @@ fn nice_2_3_a_pair_goes_by_the_last_round_trip_where_that_is_shorter() {
     }
 }
 
+/// TCP Nice §2.3.
 /// A round that waits for the rest of its pair does not wait forever.
 #[test]
-fn nice_2_3_where_pairs_overlap_the_next_round_ends_the_one_before() {
+fn overlapping_pairs_end_the_round_before() {
     let mut path = Path::new(prototype(), 0.25);
     for window in [0.25, 1.25] {
         let prior_delivered = path.delivered;
@@ -393,15 +415,17 @@ fn nice_2_3_where_pairs_overlap_the_next_round_ends_the_one_before() {
     }
 }
 
+/// TCP Nice §2.3.
 #[test]
-fn nice_2_3_a_rate_is_never_zero_which_would_mean_unpaced() {
+fn pacing_rate_is_never_zero() {
     let path = Path::new(prototype(), 1.0 / 48.0);
     let pace = path.nice.pacing(u32::MAX, 1).expect("paced");
     assert!(pace.rate.bytes_per_second() >= 1);
 }
 
+/// RFC 7661.
 #[test]
-fn rfc_7661_a_window_that_the_application_did_not_use_does_not_grow() {
+fn unused_window_does_not_grow() {
     let mut path = Path::new(prototype(), 10.0);
     for _ in 0..5 {
         path.delivered += 2;
@@ -428,8 +452,9 @@ fn rfc_7661_a_window_that_the_application_did_not_use_does_not_grow() {
     assert_eq!(path.window(), 10.0);
 }
 
+/// RFC 5681 §4.1.
 #[test]
-fn rfc_5681_4_1_after_a_pause_a_connection_starts_like_a_new_one() {
+fn pause_restarts_the_connection_like_a_new_one() {
     let mut path = Path::new(prototype(), 40.0);
     path.nice.handle_idle(Timestamp::from_micros(path.now));
     assert_eq!(path.nice.window(), Nice::INITIAL_WINDOW);
@@ -440,7 +465,7 @@ fn rfc_5681_4_1_after_a_pause_a_connection_starts_like_a_new_one() {
 
 /// The report of `lull exec` at its end: how long its program could have sent, but did not.
 #[test]
-fn who_has_nothing_to_send_does_not_yield() {
+fn idle_connection_does_not_yield() {
     for (app_limited, is_idle, yielded) in
         [(false, false, true), (true, false, false), (false, true, false)]
     {
@@ -458,9 +483,10 @@ fn who_has_nothing_to_send_does_not_yield() {
     }
 }
 
+/// TCP Nice §2.1.
 /// Nice §2.1 does not mention slow start; it ends where Vegas would stop growing.
 #[test]
-fn nice_2_1_slow_start_ends_when_a_packet_is_queued() {
+fn slow_start_ends_when_a_packet_is_queued() {
     let mut nice = Nice::new(prototype());
     assert!(nice.window() < nice.slow_start_threshold());
     let mut delivered = 0u32;

@@ -70,7 +70,7 @@ fn packets_per_round_trip(controller: &impl Controller, rtt_micros: u32) -> f64 
 /// with one exception. Below two packets it is still a pair, which pacing compensates, and none begins while
 /// anything is in flight.
 #[test]
-fn nice_never_has_a_larger_window_than_reno_and_may_never_send_more() {
+fn nice_window_never_exceeds_that_of_reno() {
     for (seed, events) in histories() {
         for parameters in parameter_sets() {
             let mut nice = Nice::new(parameters);
@@ -108,7 +108,7 @@ fn nice_never_has_a_larger_window_than_reno_and_may_never_send_more() {
 
 /// Nice §2.3: 1/48 is the floor; only a timeout's min(W, 1) is a separate floor for Vegas.
 #[test]
-fn the_window_never_falls_below_its_floor() {
+fn window_never_falls_below_its_floor() {
     for (seed, events) in histories() {
         for parameters in parameter_sets() {
             let floor = parameters.min_window.min(Window::ONE);
@@ -158,7 +158,7 @@ fn assert_not_raised(before: Window, event: &Event, after: Window, seed: u64, na
 }
 
 #[test]
-fn no_congestion_event_raises_the_window() {
+fn congestion_event_never_raises_the_window() {
     for (seed, events) in histories() {
         for parameters in parameter_sets() {
             let mut nice = Nice::new(parameters);
@@ -175,7 +175,7 @@ fn no_congestion_event_raises_the_window() {
 /// a window of one packet to two (RFC 5681 §3.1 equation 4), and BBR conserves the packets in flight for any
 /// window.
 #[test]
-fn no_congestion_event_raises_the_window_of_a_background_peer() {
+fn congestion_event_never_raises_a_peer_window() {
     for (seed, events) in histories() {
         for (name, mut peer) in peers() {
             if ["Reno", "CUBIC", "BBR"].contains(&name.as_str()) {
@@ -191,7 +191,7 @@ fn no_congestion_event_raises_the_window_of_a_background_peer() {
 }
 
 #[test]
-fn no_peer_s_window_falls_below_a_packet_or_beyond_any_path() {
+fn peer_windows_stay_between_one_packet_and_the_path() {
     for (seed, events) in histories() {
         for (name, mut peer) in peers() {
             for event in &events {
@@ -209,7 +209,7 @@ fn no_peer_s_window_falls_below_a_packet_or_beyond_any_path() {
 /// With SACK's constants the filler's engine is Reno, except that Reno raises a window of one packet to two
 /// at a loss.
 #[test]
-fn the_filler_s_engine_with_sack_s_constants_is_reno() {
+fn filler_with_constants_of_sack_equals_reno() {
     let sack = PROTOCOLS[0];
     assert_eq!(sack.name, "SACK");
     for (seed, events) in histories() {
@@ -248,7 +248,7 @@ fn min_rtt_stays_below_max_rtt() {
 }
 
 #[test]
-fn the_same_trace_gives_the_same_state() {
+fn same_trace_gives_same_state() {
     fn run<C: Controller>(mut controller: C, events: &[Event]) -> C {
         events.iter().for_each(|event| event.feed(&mut controller));
         controller
@@ -272,7 +272,7 @@ fn the_same_trace_gives_the_same_state() {
 }
 
 #[test]
-fn every_controller_may_always_send_something() {
+fn controller_may_always_send_something() {
     for (seed, events) in histories() {
         for (name, mut peer) in peers() {
             for event in &events {

@@ -24,7 +24,7 @@ fn assert_near(value: f64, wanted: f64, case: &str) {
 }
 
 #[test]
-fn headroom_leaves_a_quarter_of_the_way_half_way_to_the_trigger() {
+fn headroom_is_a_quarter_of_the_way_at_half_the_trigger() {
     // Half way is 110 ms. (observed ms, step of a window of 20 as published, with headroom)
     for (observed, literal, step) in [(100, 1.0, 0.5), (102, 1.0, 0.392), (104, 1.0, 0.288)] {
         for (headroom, wanted) in [(false, literal), (true, step)] {
@@ -36,7 +36,7 @@ fn headroom_leaves_a_quarter_of_the_way_half_way_to_the_trigger() {
 }
 
 #[test]
-fn headroom_doubles_every_eight_empty_rounds_up_to_one_packet() {
+fn headroom_doubles_every_eight_rounds_to_one_packet() {
     let headroom = Refinements { headroom: true, ..Refinements::NONE };
     let mut path = path(headroom, 4.0, EMPTY);
     // The round that measured the path was empty, too. A tenth of the window is the room, so:
@@ -57,7 +57,7 @@ fn headroom_doubles_every_eight_empty_rounds_up_to_one_packet() {
 }
 
 #[test]
-fn gentle_grows_a_small_window_by_half_and_fourfold_when_nothing_waits() {
+fn gentle_grows_small_windows_by_half_or_fourfold() {
     // Nearly empty is up to 105 ms. (window, observed ms, as published, gentle)
     for (window, observed, literal, gentle) in [
         (0.5, 110, 1.5, 0.75),
@@ -76,7 +76,7 @@ fn gentle_grows_a_small_window_by_half_and_fourfold_when_nothing_waits() {
 }
 
 #[test]
-fn probation_gives_a_new_flow_a_quarter_of_the_threshold_and_all_of_it_in_64_rounds() {
+fn probation_raises_threshold_within_64_rounds() {
     let mut path = path(Refinements { probation: true, ..Refinements::NONE }, 10.0, EMPTY);
     // The round that measured the path was one without congestion.
     for (rounds, trigger) in [(0, 105_234), (31, 112_500), (32, 120_000), (32, 120_000)] {
@@ -89,7 +89,7 @@ fn probation_gives_a_new_flow_a_quarter_of_the_threshold_and_all_of_it_in_64_rou
 }
 
 #[test]
-fn spaced_parts_a_pair_by_a_quarter_of_the_path_and_20_ms_at_most() {
+fn spaced_separates_pairs_by_quarter_rtt_up_to_20_ms() {
     // (window, min_rtt in µs, spacing)
     for (window, min_rtt, spacing) in
         [(1.0, 20_000, 5_000), (0.1, 60_000, 15_000), (1.0, 200_000, 20_000), (2.0, 20_000, 0)]
@@ -106,7 +106,7 @@ fn spaced_parts_a_pair_by_a_quarter_of_the_path_and_20_ms_at_most() {
 }
 
 #[test]
-fn recall_brings_a_flow_back_by_slow_start_to_half_of_where_it_was_pushed_down() {
+fn recall_slow_starts_to_half_of_the_earlier_window() {
     for recall in [false, true] {
         let mut path = path(Refinements { recall, ..Refinements::NONE }, 40.0, EMPTY);
         for window in [20.0, 10.0, 5.0, 2.5, 1.25] {
@@ -121,7 +121,7 @@ fn recall_brings_a_flow_back_by_slow_start_to_half_of_where_it_was_pushed_down()
 }
 
 #[test]
-fn least_lets_a_fast_flows_vegas_see_what_stands_in_the_queue_and_not_what_bursts_add() {
+fn least_hides_bursts_from_vegas_of_a_fast_flow() {
     const SHORT: u32 = 10_000;
     let burst = |empty, more| [empty, empty + more, empty + more, empty + more];
     let standing = [SHORT + 1_500; 4];

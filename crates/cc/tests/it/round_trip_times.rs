@@ -10,8 +10,9 @@ fn prototype() -> NiceParameters {
     NiceParameters::prototype()
 }
 
+/// TCP Nice §2.3.
 #[test]
-fn nice_2_3_max_rtt_starts_at_twice_min_rtt() {
+fn max_rtt_starts_at_twice_min_rtt() {
     let mut path = Path::new(prototype(), 10.0);
     path.round(&[100_000; 10]);
     assert_eq!(path.nice.min_rtt_micros(), 100_000);
@@ -25,7 +26,7 @@ fn believing() -> NiceParameters {
 
 /// SSR §4.1.2's maxRTT is that of the full queue, which in a short buffer no percentile shows.
 #[test]
-fn ssr_4_1_2_a_loss_tells_the_rtt_of_the_full_queue() {
+fn loss_measures_the_rtt_of_the_full_queue() {
     // A buffer of a quarter of the BDP: 2 · min_rtt never occurs.
     for (parameters, max_rtt, trigger) in
         [(prototype(), 200_000, 120_000), (believing(), 125_000, 105_000)]
@@ -42,7 +43,7 @@ fn ssr_4_1_2_a_loss_tells_the_rtt_of_the_full_queue() {
 
 /// SSR §4.1.2 ignores outliers. (means of rounds, and how many seconds pass before each; max_rtt)
 #[test]
-fn ssr_4_1_2_two_rounds_have_to_reach_max_rtt() {
+fn max_rtt_needs_two_rounds() {
     for (rounds, max_rtt) in [
         // One late packet, at first and later.
         (&[(900, 0), (100, 0), (100, 0)][..], 200),
@@ -69,9 +70,10 @@ fn ssr_4_1_2_two_rounds_have_to_reach_max_rtt() {
     }
 }
 
+/// SSR §4.1.2.
 /// RFC 1122 §4.2.3.2 again: the first sample of all may have been delayed by the receiver.
 #[test]
-fn ssr_4_1_2_the_first_sample_is_no_max_rtt() {
+fn first_sample_does_not_set_max_rtt() {
     let mut path = Path::new(prototype(), 2.0);
     path.round(&[140_000]);
     path.round(&[100_000; 2]);
@@ -81,7 +83,7 @@ fn ssr_4_1_2_the_first_sample_is_no_max_rtt() {
 
 /// SSR §4.1.2 does not mention very small buffers.
 #[test]
-fn ssr_4_1_2_max_rtt_is_no_less_than_nine_eighths_of_min_rtt() {
+fn max_rtt_is_at_least_nine_eighths_of_min_rtt() {
     for (full, max_rtt) in [(102_000, 112_500), (112_000, 112_500), (115_000, 115_000)] {
         let mut path = Path::new(believing(), 16.0);
         path.round(&[100_000; 16]);
@@ -90,8 +92,9 @@ fn ssr_4_1_2_max_rtt_is_no_less_than_nine_eighths_of_min_rtt() {
     }
 }
 
+/// SSR §4.1.2.
 #[test]
-fn ssr_4_1_2_one_outlier_in_twenty_slots_is_dropped() {
+fn single_outlier_in_twenty_slots_is_dropped() {
     let mut path = Path::new(prototype(), 2.0);
     // Twenty slots of ten seconds; one holds a low outlier, one a high one of two rounds.
     for slot in 0..20u32 {
@@ -108,8 +111,9 @@ fn ssr_4_1_2_one_outlier_in_twenty_slots_is_dropped() {
     assert_eq!(path.nice.max_rtt_micros(), 200_000);
 }
 
+/// SSR §4.1.2.
 #[test]
-fn ssr_4_1_2_a_longer_route_is_believed_after_the_window() {
+fn longer_route_is_accepted_after_the_window() {
     let mut path = Path::new(prototype(), 2.0);
     path.round(&[50_000; 2]);
     path.round(&[50_000; 2]);
@@ -123,8 +127,9 @@ fn ssr_4_1_2_a_longer_route_is_believed_after_the_window() {
     assert!(path.window() > before, "the window grows again on the new route");
 }
 
+/// TCP Nice §2.2.
 #[test]
-fn nice_2_2_a_much_shorter_route_is_believed_at_once() {
+fn much_shorter_route_is_accepted_at_once() {
     let mut path = Path::new(prototype(), 8.0);
     path.round(&[200_000; 8]);
     path.round(&[50_000; 8]);

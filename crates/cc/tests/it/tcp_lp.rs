@@ -71,7 +71,7 @@ impl Path {
 }
 
 #[test]
-fn congestion_begins_above_fifteen_hundredths_of_the_range_of_delays() {
+fn congestion_begins_at_fifteen_percent_of_delay_range() {
     // The range is 10 to 110 ms.
     for (one_way, is_early) in [(10_000, false), (24_900, false), (25_100, true), (60_000, true)] {
         let mut path = Path::with_range();
@@ -83,7 +83,7 @@ fn congestion_begins_above_fifteen_hundredths_of_the_range_of_delays() {
 }
 
 #[test]
-fn the_delay_is_smoothed_with_one_eighth() {
+fn delay_is_smoothed_with_one_eighth() {
     // From 10 ms one sample of 110 ms moves the mean by 12.5 ms, which is below 25 ms; two more of them
     // exceed it.
     let mut path = Path::new();
@@ -94,7 +94,7 @@ fn the_delay_is_smoothed_with_one_eighth() {
 }
 
 #[test]
-fn the_first_indication_halves_the_window_and_one_during_inference_leaves_one_packet() {
+fn first_indication_halves_and_second_leaves_one_packet() {
     let mut path = Path::with_range();
     path.smooth_to(60_000);
     path.ack(1, 0, 60_000);
@@ -105,7 +105,7 @@ fn the_first_indication_halves_the_window_and_one_during_inference_leaves_one_pa
 }
 
 #[test]
-fn an_indication_of_a_packet_that_was_sent_before_the_cut_is_no_second_one() {
+fn indication_sent_before_the_cut_is_not_a_second_one() {
     let mut path = Path::with_range();
     path.smooth_to(60_000);
     let sent_before = path.delivered;
@@ -117,7 +117,7 @@ fn an_indication_of_a_packet_that_was_sent_before_the_cut_is_no_second_one() {
 }
 
 #[test]
-fn nothing_grows_for_ten_round_trips_of_inference_and_then_a_packet_a_round() {
+fn window_rests_ten_rtts_after_inference_then_grows() {
     let mut path = Path::with_range();
     path.smooth_to(60_000);
     path.ack(1, 0, 60_000);
@@ -138,8 +138,9 @@ fn nothing_grows_for_ten_round_trips_of_inference_and_then_a_packet_a_round() {
     }
 }
 
+/// RFC 5681 §3.1.
 #[test]
-fn rfc_5681_3_1_a_loss_halves_the_window_once_a_round() {
+fn loss_halves_the_window_once_a_round() {
     let mut path = Path::new();
     let sent_before = path.delivered;
     path.ack(1, 3, 10_000);
@@ -150,12 +151,12 @@ fn rfc_5681_3_1_a_loss_halves_the_window_once_a_round() {
 
 #[test]
 #[should_panic(expected = "101")]
-fn a_threshold_above_the_range_is_refused() {
+fn threshold_above_the_range_is_rejected() {
     TcpLp::new(TcpLpParameters { threshold_percent: 101, ..TcpLpParameters::default() });
 }
 
 #[test]
-fn without_one_way_delays_it_is_reno() {
+fn missing_one_way_delays_make_it_reno() {
     let seed = seed();
     let (mut lp, mut reno) = (TcpLp::default(), Reno::new());
     let mut compared = 0;
@@ -197,7 +198,7 @@ fn tcp_lp_yields_to_reno() {
 }
 
 #[test]
-fn alone_it_uses_half_of_the_link_because_its_own_bursts_are_all_the_queue_that_it_knows() {
+fn tcp_lp_alone_uses_half_of_the_link() {
     let mut pipe = Pipe::new(1_000, Duration::from_millis(49), 50);
     pipe.add(TcpLp::default());
     pipe.run_until(Duration::from_secs(60));

@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_where_they_do_and_long_ones_are_cut() {
+    fn lines_of_any_ending_are_split_and_long_ones_cut() {
         assert_eq!(lines(b""), [] as [Vec<u8>; 0]);
         assert_eq!(lines(b"a\n\nb"), [b"a".to_vec(), Vec::new(), b"b".to_vec()]);
         for (length, kept) in [
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_date_in_front_is_not_when_a_log_begins() {
+    fn wrong_first_date_is_not_the_start_of_a_log() {
         let at = |minute: u64| Timestamp::from_nanos(minute * 60_000_000_000);
         for (minutes, begin) in [
             (&[][..], None),

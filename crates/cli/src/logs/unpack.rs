@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_files_are_known_by_their_bytes() {
+    fn compressed_files_are_recognised_by_content() {
         assert_eq!(unpacked(b""), (Vec::new(), None));
         assert_eq!(unpacked(b"1"), (b"1".to_vec(), None));
         let text = b"one\ntwo\n".repeat(1_000);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_files_are_read_as_far_as_they_can_be() {
+    fn damaged_files_are_read_as_far_as_possible() {
         // Without patterns, so that all compressions have more than one block.
         let mut number = 1u64;
         let mut text = Vec::new();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_end_before_they_fill_memory() {
+    fn decompression_bombs_end_before_memory_is_full() {
         let zeros = io::repeat(0).take(MOST_FREE + (1 << 20));
         let packed = zstd::stream::encode_all(zeros, 1).unwrap();
         let Unpacked::Text(mut text) = open(&packed[..]).unwrap() else { panic!("it is a text") };
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn archives_are_named_with_the_command_that_unpacks_them() {
+    fn archives_are_reported_with_the_command_to_unpack() {
         let mut tar = vec![b'a'; 1_024];
         tar[257..262].copy_from_slice(b"ustar");
         for (bytes, expected) in [

@@ -219,13 +219,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replica_with_all_bodies_has_nothing_on_its_way() {
+    fn replica_with_all_bodies_has_none_pending() {
         let one = json!({ "queue": 0, "bytes": 7, "valid_bytes": 7, "speculative_bytes": 7 });
         assert_eq!(on_its_way(&one, &one, 1.0), None);
     }
 
     #[test]
-    fn commit_that_waits_counts_as_on_its_way() {
+    fn waiting_commit_counts_as_pending() {
         let shown = json!({ "valid_bytes": 7, "bytes": 7, "valid_objects": 1, "objects": 1 });
         assert_eq!(Here::of(&shown), Here { bytes: (7, 7), files: (1, 1) });
         let mut waits = shown;
@@ -249,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn queue_that_does_not_move_is_called_so() {
+    fn stalled_queue_is_reported() {
         let one = json!({ "queue": 2, "speculative_bytes": 5 });
         let text = on_its_way(&one, &one, 1.0).expect("bodies wait");
         assert!(text.ends_with("nothing was sent in the last second"), "{text}");
     }
 
     #[test]
-    fn bodies_that_were_sent_and_not_reported_are_on_their_way() {
+    fn sent_but_unreported_bodies_are_pending() {
         let before = json!({ "queue": 0, "bytes": 9, "valid_bytes": 3, "speculative_bytes": 0 });
         let after = json!({ "queue": 0, "bytes": 9, "valid_bytes": 3, "speculative_bytes": 6 });
         let text = on_its_way(&before, &after, 1.0).expect("a body is on its way");

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn without_options_the_settings_are_the_librarys() {
+    fn prefetch_settings_default_to_the_library() {
         let (found, shipped) = (settings(&[]), Settings { held_back: 500, ..Settings::default() });
         assert!(matches!(found.access, Access::Told(_)));
         assert_eq!(
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn each_option_is_the_setting_that_it_names() {
+    fn each_option_changes_its_setting() {
         let of = |option, value| settings(&[option, value]);
         let pattern = || vec![Pattern::new("/a*")];
         assert_eq!(of("--deny", "/a*").rules.urls.deny, pattern());
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_from_none_to_all() {
+    fn prefetch_share_is_between_zero_and_one() {
         assert_eq!((share("0"), share("0.05"), share("1")), (Ok(0), Ok(500), Ok(10_000)));
         for text in ["-0.1", "1.1", "NaN", "5%", ""] {
             assert!(share(text).is_err(), "{text}");
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_budget_has_a_time_for_each_object() {
+    fn paper_budget_has_a_time_per_object() {
         let times = [Duration::from_millis(10), Duration::from_millis(120)];
         assert_eq!(budget(Budget::Scheduler, &[], 2).unwrap(), None);
         assert_eq!(budget(Budget::Probes, &[], 2).unwrap(), Some(Parameters::shipped(2)));
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_beside_the_model_is_read_again_and_nothing_else_is_taken_for_it() {
+    fn only_valid_files_beside_the_model_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = beside(&folder.path().join("site.model"), ".bars");
         assert_eq!(path, folder.path().join("site.model.bars"));
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_a_line_that_nobody_guesses() {
+    fn token_is_an_unguessable_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         assert!(access(Some(&path)).is_err());
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_token_there_is_a_new_one_each_time() {
+    fn missing_token_is_generated_on_each_start() {
         let made = || match access(None).unwrap() {
             Access::Told(token) => token,
             other => panic!("{other:?}"),

@@ -28,7 +28,7 @@ fn python(script: &str, control: &Variant) -> Value {
 }
 
 #[test]
-fn a_socket_that_goes_on_with_another_control_keeps_neither_state_nor_pace() {
+fn socket_that_changes_control_keeps_no_state_or_pace() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let script = "
 def pace():
@@ -60,7 +60,7 @@ print(json.dumps(said))";
 /// Two packets for Nice, one for algorithm 1 of the filler paper. `the_first_flight_of_a_client` in
 /// exec_sockets.rs tests the first flight with the hooks of `lull exec`.
 #[test]
-fn a_connection_begins_with_two_packets_or_one_whichever_side_it_is() {
+fn connection_begins_with_at_most_two_packets() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let script = "
 def window(sock):
@@ -85,7 +85,7 @@ print(json.dumps([window(early), window(accepted), window(late)]))";
 
 /// RFC 5681 4.1. The kernel reports the start of sending by an event, from 7.1 by an operation.
 #[test]
-fn after_a_pause_a_connection_starts_like_a_new_one() {
+fn pause_restarts_the_connection_like_a_new_one() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let script = "
 def window(sock):
@@ -124,7 +124,7 @@ print(json.dumps(said))";
 /// `ip route ... cwnd N`: a window that only grew on paper would have to be halved many times before its
 /// yielding has an effect.
 #[test]
-fn the_window_is_no_larger_than_the_route_s() {
+fn window_stays_within_the_limit_of_the_route() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let script = "
 subprocess.run('ip route replace local 127.0.0.1 dev lo table local cwnd lock 6'.split(), check=True)
@@ -153,7 +153,7 @@ print(json.dumps(max(windows)))";
 
 /// Request and answer, each after a pause, below two packets: an idle connection does not yield.
 #[test]
-fn a_silent_application_does_not_yield() {
+fn idle_application_does_not_yield() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let script = "
 def yielded():
@@ -184,7 +184,7 @@ print(json.dumps([before, yielded()]))";
 
 /// RFC 3168 6.1.2 and RFC 6675 5: one reaction to all congestion of a window of data.
 #[test]
-fn a_mark_and_a_loss_of_the_same_window_cut_once() {
+fn mark_and_loss_of_one_window_reduce_once() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     const BACKGROUND: [&str; 2] = ["--algorithm", "background"];
     for (algorithm, parameters) in [("nice", &UNDISTURBED[..]), ("background", &BACKGROUND)] {

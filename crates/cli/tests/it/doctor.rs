@@ -41,7 +41,7 @@ fn doctor_names_problem_and_remedy() {
 }
 
 #[test]
-fn doctor_tells_plain_users_to_be_root() {
+fn doctor_advises_plain_users_to_become_root() {
     needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
     let public = PublicCopy::of(LULL.as_ref());
     let script = "setpriv --reuid=65534 --regid=65534 --clear-groups \"$1/lull\" doctor";

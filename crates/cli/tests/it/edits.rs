@@ -76,7 +76,7 @@ fn edits_are_found_where_rsync_carries_them() {
 }
 
 #[test]
-fn edits_are_found_in_the_mount_of_a_replica_in_their_order() {
+fn edits_are_found_in_a_mount_in_their_order() {
     needs!(fuse());
     let mut site = Site::new(&["paris"], &[]);
     let place = Place::new(&site, "paris-files");
@@ -94,7 +94,7 @@ fn edits_are_found_in_the_mount_of_a_replica_in_their_order() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn invalid_torture_options_are_rejected() {
     for (arguments, words) in [
         (&[][..], "--in"),
         (&["--in", "one"], "--read"),
@@ -129,7 +129,7 @@ fn run_plan(folder: &Path, systems: &str) -> Command {
 }
 
 #[test]
-fn the_plan_compares_lull_with_what_of_its_peers_is_here() {
+fn plan_compares_lull_with_the_installed_peers() {
     needs!(bpf(), fuse(), command("rsync"));
     let folder = tempfile::tempdir().unwrap();
     short_plan(folder.path());
@@ -158,7 +158,7 @@ fn the_plan_compares_lull_with_what_of_its_peers_is_here() {
 }
 
 #[test]
-fn a_peer_that_is_not_here_is_told_of_by_name() {
+fn missing_peer_is_named() {
     needs!(bpf(), root());
     let folder = tempfile::tempdir().unwrap();
     short_plan(folder.path());

@@ -36,7 +36,7 @@ fn networks() -> Result<(), Missing> {
 }
 
 #[test]
-fn what_makes_no_sense_is_told_with_the_way_out() {
+fn invalid_options_are_rejected_with_a_remedy() {
     for (arguments, way_out) in [
         (&["--rate", "10"][..], "write a number and bit, kbit, mbit or gbit"),
         (&["--delay", "5"], "write a number and us, ms or s"),
@@ -61,7 +61,7 @@ fn what_makes_no_sense_is_told_with_the_way_out() {
 }
 
 #[test]
-fn the_exit_code_is_the_programs() {
+fn exit_code_is_that_of_the_program() {
     needs!(networks());
     for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
         assert_eq!(run(&["--", "sh", "-c", script]).status.code(), Some(code), "{script}");
@@ -73,7 +73,7 @@ fn the_exit_code_is_the_programs() {
 }
 
 #[test]
-fn an_emulator_that_cannot_start_leaves_the_lower_exit_codes_to_the_program() {
+fn emulator_that_cannot_start_has_its_own_exit_code() {
     needs!(user_namespaces(), command("unshare"), command("setpriv"));
     // No user namespace may be made here any more.
     let script = "echo 0 >/proc/sys/user/max_user_namespaces &&
@@ -89,7 +89,7 @@ fn an_emulator_that_cannot_start_leaves_the_lower_exit_codes_to_the_program() {
 }
 
 #[test]
-fn the_program_finds_the_other_hosts_by_address_and_by_name() {
+fn program_finds_other_hosts_by_address_and_name() {
     needs!(networks(), command("ip"));
     let script = "echo $LULL_LEFT_1 $LULL_RIGHT_2 $LULL_RIGHT_2_V6
                   ip netns exec right2 ip -o -4 address show dev lull0";
@@ -100,7 +100,7 @@ fn the_program_finds_the_other_hosts_by_address_and_by_name() {
 }
 
 #[test]
-fn the_record_names_command_seed_and_flows() {
+fn record_names_command_seed_and_flows() {
     needs!(networks());
     let script = "echo x > /dev/udp/$LULL_RIGHT_1/9; sleep 0.2";
     let output = run(&["--seed", "42", "--json", "-", "--", "bash", "-c", script]);
@@ -122,14 +122,14 @@ fn the_record_names_command_seed_and_flows() {
 }
 
 #[test]
-fn it_runs_within_itself() {
+fn emulator_runs_within_itself() {
     needs!(networks());
     let inner = [env!("CARGO_BIN_EXE_lull"), "lab", "emulate", "--", "sh", "-c", "exit 9"];
     assert_eq!(run(&[&["--"][..], &inner].concat()).status.code(), Some(9));
 }
 
 #[test]
-fn a_user_without_privilege_gets_the_same_link() {
+fn unprivileged_user_gets_the_same_link() {
     needs!(root(), user_namespaces(), command("ip"), command("iperf3"));
     let copy = PublicCopy::of(Path::new(env!("CARGO_BIN_EXE_lull-lab")));
     let script = "ip netns exec right1 iperf3 -s -1 >/dev/null & sleep 0.5

@@ -58,7 +58,7 @@ impl Peer {
 }
 
 #[test]
-fn it_works_inside_ip_netns_exec_and_outside() {
+fn exec_works_inside_and_outside_ip_netns() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let namespace = Namespace::make();
     let nice = Variant::unloaded();
@@ -89,7 +89,7 @@ fn it_works_inside_ip_netns_exec_and_outside() {
 }
 
 #[test]
-fn a_running_process_is_moved_and_its_sockets_are_mended() {
+fn running_process_is_moved_and_its_sockets_fixed() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let namespace = Namespace::make();
     let mut command = Command::new("ip");
@@ -117,7 +117,7 @@ fn a_running_process_is_moved_and_its_sockets_are_mended() {
 }
 
 #[test]
-fn a_process_that_is_moved_stays_inside_its_cgroup() {
+fn moved_process_stays_inside_its_cgroup() {
     needs!(lull_testing::bpf());
     let (one, other) = (Service::make(), Service::make());
     let mut command = shell("sleep 30 & echo $!; wait", &[]);
@@ -143,7 +143,7 @@ fn a_process_that_is_moved_stays_inside_its_cgroup() {
 }
 
 #[test]
-fn a_process_that_has_to_leave_its_cgroup_is_told_of() {
+fn process_that_must_leave_its_cgroup_is_reported() {
     needs!(lull_testing::bpf());
     let service = Service::make();
     let kept = Kept::spawn(&mut shell("exec sleep 30", &[]));
@@ -161,7 +161,7 @@ fn a_process_that_has_to_leave_its_cgroup_is_told_of() {
 
 /// The cgroup of `lull` itself, to which the program and the process belong.
 #[test]
-fn a_program_that_has_to_leave_the_cgroup_is_told_of() {
+fn program_that_must_leave_the_cgroup_is_reported() {
     needs!(lull_testing::bpf());
     let service = Service::make();
     let folder = service.0.to_str().unwrap();
@@ -187,7 +187,7 @@ fn a_program_that_has_to_leave_the_cgroup_is_told_of() {
 }
 
 #[test]
-fn descendants_are_moved_when_asked_for() {
+fn children_option_moves_descendants() {
     needs!(lull_testing::bpf());
     let mut command = shell("sh -c 'sleep 30 & echo ready; wait' & wait", &[]);
     let mut kept = Kept::spawn(command.stdout(Stdio::piped()));
@@ -211,7 +211,7 @@ fn descendants_are_moved_when_asked_for() {
 }
 
 #[test]
-fn a_process_that_is_not_there_cannot_be_moved() {
+fn missing_process_cannot_be_moved() {
     needs!(lull_testing::bpf());
     let nice = Variant::load(&[]);
     let exec = |pid: &str| finish(&mut lull(&["exec", "--cc", &nice.0, "--pid", pid]));
@@ -240,7 +240,7 @@ fn kernel_thread() -> Result<String, Missing> {
 }
 
 #[test]
-fn a_thread_of_the_kernel_cannot_be_moved() {
+fn kernel_thread_cannot_be_moved() {
     let thread = kernel_thread();
     needs!(lull_testing::bpf(), thread.clone().map(drop));
     let pid = thread.unwrap();
@@ -250,7 +250,7 @@ fn a_thread_of_the_kernel_cannot_be_moved() {
 }
 
 #[test]
-fn wrong_arguments_are_told_on_one_line() {
+fn wrong_arguments_are_reported_on_one_line() {
     let exec = |arguments: &[&str]| finish(lull(&["exec"]).args(arguments));
     exec(&[]).fails(125, "PROGRAM");
     exec(&["--dscp", "ef", "true"]).fails(125, "invalid value 'ef' for '--dscp <DSCP>'");
@@ -264,7 +264,7 @@ fn wrong_arguments_are_told_on_one_line() {
 }
 
 #[test]
-fn what_no_congestion_control_can_be_called_is_told_with_the_known_ones() {
+fn invalid_control_name_is_rejected_with_known_ones() {
     for name in ["", "a_name_of_16_byt", "a/b"] {
         let said = finish(&mut lull(&["exec", "--cc", name, "--", "true"]));
         let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
@@ -275,7 +275,7 @@ fn what_no_congestion_control_can_be_called_is_told_with_the_known_ones() {
 }
 
 #[test]
-fn an_unknown_congestion_control_is_told_with_the_known_ones() {
+fn unknown_control_is_rejected_with_known_ones() {
     needs!(lull_testing::bpf());
     let said = finish(&mut lull(&["exec", "--cc", "bogus", "--", "true"]));
     said.fails(125, "there is no congestion control 'bogus': this kernel has ");
@@ -286,7 +286,7 @@ fn an_unknown_congestion_control_is_told_with_the_known_ones() {
 
 /// For any user, and before any other check.
 #[test]
-fn background_is_refused_unless_the_network_honours_its_mark() {
+fn background_needs_network_that_honours_its_mark() {
     let exec = |arguments: &[&str]| finish(lull(&["exec", "--cc"]).args(arguments));
     exec(&["background", "--", "true"]).fails(125, "'background' does not yield by itself");
     exec(&["background", "--", "true"]).fails(125, "say so with --network-honours-le, or take");
@@ -321,7 +321,7 @@ print(client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), client.getsockopt(
 }
 
 #[test]
-fn a_lack_of_privilege_is_told_with_its_remedy() {
+fn missing_privilege_is_reported_with_its_remedy() {
     needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
     let public = PublicCopy::of(LULL.as_ref());
     let folder = public.folder().to_str().unwrap();
@@ -342,7 +342,7 @@ fn a_lack_of_privilege_is_told_with_its_remedy() {
 }
 
 #[test]
-fn a_cgroup_hierarchy_is_found_elsewhere_or_mounted_out_of_sight() {
+fn cgroup_hierarchy_is_found_or_mounted_privately() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let peer = program("peer.py");
     let run = "echo state | \"$LULL\" exec --cc reno -- python3 \"$1\"";
@@ -362,7 +362,7 @@ fn a_cgroup_hierarchy_is_found_elsewhere_or_mounted_out_of_sight() {
 
 /// As in many containers.
 #[test]
-fn a_read_only_cgroup_hierarchy_is_mounted_anew_out_of_sight_or_told() {
+fn read_only_cgroup_hierarchy_is_remounted_or_reported() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("setpriv"));
     let peer = program("peer.py");
     let lock = "for d in $(grep ' cgroup2 ' /proc/self/mounts | cut -d' ' -f2); do
@@ -378,7 +378,7 @@ fn a_read_only_cgroup_hierarchy_is_mounted_anew_out_of_sight_or_told() {
 }
 
 #[test]
-fn a_kernel_without_cgroup_v2_is_told() {
+fn kernel_without_cgroup_v2_is_reported() {
     needs!(lull_testing::bpf());
     // The command regards it as one: the list of file systems lacks cgroup2.
     let script = "d=$(mktemp); grep -v cgroup2 /proc/filesystems >$d
@@ -387,7 +387,7 @@ fn a_kernel_without_cgroup_v2_is_told() {
 }
 
 #[test]
-fn a_cgroup_hierarchy_out_of_reach_is_told() {
+fn unreachable_cgroup_hierarchy_is_reported() {
     needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
     let script = "while grep -q ' cgroup2 ' /proc/self/mounts; do
         umount \"$(grep -m1 ' cgroup2 ' /proc/self/mounts | cut -d' ' -f2)\"; done
@@ -397,7 +397,7 @@ fn a_cgroup_hierarchy_out_of_reach_is_told() {
 }
 
 #[test]
-fn a_bpf_file_system_is_mounted_or_its_absence_told() {
+fn bpf_file_system_is_mounted_or_reported_missing() {
     needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
     let unmount = "while grep -q ' bpf ' /proc/self/mounts; do
         umount \"$(grep -m1 ' bpf ' /proc/self/mounts | cut -d' ' -f2)\"; done";
@@ -423,7 +423,7 @@ fn a_bpf_file_system_is_mounted_or_its_absence_told() {
 
 /// The hooks of the inner cgroup run first, those of the outer one override them.
 #[test]
-fn the_outer_one_of_nested_runs_decides() {
+fn outermost_of_nested_runs_decides() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let peer = program("peer.py");
     let nice = Variant::load(&[]);
@@ -436,7 +436,7 @@ fn the_outer_one_of_nested_runs_decides() {
 
 /// Mapped and MPTCP connections can be changed, waiting ones cannot before they are accepted.
 #[test]
-fn old_sockets_of_every_kind_are_mended_and_the_rest_is_told() {
+fn old_sockets_are_fixed_and_exceptions_reported() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let script = "import socket, sys
 def pair(family, bind, address, protocol=0):
@@ -470,7 +470,7 @@ print()";
 
 /// Like those of nginx, which all have its listener.
 #[test]
-fn what_several_processes_share_counts_once() {
+fn shared_socket_counts_once() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let script = "import os, socket, sys
 listener = socket.create_server(('127.0.0.1', 0))

@@ -20,7 +20,7 @@ fn cgroups_of(pid: &str) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn the_exit_code_is_the_programs() {
+fn exit_code_is_that_of_the_program() {
     needs!(lull_testing::bpf());
     for code in [0, 1, 7, 125, 255] {
         let script = format!("exit {code}");
@@ -35,7 +35,7 @@ fn the_exit_code_is_the_programs() {
 
 /// A system-call filter forbids listing the open connections.
 #[test]
-fn the_exit_code_is_the_programs_even_if_nothing_can_be_counted() {
+fn exit_code_is_kept_if_nothing_can_be_counted() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let run = |how: &[&str]| {
         let mut command = Command::new("python3");
@@ -52,7 +52,7 @@ fn the_exit_code_is_the_programs_even_if_nothing_can_be_counted() {
 }
 
 #[test]
-fn a_program_that_cannot_be_watched_over_is_killed() {
+fn program_that_cannot_be_supervised_is_killed() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let mut command = Command::new("python3");
     command.arg(program("denied.py")).args(["to watch others", LULL, "exec", "--cc", "reno", "--"]);
@@ -63,7 +63,7 @@ fn a_program_that_cannot_be_watched_over_is_killed() {
 }
 
 #[test]
-fn a_quiet_run_says_nothing_and_a_json_run_one_line() {
+fn quiet_run_is_silent_and_json_run_prints_one_line() {
     needs!(lull_testing::bpf());
     let said = finish(&mut lull(&["exec", "--quiet", "--cc", "reno", "true"]));
     assert_eq!((said.code(), said.err.as_str()), (Some(0), ""));
@@ -94,7 +94,7 @@ fn death_by_signal_is_passed_on() {
 }
 
 #[test]
-fn signals_go_on_to_the_program() {
+fn signals_are_forwarded_to_the_program() {
     needs!(lull_testing::bpf());
     let script = "for s in HUP INT TERM USR1 USR2 WINCH; do trap \"echo $s\" $s; done
         trap 'echo ALRM; exit 9' ALRM
@@ -113,7 +113,7 @@ fn signals_go_on_to_the_program() {
 }
 
 #[test]
-fn signals_to_the_whole_process_group_arrive_once() {
+fn signals_to_the_process_group_arrive_once() {
     needs!(lull_testing::bpf());
     let script = "for s in TERM USR1; do trap \"echo $s\" $s; done; trap 'exit 9' ALRM
         turns=$(seq 1000); echo ready; for i in $turns; do sleep 0.02; done";
@@ -161,7 +161,7 @@ fn masks_and_ignored_signals_are_inherited() {
 /// As under nohup, or for a shell's background job. The signals come from its first moment on, and so while
 /// the background is set up.
 #[test]
-fn a_signal_that_is_ignored_does_not_keep_the_program_from_being_started() {
+fn ignored_signal_does_not_stop_the_start() {
     needs!(lull_testing::bpf());
     let script = "trap '' HUP INT
         \"$LULL\" exec --quiet --cc reno -- sh -c 'echo; sleep 0.1; exit 7' >\"$1\" & lull=$!
@@ -194,7 +194,7 @@ fn standard_input_passes_through() {
 }
 
 #[test]
-fn a_terminal_works_with_its_control_characters() {
+fn terminal_works_with_its_control_characters() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let mut command = Command::new("python3");
     let said = finish(command.arg("-B").arg(program("terminal.py")).env("LULL", LULL));
@@ -202,7 +202,7 @@ fn a_terminal_works_with_its_control_characters() {
 }
 
 #[test]
-fn what_cannot_be_run_has_the_codes_of_env() {
+fn program_that_cannot_start_has_exit_codes_of_env() {
     needs!(lull_testing::bpf());
     let run = |program: &str| finish(&mut lull(&["exec", "--cc", "reno", "--", program]));
     run("/nonexistent/program").fails(127, "cannot find '/nonexistent/program'");
@@ -213,7 +213,7 @@ fn what_cannot_be_run_has_the_codes_of_env() {
 
 /// As at a limit of processes.
 #[test]
-fn a_program_is_not_at_fault_where_no_other_process_can_be_made() {
+fn fork_failure_is_not_blamed_on_the_program() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let mut command = Command::new("python3");
     command.arg(program("denied.py")).args(["to fork", LULL, "exec", "--cc", "reno", "--", "true"]);
@@ -222,7 +222,7 @@ fn a_program_is_not_at_fault_where_no_other_process_can_be_made() {
 }
 
 #[test]
-fn the_help_shows_both_usages() {
+fn help_shows_both_usages() {
     let said = finish(&mut lull(&["exec", "--help"])).ok();
     let usages = "Usage: lull exec [OPTIONS] -- PROGRAM [ARGS]...\n       \
         lull exec [OPTIONS] --pid PID [--children]\n";
@@ -230,7 +230,7 @@ fn the_help_shows_both_usages() {
 }
 
 #[test]
-fn nothing_is_left_after_an_end_of_any_kind() {
+fn nothing_is_left_after_any_kind_of_end() {
     needs!(lull_testing::bpf());
     for program in ["true", "/nonexistent/program", "/etc/passwd"] {
         let mut command = lull(&["exec", "--quiet", "--cc", "reno", "--", program]);
@@ -243,7 +243,7 @@ fn nothing_is_left_after_an_end_of_any_kind() {
 /// `lull` is killed; the program's later connections are background ones, and its cgroup is removed by the
 /// next run after its end.
 #[test]
-fn a_program_that_outlives_lull_stays_in_the_background() {
+fn program_that_outlives_lull_stays_in_background() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let nice = Variant::unloaded();
     let mut command = lull(&["exec", "--cc", &nice.0, "--automatic", "--", "python3"]);
@@ -273,7 +273,7 @@ fn a_program_that_outlives_lull_stays_in_the_background() {
 }
 
 #[test]
-fn children_that_outlive_the_program_are_told_of() {
+fn surviving_children_are_reported() {
     needs!(lull_testing::bpf());
     let mut command = lull(&["exec", "--cc", "reno", "--", "sh", "-c", "sleep 30 & echo $!"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -317,7 +317,7 @@ fn background_of_ended_daemon_is_removed() {
 
 /// Kills at a different moment each time, from before the first system call to after the end.
 #[test]
-fn a_hundred_kills_leave_nothing() {
+fn hundred_kills_leave_nothing() {
     needs!(lull_testing::bpf());
     let nice = Variant::unloaded();
     let mut command = lull(&["exec", "--cc", &nice.0, "--automatic", "--", "sleep", "0.02"]);

@@ -39,7 +39,7 @@ print(json.dumps({
 /// The kernel replaces the chosen control by the route's when the client connects. The connection begins with
 /// the window of a new one all the same.
 #[test]
-fn a_route_does_not_take_connections_out_of_the_background() {
+fn route_does_not_take_connections_from_background() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     for (algorithm, first) in [("lull", 2), ("nice", 2), ("background", 1)] {
         let control = Variant::load(&["--algorithm", algorithm]);
@@ -55,7 +55,7 @@ fn a_route_does_not_take_connections_out_of_the_background() {
 }
 
 #[test]
-fn connections_over_a_route_that_locks_its_control_are_told_of() {
+fn connections_over_route_with_locked_control_are_reported() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let nice = Variant::load(&[]);
     let (said, summary) = over_a_route("lock reno", &["--cc", &nice.0]);

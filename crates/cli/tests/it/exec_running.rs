@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// The limit of most logins is 1024, and busy servers raise theirs.
 #[test]
-fn more_sockets_are_mended_than_we_may_have_open() {
+fn more_sockets_than_the_descriptor_limit_are_fixed() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let script = "import socket, sys
 listener = socket.create_server(('127.0.0.1', 0), backlog=100)
@@ -36,7 +36,7 @@ print({sock.getsockopt(6, 13, 16).rstrip(bytes(1)).decode() for sock in sockets}
 
 /// `ps -L` shows numbers of threads, and the kernel moves the process of any of them.
 #[test]
-fn the_number_of_a_thread_stands_for_its_process() {
+fn thread_id_selects_its_process() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let script = "import socket, sys, threading
 listener = socket.create_server(('127.0.0.1', 0))
@@ -63,7 +63,7 @@ print({sock.getsockopt(6, 13, 16).rstrip(bytes(1)).decode() for sock in (client,
 
 /// A route may lock the congestion control of its connections; the others are changed all the same.
 #[test]
-fn connections_that_stay_in_the_foreground_are_told_by_their_addresses() {
+fn foreground_connections_are_reported_by_address() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let script = "import ctypes, socket, subprocess, sys
 NEW_NETWORK = 0x40000000
@@ -101,7 +101,7 @@ print()";
 
 /// A filter of system calls, as in a container, makes the sockets inaccessible.
 #[test]
-fn sockets_that_cannot_be_fetched_are_told_of() {
+fn unreachable_sockets_are_reported() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let script = "import socket, sys
 listener = socket.create_server(('127.0.0.1', 0))
@@ -124,7 +124,7 @@ sys.stdin.readline()";
 
 /// A child every few milliseconds: there are new ones at each check.
 #[test]
-fn children_that_are_born_in_the_background_are_no_news() {
+fn children_born_in_background_are_not_reported() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let script = "import os, select, signal, sys, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -154,7 +154,7 @@ print(outside)";
 
 /// A program on the outer cgroup, which permits no others below, keeps the first one where it is.
 #[test]
-fn children_that_cannot_be_moved_keep_no_others_from_it() {
+fn immovable_child_does_not_block_the_others() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let service = Service::make();
     let (sock_ops, cgroup_sock_ops, exclusive) = (13, 3, 0);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// The program acts like sd_listen_fds(3).
 #[test]
-fn sockets_that_systemd_hands_over_are_the_programs() {
+fn systemd_sockets_reach_the_program() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let activated = "import os, socket
 for name in 'LISTEN_PID', 'WATCHDOG_PID', 'SYSTEMD_EXEC_PID':
@@ -34,7 +34,7 @@ os.execv(sys.argv[1], ['lull', 'exec', '--quiet', '--cc', 'reno', '--', *sys.arg
 }
 
 #[test]
-fn what_is_meant_for_another_process_by_its_number_stays_so() {
+fn environment_for_another_process_is_unchanged() {
     needs!(lull_testing::bpf());
     let script = "export WATCHDOG_PID=$$ LISTEN_PID=1 LISTEN_PIDFDID=2 LISTEN_FDS=3
         exec \"$LULL\" exec --quiet --cc reno -- \
@@ -44,7 +44,7 @@ fn what_is_meant_for_another_process_by_its_number_stays_so() {
 
 /// Like su, whose session gets its own cgroup from systemd.
 #[test]
-fn a_program_that_is_moved_out_of_the_background_is_told_of() {
+fn program_moved_out_of_background_is_reported() {
     needs!(lull_testing::bpf());
     let service = Service::make();
     let folder = service.0.to_str().unwrap();
@@ -65,7 +65,7 @@ fn a_program_that_is_moved_out_of_the_background_is_told_of() {
 
 /// Another `lull` puts it into a separate cgroup, where it is in the background as before.
 #[test]
-fn a_program_that_is_moved_to_another_background_is_in_the_background() {
+fn program_moved_to_another_background_is_recognised() {
     needs!(lull_testing::bpf());
     let script = "\"$LULL\" exec --cc reno -- \
         sh -c '\"$LULL\" exec --quiet --cc cubic --pid $$ && grep -c /lull.cubic. /proc/$$/cgroup'";

@@ -36,7 +36,7 @@ fn end_of(mut kept: Kept) -> (ExitStatus, String) {
 }
 
 #[test]
-fn a_signal_during_the_set_up_reaches_the_program_or_keeps_it_from_being_started() {
+fn signal_during_set_up_reaches_the_program() {
     needs!(lull_testing::bpf());
     let nice = Variant::load(&[]);
     for (name, number, told_first) in [
@@ -57,7 +57,7 @@ fn a_signal_during_the_set_up_reaches_the_program_or_keeps_it_from_being_started
 }
 
 #[test]
-fn a_signal_after_the_programs_end_does_not_cost_its_exit_code() {
+fn signal_after_the_end_keeps_the_exit_code() {
     needs!(lull_testing::bpf());
     let nice = Variant::load(&[]);
     let script = "echo $$; read line; exit 7";
@@ -80,7 +80,7 @@ fn a_signal_after_the_programs_end_does_not_cost_its_exit_code() {
 }
 
 #[test]
-fn a_stop_by_the_terminal_during_the_set_up_reaches_the_program() {
+fn terminal_stop_during_set_up_reaches_the_program() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let nice = Variant::load(&[]);
     let mut command = Command::new("python3");
@@ -90,7 +90,7 @@ fn a_stop_by_the_terminal_during_the_set_up_reaches_the_program() {
 
 /// Like bash with `suspend`.
 #[test]
-fn a_shell_that_stops_itself_gives_the_terminal_up_and_gets_it_back() {
+fn suspended_shell_returns_and_regains_the_terminal() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let mut command = Command::new("python3");
     command.arg("-B").arg(program("stopping.py")).arg("suspend").env("LULL", LULL);

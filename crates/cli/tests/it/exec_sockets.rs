@@ -43,14 +43,14 @@ fn every_kind_of_connection_takes_congestion_control_and_dscp() {
 }
 
 #[test]
-fn what_the_program_sets_itself_has_no_effect() {
+fn settings_of_the_program_have_no_effect() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let nice = Variant::load(&[]);
     check_all(connections(&["--cc", &nice.0], &["try"]), &nice.0, LOWER_EFFORT, true);
 }
 
 #[test]
-fn without_a_dscp_the_program_marks_its_packets() {
+fn program_marks_its_packets_with_dscp_none() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     check_all(connections(&["--cc", "reno", "--dscp", "none"], &[]), "reno", 0, true);
     let said = connections(&["--cc", "reno", "--dscp", "none"], &["try"]);
@@ -62,7 +62,7 @@ fn without_a_dscp_the_program_marks_its_packets() {
 
 /// The workaround for kernels before 6.13: the first packets of a mapped client are not marked.
 #[test]
-fn system_calls_mark_mapped_connections_where_the_hooks_may_not() {
+fn system_calls_mark_mapped_connections_without_hooks() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let said = connections(&["--cc", "reno", "--mapped-by-parent"], &["--wait", "--wait"]);
     check_all(said, "reno", LOWER_EFFORT, false);
@@ -70,7 +70,7 @@ fn system_calls_mark_mapped_connections_where_the_hooks_may_not() {
 
 /// The limit of most logins is 1024, and busy servers raise theirs.
 #[test]
-fn more_mapped_connections_are_marked_than_we_may_have_open() {
+fn mapped_connections_beyond_descriptor_limit_are_marked() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let script = "import socket, time
 listener = socket.socket(socket.AF_INET6)
@@ -96,7 +96,7 @@ print(marked())";
 }
 
 #[test]
-fn what_cannot_be_marked_is_told_of() {
+fn unmarkable_connection_is_reported() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let script = "import socket, time
 listener = socket.socket(socket.AF_INET6)
@@ -113,7 +113,7 @@ time.sleep(0.3)";
 }
 
 #[test]
-fn a_restricted_congestion_control_serves_programs_without_privilege() {
+fn restricted_control_serves_unprivileged_programs() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("setpriv"));
     let nice = Variant::load(&["--restrict"]);
     let script = "import socket
@@ -130,7 +130,7 @@ print(s.getsockopt(6, 13, 16).rstrip(bytes(1)).decode())";
 }
 
 #[test]
-fn udp_is_counted_and_left_alone() {
+fn udp_is_counted_and_not_slowed() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let script = "import socket
 for family, address in (socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1'):
@@ -160,7 +160,7 @@ while got < 100000:
 /// The client connects and writes 100 kB at once, or a part of it with its SYN; nothing else is acknowledged.
 /// Two packets are Lull's and Nice's, one is TCP-Background's (algorithm 1 of its paper).
 #[test]
-fn the_first_flight_of_a_client_is_two_packets_or_one() {
+fn first_flight_of_a_client_is_at_most_two_packets() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     const MSS: u32 = 1460;
     let lull = Variant::load(&["--algorithm", "lull"]);
@@ -256,7 +256,7 @@ subprocess.run([sys.argv[1], 'exec', '--cc', 'reno', '--', 'python3', '-c', inne
 }
 
 #[test]
-fn inherited_sockets_that_stay_in_the_foreground_are_told_of() {
+fn inherited_foreground_sockets_are_reported() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let script = "import socket, subprocess, sys
 listener = socket.create_server(('127.0.0.1', 0))

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// The hooks of the outer one let every choice succeed, and replace it by their own.
 #[test]
-fn what_does_not_exist_is_found_missing_inside_another_run() {
+fn missing_program_is_found_missing_in_nested_run() {
     needs!(lull_testing::bpf());
     let outer = "\"$LULL\" exec --quiet --cc reno --";
     let said = finish(&mut shell(&format!("{outer} \"$LULL\" exec --cc bogus -- true"), &[]));
@@ -27,7 +27,7 @@ fn what_does_not_exist_is_found_missing_inside_another_run() {
 }
 
 #[test]
-fn a_run_inside_another_one_loads_and_unloads_what_it_needs() {
+fn nested_run_loads_and_unloads_what_it_needs() {
     needs!(lull_testing::bpf());
     let nice = Variant::unloaded();
     let script = "\"$LULL\" exec --quiet --cc reno -- \
@@ -39,7 +39,7 @@ fn a_run_inside_another_one_loads_and_unloads_what_it_needs() {
 
 /// The first of them loads the control, the last one unloads it, and sometimes none is left.
 #[test]
-fn runs_beside_each_other_share_what_is_loaded_for_them() {
+fn parallel_runs_share_what_is_loaded() {
     const THREADS: u64 = 4;
     const MOST: u64 = 20;
     needs!(lull_testing::bpf(), lull_testing::command("python3"));

@@ -20,7 +20,7 @@ fn unload(name: &str, arguments: &[&str]) -> support::Said {
 }
 
 #[test]
-fn what_is_loaded_outlives_the_command_and_is_shown_with_its_parameters() {
+fn loaded_control_outlives_the_command_with_parameters() {
     needs!(lull_testing::bpf());
     let nice = Variant::unloaded();
     let arguments =
@@ -44,7 +44,7 @@ fn what_is_loaded_outlives_the_command_and_is_shown_with_its_parameters() {
 }
 
 #[test]
-fn a_name_is_loaded_once_and_unloaded_once() {
+fn name_is_loaded_once_and_unloaded_once() {
     needs!(lull_testing::bpf());
     let nice = Variant::load(&["--algorithm", "nice"]);
     load(&nice.0, &[]).fails(1, "is loaded already (threshold 0.2, fraction 0.5");
@@ -55,7 +55,7 @@ fn a_name_is_loaded_once_and_unloaded_once() {
 }
 
 #[test]
-fn no_name_leads_out_of_the_folder_of_what_is_loaded() {
+fn name_cannot_leave_the_folder_of_loaded_controls() {
     needs!(lull_testing::bpf());
     let nice = Variant::load(&[]);
     let around = format!("../lull/{}", nice.0);
@@ -69,7 +69,7 @@ fn no_name_leads_out_of_the_folder_of_what_is_loaded() {
 }
 
 #[test]
-fn json_tells_what_was_done() {
+fn json_reports_what_was_done() {
     needs!(lull_testing::bpf());
     let nice = Variant::unloaded();
     let said = load(&nice.0, &["--json", "--algorithm", "vegas"]).ok();
@@ -84,7 +84,7 @@ fn json_tells_what_was_done() {
 }
 
 #[test]
-fn parameters_outside_their_range_are_refused() {
+fn parameters_outside_their_range_are_rejected() {
     for (name, arguments, words) in [
         ("t", ["--threshold", "0"], "--threshold 0 is out of range: above 0 and below 1"),
         ("t", ["--threshold", "1"], "--threshold 1 is out of range"),
@@ -111,7 +111,7 @@ fn parameters_outside_their_range_are_refused() {
 }
 
 #[test]
-fn what_others_do_not_have_of_nice_is_not_ignored() {
+fn options_of_nice_are_rejected_for_other_controls() {
     for algorithm in ["vegas", "background", "lull"] {
         for option in ["--threshold", "--fraction", "--min-window"] {
             // Also the default, since it would have no effect.
@@ -123,7 +123,7 @@ fn what_others_do_not_have_of_nice_is_not_ignored() {
 
 /// Two ends of a connection, one of which sends.
 #[test]
-fn the_status_of_background_tells_its_windows_and_nothing_of_yielding() {
+fn status_of_background_has_windows_without_yielding() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let background = Variant::unloaded();
     let said = load(&background.0, &["--algorithm", "background"]).ok();
@@ -153,7 +153,7 @@ fn the_status_of_background_tells_its_windows_and_nothing_of_yielding() {
 }
 
 #[test]
-fn anybody_may_choose_it_unless_it_is_restricted() {
+fn unrestricted_control_is_open_to_all_users() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("setpriv"));
     let choose = "import socket, sys; socket.socket().setsockopt(6, 13, sys.argv[1].encode())";
     let user = "cd /; exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \
@@ -167,7 +167,7 @@ fn anybody_may_choose_it_unless_it_is_restricted() {
 }
 
 #[test]
-fn it_is_not_unloaded_while_in_use_unless_forced() {
+fn control_in_use_is_unloaded_only_with_force() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let nice = Variant::load(&[]);
     let mut command = lull(&["exec", "--quiet", "--cc", &nice.0, "--", "python3"]);
@@ -191,7 +191,7 @@ fn it_is_not_unloaded_while_in_use_unless_forced() {
 
 /// In a cgroup namespace the programs of the machine are not visible.
 #[test]
-fn it_is_not_unloaded_from_where_its_programs_may_be_out_of_sight_unless_forced() {
+fn unload_with_hidden_users_needs_force() {
     needs!(lull_testing::bpf());
     let nice = Variant::load(&[]);
     let script = "unshare --cgroup \"$LULL\" kernel unload --name $1 $2";
@@ -204,7 +204,7 @@ fn it_is_not_unloaded_from_where_its_programs_may_be_out_of_sight_unless_forced(
 
 /// Two ends of a connection in another network namespace, which carry data for a moment.
 #[test]
-fn the_status_sees_sockets_in_every_network_namespace() {
+fn status_sees_sockets_in_every_network_namespace() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     let nice = Variant::load(&["--algorithm", "nice"]);
     let script = "import os, socket, sys
@@ -304,7 +304,7 @@ sys.stdin.read()";
 }
 
 #[test]
-fn an_old_kernel_is_told() {
+fn old_kernel_is_reported() {
     needs!(lull_testing::bpf(), lull_testing::command("setarch"));
     let nice = Variant::unloaded();
     // A kernel that reports an old version number to programs that ask for one.
@@ -314,7 +314,7 @@ fn an_old_kernel_is_told() {
 }
 
 #[test]
-fn a_kernel_without_type_information_is_told() {
+fn kernel_without_btf_is_reported() {
     needs!(lull_testing::bpf());
     let nice = Variant::unloaded();
     let script = "mount -t tmpfs none /sys/kernel/btf; \"$LULL\" kernel load --name $1";
@@ -329,7 +329,7 @@ fn a_kernel_without_type_information_is_told() {
 }
 
 #[test]
-fn a_missing_capability_is_told() {
+fn missing_capability_is_reported() {
     needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
     let nice = Variant::unloaded();
     for (dropped, named) in [
@@ -358,7 +358,7 @@ fn unloaded_with_pins() -> (Variant, String) {
 
 /// Interrupts a load as soon as it makes pins.
 #[test]
-fn a_load_that_is_interrupted_is_brought_to_its_end() {
+fn interrupted_load_is_completed() {
     needs!(lull_testing::bpf());
     let (nice, pins) = unloaded_with_pins();
     let script = "\"$LULL\" kernel load --algorithm nice --name $1 >/dev/null & lull=$!
@@ -378,7 +378,7 @@ fn a_load_that_is_interrupted_is_brought_to_its_end() {
 /// Kills a load at a different moment each time, half of them while its pins are made; the next command
 /// cleans up any leftovers.
 #[test]
-fn a_load_that_is_killed_leaves_no_half() {
+fn killed_load_leaves_nothing_half_done() {
     needs!(lull_testing::bpf());
     let (nice, pins) = unloaded_with_pins();
     let mut halves = 0;

@@ -105,7 +105,7 @@ fn cells(record: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn the_built_in_plans_are_listed_with_their_cost() {
+fn built_in_plans_are_listed_with_their_cost() {
     let empty = tempfile::tempdir().unwrap();
     let list = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lull"));
@@ -128,7 +128,7 @@ fn the_built_in_plans_are_listed_with_their_cost() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told_on_one_line_with_an_exit_code_of_its_own() {
+fn invalid_lab_options_have_one_line_and_an_exit_code() {
     let bench = Bench::new(PLAN);
     let spoilt = Bench::new(&PLAN.replace("rtt = '20ms'", "rtt = '20'"));
     let misnamed = Bench::new(&PLAN.replace("'mini'", "'other'"));
@@ -155,7 +155,7 @@ fn what_makes_no_sense_is_told_on_one_line_with_an_exit_code_of_its_own() {
 }
 
 #[test]
-fn what_needs_no_kernel_is_run_anywhere() {
+fn plans_without_kernel_need_run_anywhere() {
     let empty = tempfile::tempdir().unwrap();
     // The second of these needs a kernel, the third does for half of its cells.
     let plans = ["bench-dumbbell", "demo", "simulator-kernel"];
@@ -184,7 +184,7 @@ fn what_needs_no_kernel_is_run_anywhere() {
 }
 
 #[test]
-fn the_dumbbell_benchmark_tells_what_it_cost_and_what_was_simulated() {
+fn dumbbell_benchmark_reports_cost_and_results() {
     let empty = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_lull"));
     command.args(["lab", "run", "bench-dumbbell", "--json"]).current_dir(empty.path());
@@ -209,7 +209,7 @@ fn the_dumbbell_benchmark_tells_what_it_cost_and_what_was_simulated() {
 }
 
 #[test]
-fn a_run_is_recorded_judged_drawn_and_gone_on_with() {
+fn run_is_recorded_judged_drawn_and_continued() {
     needs!(root());
     let bench = Bench::new(PLAN);
     let first = bench.run(&["run", "mini", "--seed", "5"]);
@@ -247,7 +247,7 @@ fn a_run_is_recorded_judged_drawn_and_gone_on_with() {
 }
 
 #[test]
-fn a_cell_that_cannot_run_is_told_and_the_others_run() {
+fn failing_cell_is_reported_and_the_others_run() {
     needs!(root());
     let bench = Bench::new(&PLAN.replace("'reno'", "'no-such-control'"));
     let output = bench.run(&["run", "mini"]);
@@ -269,7 +269,7 @@ fn turn() -> MutexGuard<'static, ()> {
 
 /// The only experiment with the case in which `lull exec --cc background` is refused; a minute at most.
 #[test]
-fn background_is_unnoticed_where_the_network_serves_it_last_and_only_there() {
+fn background_is_unnoticed_only_where_it_is_served_last() {
     needs!(bpf(), command("python3"));
     let _turn = turn();
     let empty = tempfile::tempdir().unwrap();
@@ -312,7 +312,7 @@ fn kill(child: &mut Child) {
 }
 
 #[test]
-fn a_run_that_is_killed_leaves_nothing_and_goes_on_later() {
+fn killed_run_leaves_nothing_and_continues_later() {
     needs!(bpf());
     let plan = PLAN.replace("[topology]", "[controls.nice]\nalgorithm = 'nice'\n[topology]");
     let plan = plan.replace("'reno'", "'nice'").replace("settle = '1s'", "settle = '2s'");
@@ -351,7 +351,7 @@ fn a_run_that_is_killed_leaves_nothing_and_goes_on_later() {
 
 /// Without a container that ends them, too: neither the cell nor its program outlives the run.
 #[test]
-fn a_run_without_a_network_that_is_killed_leaves_nothing() {
+fn killed_run_without_network_leaves_nothing() {
     let plan = "
 id = 'mini'
 title = 'A program that takes its time'
@@ -405,7 +405,7 @@ fn shorten_demo(bench: &Bench, folder: &str, seconds: u32) {
 
 /// `make demo` after the build: the shortened phases, and their surroundings.
 #[test]
-fn the_demo_shows_its_table_draws_its_plot_and_ends_within_90_seconds() {
+fn demo_shows_table_and_plot_within_90_seconds() {
     needs!(bpf(), command("rsync"));
     let _turn = turn();
     let seconds = |bench: &Bench, folder: &[&str]| {
@@ -484,7 +484,7 @@ fn left_behind(home: &Service, before: &BTreeSet<String>) -> Vec<String> {
 /// The signal comes while `lull exec` runs, which ends with its network: its cgroup and its congestion
 /// control are removed by other processes.
 #[test]
-fn a_demo_ends_at_once_with_the_signal_that_asks_for_it_and_leaves_nothing() {
+fn demo_ends_at_once_on_a_signal_and_leaves_nothing() {
     needs!(bpf(), command("rsync"));
     let _turn = turn();
     let bench = Bench::new(PLAN);

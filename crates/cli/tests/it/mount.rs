@@ -24,7 +24,7 @@ fn mounted() -> (Site, Place, PathBuf) {
 }
 
 #[test]
-fn a_published_folder_is_seen_in_a_mount_until_a_signal_ends_it() {
+fn published_folder_is_mounted_until_a_signal() {
     needs!(fuse(), command("diff"));
     let (mut site, place, docs) = mounted();
     assert!(is_as(&place.0, &docs));
@@ -45,7 +45,7 @@ fn a_published_folder_is_seen_in_a_mount_until_a_signal_ends_it() {
 }
 
 #[test]
-fn an_earlier_publication_is_a_folder_until_the_replica_starts_again() {
+fn earlier_publication_stays_a_folder_until_restart() {
     needs!(fuse(), command("diff"), command("ls"));
     let (mut site, place, docs) = mounted();
     let next = PathBuf::from(site.path("next"));
@@ -75,7 +75,7 @@ fn an_earlier_publication_is_a_folder_until_the_replica_starts_again() {
 }
 
 #[test]
-fn a_mount_that_a_killed_replica_has_left_is_replaced() {
+fn mount_left_by_a_killed_replica_is_replaced() {
     needs!(fuse(), command("diff"));
     let (mut site, place, docs) = mounted();
     for _ in 0..2 {
@@ -91,7 +91,7 @@ fn a_mount_that_a_killed_replica_has_left_is_replaced() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_mounted_on_is_told_in_one_line() {
+fn folder_that_cannot_be_a_mount_point_is_reported() {
     needs!(fuse());
     let mut site = Site::new(&["paris"], &[]);
     drop(site.replicas.remove("paris"));

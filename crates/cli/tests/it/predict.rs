@@ -76,7 +76,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 const PATH: [&str; 4] = ["/", "/logo.png", "/docs/", "/docs/a.html"];
 
 #[test]
-fn a_model_is_trained_goes_on_and_explains_itself() {
+fn model_is_trained_continued_and_explained() {
     let bench = Bench::new();
     let log = walks(0, 30, &PATH) + "nonsense\n" + &line(2_000, "192.0.2.99", "/own");
     bench.write("access.log", log.as_bytes());
@@ -132,7 +132,7 @@ fn a_model_is_trained_goes_on_and_explains_itself() {
 }
 
 #[test]
-fn what_a_shell_puts_in_the_place_of_a_log_is_read_whole() {
+fn log_from_process_substitution_is_read_whole() {
     let bench = Bench::new();
     // Longer than the part that is read to put logs into order.
     let day = walks(0, 250, &PATH).repeat(4);
@@ -152,7 +152,7 @@ fn what_a_shell_puts_in_the_place_of_a_log_is_read_whole() {
 }
 
 #[test]
-fn what_a_model_has_learned_from_it_does_not_learn_again() {
+fn logs_learned_by_a_model_are_not_learned_again() {
     let bench = Bench::new();
     let train = ["train", "--json", "--model", "m", "access.log"];
     let learned = |arguments: &[&str]| {
@@ -173,7 +173,7 @@ fn what_a_model_has_learned_from_it_does_not_learn_again() {
 }
 
 #[test]
-fn of_a_log_of_several_sites_one_may_be_learned_from() {
+fn one_of_several_sites_in_a_log_can_be_selected() {
     let bench = Bench::new();
     let of = |site: &str, path: &[&str]| -> String {
         walks(0, 30, path).lines().map(|line| format!("{site}:443 {line}\n")).collect()
@@ -195,7 +195,7 @@ fn of_a_log_of_several_sites_one_may_be_learned_from() {
 }
 
 #[test]
-fn a_wrong_date_does_not_move_what_is_measured() {
+fn wrong_date_does_not_move_the_evaluation() {
     let bench = Bench::new();
     let log = walks(0, 240, &PATH);
     bench.write("right", log.as_bytes());
@@ -213,7 +213,7 @@ fn a_wrong_date_does_not_move_what_is_measured() {
 }
 
 #[test]
-fn what_is_held_back_is_told_with_its_reason() {
+fn withheld_urls_are_reported_with_their_reason() {
     let bench = Bench::new();
     let log = walks(0, 30, &["/", "/docs/"])
         + &walks(30, 20, &["/blog/"])
@@ -235,7 +235,7 @@ fn what_is_held_back_is_told_with_its_reason() {
 }
 
 #[test]
-fn clients_are_counted_over_all_runs_by_one_key_and_by_each_run_without() {
+fn clients_are_counted_across_runs_only_with_one_key() {
     let clients = |arguments: &[&str]| {
         let bench = Bench::new();
         for client in 0..20 {
@@ -253,7 +253,7 @@ fn clients_are_counted_over_all_runs_by_one_key_and_by_each_run_without() {
 }
 
 #[test]
-fn a_key_that_cannot_be_written_is_none() {
+fn unwritable_key_is_an_error() {
     let bench = Bench::new();
     bench.write("day", walks(0, 20, &["/page"]).as_bytes());
     // As on a full disk, files can be made here, but not filled.
@@ -295,7 +295,7 @@ fn killed_training_keeps_the_old_model() {
 }
 
 #[test]
-fn rotated_logs_are_read_in_the_order_of_their_times() {
+fn rotated_logs_are_read_in_time_order() {
     let bench = Bench::new();
     bench.write("access.log", b"");
     bench.write("access.log.1", walks(40, 20, &["/", "/c"]).as_bytes());
@@ -316,7 +316,7 @@ fn rotated_logs_are_read_in_the_order_of_their_times() {
 }
 
 #[test]
-fn logs_of_several_servers_are_read_by_turns() {
+fn logs_of_several_servers_are_merged() {
     // One goes to / by one server, to /b by another, and so on. A wrong date delays nothing.
     let path = ["/", "/b", "/c", "/d"];
     let mut logs = [String::new(), String::new()];
@@ -345,7 +345,7 @@ fn logs_of_several_servers_are_read_by_turns() {
 }
 
 #[test]
-fn what_cannot_be_read_keeps_nobody_from_the_rest() {
+fn unreadable_log_does_not_stop_the_others() {
     let bench = Bench::new();
     bench.write("late", ("starting up\n".repeat(500) + &walks(0, 20, &["/", "/b"])).as_bytes());
     bench.write("good", walks(30, 20, &["/", "/c"]).as_bytes());
@@ -425,7 +425,7 @@ fn predictors_are_measured_and_drawn() {
 }
 
 #[test]
-fn bad_input_is_told_on_one_line_with_the_way_out() {
+fn bad_input_is_reported_on_one_line_with_a_remedy() {
     let bench = Bench::new();
     let log = walks(0, 30, &PATH);
     bench.write("good", log.as_bytes());
@@ -501,7 +501,7 @@ fn bad_input_is_told_on_one_line_with_the_way_out() {
 }
 
 #[test]
-fn a_log_tells_the_terminal_nothing() {
+fn log_cannot_send_control_codes_to_the_terminal() {
     let bench = Bench::new();
     let evil = r#"{"ts":1431857100,"remote_addr":"192.0.2.%","request":"GET /\u001b[2J HTTP/1.1","status":200}"#;
     let log: String = (0..30).map(|n| evil.replace('%', &n.to_string()) + "\n").collect();
@@ -513,7 +513,7 @@ fn a_log_tells_the_terminal_nothing() {
 }
 
 #[test]
-fn the_help_has_examples() {
+fn report_help_has_examples() {
     for command in ["train", "eval", "explain"] {
         let shown = Bench::new().predict(&[command, "--help"]).ok();
         for words in ["Examples:", "--json", "exit code"] {
@@ -534,7 +534,7 @@ fn data(name: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn real_logs_are_learned_from() {
+fn real_logs_give_hit_rates_above_the_baselines() {
     let bench = Bench::new();
     // At 1, 2, 5, 10, 20, 50 and 100 kB fetched ahead per page the default is at or above all baselines.
     for (name, requests, page) in [
@@ -543,7 +543,10 @@ fn real_logs_are_learned_from() {
     ] {
         // The logs are not part of the project, so not every machine has them.
         let Some(path) = data(name) else {
-            lull_testing::skip("real_logs_are_learned_from", &format!("no {name} beside the tree"));
+            lull_testing::skip(
+                "real_logs_give_hit_rates_above_the_baselines",
+                &format!("no {name} beside the tree"),
+            );
             continue;
         };
         let path = path.to_str().unwrap();

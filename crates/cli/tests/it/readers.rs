@@ -38,7 +38,7 @@ fn mounts(site: &mut Site) -> BTreeMap<&'static str, Place> {
 }
 
 #[test]
-fn reads_in_mounts_and_writes_at_the_origin_are_made_and_judged() {
+fn mount_reads_and_origin_writes_are_judged() {
     needs!(fuse());
     let mut site = Site::new(&REPLICAS, &[]);
     let mounts = mounts(&mut site);
@@ -95,7 +95,7 @@ fn reads_in_mounts_and_writes_at_the_origin_are_made_and_judged() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn invalid_torture_options_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let log_file = folder.path().join("log");
     fs::write(&log_file, log()).unwrap();

@@ -105,7 +105,7 @@ fn count(value: &Value) -> u64 {
 }
 
 #[test]
-fn every_request_of_a_log_is_answered_by_nginx_and_no_visitor_asks_twice() {
+fn replayed_requests_are_answered_by_nginx_once() {
     needs!(command("nginx"));
     let bench = Bench::new(12, 3);
     let (_nginx, to) = bench.nginx();
@@ -126,7 +126,7 @@ fn every_request_of_a_log_is_answered_by_nginx_and_no_visitor_asks_twice() {
 }
 
 #[test]
-fn what_is_predicted_is_fetched_ahead_and_used() {
+fn predicted_urls_are_prefetched_and_used() {
     needs!(command("nginx"));
     let bench = Bench::new(16, 3);
     let (_nginx, to) = bench.nginx();
@@ -156,7 +156,7 @@ fn what_is_predicted_is_fetched_ahead_and_used() {
 }
 
 #[test]
-fn a_monitor_lets_dummies_be_fetched_as_long_as_the_server_is_in_time() {
+fn monitor_allows_dummies_while_the_server_is_in_time() {
     needs!(command("nginx"));
     let bench = Bench::new(1, 1);
     let (_nginx, to) = bench.nginx();
@@ -180,7 +180,7 @@ fn a_monitor_lets_dummies_be_fetched_as_long_as_the_server_is_in_time() {
 }
 
 #[test]
-fn what_comes_before_a_replay_has_settled_counts_for_nothing() {
+fn requests_before_the_replay_settles_do_not_count() {
     needs!(command("nginx"));
     let bench = Bench::new(1, 1);
     let (_nginx, to) = bench.nginx();
@@ -203,7 +203,7 @@ fn what_comes_before_a_replay_has_settled_counts_for_nothing() {
 }
 
 #[test]
-fn a_list_of_the_paper_names_what_one_client_did_if_it_may() {
+fn paper_list_may_name_the_future_of_one_client() {
     needs!(command("nginx"));
     let bench = Bench::new(16, 3);
     let (_nginx, to) = bench.nginx();
@@ -224,7 +224,7 @@ fn a_list_of_the_paper_names_what_one_client_did_if_it_may() {
 
 /// The papers' scheduler: the same files from a server with a lower priority.
 #[test]
-fn fetches_ahead_go_to_the_server_that_is_for_them() {
+fn prefetches_go_to_the_prefetch_server() {
     needs!(command("nginx"));
     let [demand, ahead] = [Bench::new(1, 1), Bench::new(1, 1)];
     let (_nginx, to) = demand.nginx();
@@ -265,7 +265,7 @@ fn hinted(bench: &Bench) -> (Value, u16, [Kept; 2]) {
 }
 
 #[test]
-fn lists_that_are_long_come_packed_and_are_carried_out() {
+fn long_lists_come_compressed_and_are_followed() {
     needs!(command("nginx"));
     let long = |name: &str| format!("/{}/{name}", ["long"; 100].join("/"));
     let pages = ["a", "b", "c", "d"].map(long);
@@ -279,7 +279,7 @@ fn lists_that_are_long_come_packed_and_are_carried_out() {
 }
 
 #[test]
-fn the_hints_of_lull_web_are_carried_out_and_the_click_finds_the_page() {
+fn replay_follows_hints_of_lull_web() {
     needs!(command("nginx"));
     let bench = Bench::new(20, 9);
     let (report, port, _kept) = hinted(&bench);
@@ -304,7 +304,7 @@ fn the_hints_of_lull_web_are_carried_out_and_the_click_finds_the_page() {
 }
 
 #[test]
-fn a_click_on_a_page_that_is_being_fetched_waits_for_it_and_says_so() {
+fn click_on_a_page_being_prefetched_waits_and_reports() {
     const LIST: &str = r#"{"mark":"1","hints":[{"url":"/a","as":"document"}],"wait":null}"#;
     // It takes three seconds for the hinted page: longer than the section.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -379,7 +379,7 @@ fn figures(port: u16) -> String {
 }
 
 #[test]
-fn requests_that_wait_behind_a_stall_count_from_when_they_were_due() {
+fn requests_behind_a_stall_count_from_their_due_time() {
     // A server with one connection that takes a second for its first answer, and no time for later ones.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("http://{}", listener.local_addr().unwrap());
@@ -428,7 +428,7 @@ fn header(head: &str, name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_server_is_told_what_clients_take_of_codings() {
+fn content_codings_of_clients_are_sent_to_the_server() {
     let bench = Bench::new(1, 1);
     let few = ["--rate", "20", "--length", "200ms", "--clients", "1", "--connections", "1"];
     let other = ["--accept-encoding", "gzip, br, zstd"];
@@ -453,7 +453,7 @@ fn a_server_is_told_what_clients_take_of_codings() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_told_on_one_line() {
+fn unreplayable_log_is_reported_on_one_line() {
     let bench = Bench::new(1, 1);
     let nowhere = format!("http://127.0.0.1:{}", free_port());
     let replay = |arguments: &[&str]| bench.lab(&[&["replay"], arguments].concat());
@@ -475,7 +475,7 @@ fn what_cannot_be_replayed_is_told_on_one_line() {
 }
 
 #[test]
-fn a_server_that_gives_no_hints_is_told_from_one_that_has_none() {
+fn server_without_hints_differs_from_an_empty_list() {
     needs!(command("nginx"));
     let bench = Bench::new(1, 1);
     let (_nginx, to) = bench.nginx();
@@ -491,7 +491,7 @@ fn a_server_that_gives_no_hints_is_told_from_one_that_has_none() {
 }
 
 #[test]
-fn a_log_that_is_made_up_is_learned_from_and_says_what_that_took() {
+fn generated_log_is_learned_and_its_cost_reported() {
     let learn = |arguments: &[&str]| finish(&mut lull(&[&["lab", "learn"], arguments].concat()));
     let few = ["--lines", "20000", "--urls", "2000", "--predictor"];
     let report = |predictor, seed| -> Value {

@@ -27,7 +27,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_folder_that_is_published_is_read_at_each_replica() {
+fn published_folder_is_read_at_each_replica() {
     let mut site = Site::new(&["paris", "london"], &[]);
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let said = site.publish(&docs, &["--wait", "paris", "--wait", "london"]);
@@ -109,7 +109,7 @@ fn objects(folder: &Path) -> u64 {
 }
 
 #[test]
-fn a_strategy_says_what_is_pushed() {
+fn strategy_selects_what_is_pushed() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let all = objects(&docs);
     for (strategy, pushed) in
@@ -149,7 +149,7 @@ fn a_strategy_says_what_is_pushed() {
 }
 
 #[test]
-fn what_is_pushed_in_the_background_is_sent_by_the_control_that_was_chosen() {
+fn background_push_uses_the_chosen_control() {
     needs!(root(), command("ss"));
     let usual = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
     let other = if usual.trim() == "cubic" { "reno" } else { "cubic" };
@@ -165,7 +165,7 @@ fn what_is_pushed_in_the_background_is_sent_by_the_control_that_was_chosen() {
 }
 
 #[test]
-fn the_authority_is_replaced_in_two_steps() {
+fn authority_is_replaced_in_two_steps() {
     let mut site = Site::new(&["paris", "london"], &[]);
     let (origin, oslo) = (site.path("origin"), site.path("oslo"));
     let rotate = |more: &[&str]| finish(lull(&["origin", "rotate", &origin]).args(more));
@@ -199,7 +199,7 @@ fn the_authority_is_replaced_in_two_steps() {
 }
 
 #[test]
-fn who_is_waited_for_is_known_before_anything_is_published() {
+fn awaited_replicas_are_known_before_publication() {
     let site = Site::new(&["paris"], &[]);
     let (origin, empty) = (site.path("origin"), site.path("empty"));
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
@@ -240,7 +240,7 @@ fn who_is_waited_for_is_known_before_anything_is_published() {
 }
 
 #[test]
-fn status_tells_of_a_cut_that_is_over_and_of_who_is_away_since_before_the_start() {
+fn status_reports_past_cuts_and_absent_replicas() {
     let mut site = Site::new(&["paris", "london"], &[]);
     support::eventually("connected", || site.status("paris")["connected"] == true);
     drop(site.replicas.remove("london"));
@@ -263,7 +263,7 @@ fn status_tells_of_a_cut_that_is_over_and_of_who_is_away_since_before_the_start(
 }
 
 #[test]
-fn a_replica_finds_its_origin_where_it_has_moved_to() {
+fn replica_finds_an_origin_that_moved() {
     let mut site = Site::new(&["paris"], &[]);
     site.origin = None;
     site.listen = "127.0.0.1:0".to_owned();
@@ -277,7 +277,7 @@ fn a_replica_finds_its_origin_where_it_has_moved_to() {
 }
 
 #[test]
-fn a_ticket_need_not_be_on_the_command_line() {
+fn ticket_may_come_from_a_file() {
     let site = Site::new(&[], &[]);
     let (origin, file) = (site.path("origin"), site.path("ticket"));
     let ticket = ["origin", "ticket", &origin, "oslo"];
@@ -294,7 +294,7 @@ fn a_ticket_need_not_be_on_the_command_line() {
 }
 
 #[test]
-fn what_tells_of_a_replica_can_have_a_port_of_its_own() {
+fn replica_metrics_may_have_a_separate_port() {
     let mut site = Site::new(&["paris"], &[]);
     drop(site.replicas.remove("paris"));
     let folder = site.path("paris");
@@ -341,7 +341,7 @@ fn say(stream: &mut TcpStream, request: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_daemon_without_descriptors_waits_for_them_and_goes_on() {
+fn daemon_without_descriptors_waits_and_continues() {
     needs!(command("prlimit"));
     let site = Site::new(&["paris"], &[]);
     let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
@@ -385,7 +385,7 @@ fn a_daemon_without_descriptors_waits_for_them_and_goes_on() {
 }
 
 #[test]
-fn what_cannot_work_is_told_in_one_line() {
+fn impossible_web_set_up_is_reported_in_one_line() {
     const LONG: &str = "a-name-too-long-";
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

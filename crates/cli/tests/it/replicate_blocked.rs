@@ -6,7 +6,7 @@ use crate::site::{Daemon, Site, request};
 use crate::support::eventually;
 
 #[test]
-fn replicas_that_send_to_each_other_say_why_when_neither_can_answer() {
+fn mutually_blocked_replicas_report_the_reason() {
     let mut site = Site::new(&["paris", "london"], &[]);
     assert_eq!(site.put("/page", b"one").status, 200);
     for name in ["paris", "london"] {

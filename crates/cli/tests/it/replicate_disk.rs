@@ -52,7 +52,7 @@ fn sequence(site: &Site, name: &str) -> usize {
 }
 
 #[test]
-fn an_origin_without_room_refuses_writes_whole_and_goes_on_when_there_is_some() {
+fn full_origin_rejects_whole_writes_and_continues() {
     needs!(root(), command("mount"), command("cp"));
     let mut site = Site::new(&["paris"], &[]);
     site.origin = None;
@@ -111,7 +111,7 @@ fn an_origin_without_room_refuses_writes_whole_and_goes_on_when_there_is_some() 
 }
 
 #[test]
-fn a_new_origin_without_room_is_none() {
+fn new_origin_on_full_disk_is_not_created() {
     needs!(root(), command("mount"), command("cp"));
     let site = Site::new(&[], &[]);
     fs::create_dir(site.path("new")).unwrap();
@@ -127,7 +127,7 @@ fn a_new_origin_without_room_is_none() {
 }
 
 #[test]
-fn a_replica_without_room_goes_on_with_what_it_has_and_catches_up_when_there_is_some() {
+fn full_replica_continues_and_catches_up() {
     needs!(root(), command("mount"), command("cp"));
     let arguments = ["--blocked", "error", "--patience", "0.3"];
     let mut site = Site::new(&["paris"], &arguments);
@@ -187,7 +187,7 @@ fn a_replica_without_room_goes_on_with_what_it_has_and_catches_up_when_there_is_
 }
 
 #[test]
-fn what_is_written_in_a_watched_folder_waits_for_room_at_the_origin() {
+fn writes_to_watched_folder_wait_for_room_at_origin() {
     needs!(root(), command("mount"), command("cp"));
     let mut site = Site::new(&["paris"], &[]);
     site.origin = None;

@@ -34,7 +34,7 @@ fn are_around(bounds: &Value, value: i64) -> bool {
 }
 
 #[test]
-fn clocks_that_are_too_far_apart_are_told_and_make_nothing_staler() {
+fn clock_difference_is_reported_and_staleness_bounded() {
     needs!(root());
     for ahead in [-3, 3] {
         let emulator = line(50_000_000);
@@ -98,7 +98,7 @@ fn clocks_that_are_too_far_apart_are_told_and_make_nothing_staler() {
 }
 
 #[test]
-fn a_demand_read_overtakes_a_large_body_that_is_being_pushed() {
+fn demand_read_overtakes_a_large_push() {
     needs!(root());
     const LARGE: usize = 8_000_000;
     // The large one takes at least eight seconds.

@@ -20,7 +20,7 @@ fn folder(site: &Site, name: &str, script: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_published_is_refused_as_a_whole() {
+fn unpublishable_folder_is_rejected_as_a_whole() {
     needs!(root(), command("mkfifo"), command("mknod"));
     let site = Site::new(&["paris"], &[]);
     let origin = site.path("origin");
@@ -61,7 +61,7 @@ fn what_cannot_be_published_is_refused_as_a_whole() {
 }
 
 #[test]
-fn names_that_mean_something_else_elsewhere_are_refused_by_http_too() {
+fn names_special_on_other_systems_are_rejected_by_http() {
     let site = Site::new(&[], &[]);
     let long = ["d"; 4_096].join("/");
     let long_name = "n".repeat(256);
@@ -84,7 +84,7 @@ fn names_that_mean_something_else_elsewhere_are_refused_by_http_too() {
 }
 
 #[test]
-fn name_that_is_no_text_is_written_and_read_by_http() {
+fn name_that_is_not_utf8_is_written_and_read_by_http() {
     let site = Site::new(&["paris"], &[]);
     for name in ["a%FFb", "a%0Ab", "a%5Cxffb"] {
         let path = format!("/{name}");
@@ -97,7 +97,7 @@ fn name_that_is_no_text_is_written_and_read_by_http() {
 }
 
 #[test]
-fn names_that_differ_only_in_case_are_two_objects_unless_that_is_refused() {
+fn names_differing_in_case_are_two_objects_by_default() {
     let clashing = "echo 1 >read.me; echo 2 >Read.Me";
     let site = Site::new(&["paris"], &[]);
     site.publish(Path::new(&folder(&site, "both", clashing)), &["--wait", "paris"]);
@@ -176,24 +176,21 @@ fn is_the_same_in_a_mount(tree: &Path, folder: &str) {
 }
 
 #[test]
-fn a_real_site_is_the_same_in_a_mount_and_a_renamed_folder_is_seen_at_once() {
+fn real_site_is_equal_in_a_mount_after_a_rename() {
     needs!(fuse(), command("diff"), command("tar"), command("zstd"));
     match real_site() {
         Some(site) => is_the_same_in_a_mount(site.path(), "favicons"),
-        None => skip(
-            "a_real_site_is_the_same_in_a_mount_and_a_renamed_folder_is_seen_at_once",
-            "no site beside the tree",
-        ),
+        None => skip("real_site_is_equal_in_a_mount_after_a_rename", "no site beside the tree"),
     }
 }
 
 #[test]
-fn a_book_of_the_compiler_is_the_same_in_a_mount_and_a_renamed_folder_is_seen_at_once() {
+fn compiler_book_is_equal_in_a_mount_after_a_rename() {
     needs!(fuse(), command("diff"), command("rustc"));
     match real_book() {
         Some(book) => is_the_same_in_a_mount(&book, "types"),
         None => skip(
-            "a_book_of_the_compiler_is_the_same_in_a_mount_and_a_renamed_folder_is_seen_at_once",
+            "compiler_book_is_equal_in_a_mount_after_a_rename",
             "the compiler's documentation is not installed",
         ),
     }

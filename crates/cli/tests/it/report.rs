@@ -111,7 +111,7 @@ fn verdicts(output: &Output) -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_page_is_written_beside_the_records_or_where_it_is_wanted() {
+fn page_is_written_beside_the_records_or_elsewhere() {
     let bench = Bench::new(&[6.0, 7.0]);
     let output = bench.report(&[]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -131,7 +131,7 @@ fn the_page_is_written_beside_the_records_or_where_it_is_wanted() {
 }
 
 #[test]
-fn the_verdicts_are_printed_as_json() {
+fn verdicts_are_printed_as_json() {
     let bench = Bench::new(&[6.0, 7.0]);
     let row = |id: &str, verdict: &str| (id.to_owned(), verdict.to_owned());
     let all = verdicts(&bench.report(&["--json", "report"]));
@@ -148,7 +148,7 @@ fn the_verdicts_are_printed_as_json() {
 }
 
 #[test]
-fn every_cell_is_printed_by_its_plans_metrics() {
+fn cells_are_printed_by_the_metrics_of_their_plan() {
     let bench = Bench::new(&[6.0, 4.0]);
     let output = bench.report(&["--cells", "mini"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -168,7 +168,7 @@ fn every_cell_is_printed_by_its_plans_metrics() {
 }
 
 #[test]
-fn a_missed_verdict_fails_where_that_is_wanted() {
+fn missed_verdict_fails_on_request() {
     let bench = Bench::new(&[6.0, 7.0]);
     assert_eq!(bench.report(&["--check", "mini"]).status.code(), Some(0));
     assert_eq!(bench.report(&["--check", "--json"]).status.code(), Some(1));
@@ -176,7 +176,7 @@ fn a_missed_verdict_fails_where_that_is_wanted() {
 }
 
 #[test]
-fn without_plans_of_its_own_a_folder_is_judged_by_those_that_lull_was_built_with() {
+fn folder_without_plans_is_judged_by_built_in_ones() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("report")).unwrap();
     let rows = verdicts(&report_in(folder.path(), &["--json"]));
@@ -185,7 +185,7 @@ fn without_plans_of_its_own_a_folder_is_judged_by_those_that_lull_was_built_with
 }
 
 #[test]
-fn what_makes_no_sense_is_told_on_one_line_with_the_way_out() {
+fn invalid_report_options_have_one_line_and_a_remedy() {
     let bench = Bench::new(&[6.0, 7.0]);
     fs::create_dir(bench.path("site")).unwrap();
     fs::write(bench.path("site/index.html"), "<h1>somebody's</h1>").unwrap();
@@ -222,7 +222,7 @@ fn what_makes_no_sense_is_told_on_one_line_with_the_way_out() {
 }
 
 #[test]
-fn figures_alone_are_files_of_their_own_and_no_page_is_made() {
+fn figures_option_writes_files_and_no_page() {
     let bench = Bench::new(&[6.0, 7.0]);
     let plot = "[[plots]]\nname = 'rates'\ntitle = 'Goodput'\nkind = 'bars'\nx = 'control'\n\
                 y = 'metric.double'\ny_title = 'Mbit/s'\n";
@@ -235,7 +235,7 @@ fn figures_alone_are_files_of_their_own_and_no_page_is_made() {
 }
 
 #[test]
-fn the_help_has_examples() {
+fn report_help_has_examples() {
     let output = report_in(Path::new("."), &["--help"]);
     let shown = text(&output.stdout);
     for words in ["Examples:", "--json", "exit code", "lull lab report out 'kernel-*'"] {

@@ -70,7 +70,7 @@ fn without_its_log() -> String {
 }
 
 #[test]
-fn a_plan_that_cannot_begin_keeps_no_other_from_being_run_and_shown() {
+fn plan_that_cannot_start_does_not_stop_the_others() {
     let bench = Bench::new(&[("quick", SIMULATED), ("a-broken", &without_its_log())]);
     let run = |more: &[&str]| {
         let plans = ["run", "quick", "a-broken", "--data", ".", "--out", "some where"];
@@ -98,7 +98,7 @@ fn a_plan_that_cannot_begin_keeps_no_other_from_being_run_and_shown() {
 }
 
 #[test]
-fn several_plans_are_listed_with_what_they_cost_together() {
+fn several_plans_are_listed_with_their_total_cost() {
     let mini = SIMULATED.replace("'quick'", "'mini'").replace("kind = 'simulator'\n", "");
     let mini = format!("{mini}[quick.axes]\nflows = [1]\n");
     let view = "id = 'view'\ntitle = 'The same'\ncells_of = 'quick'\n\

@@ -53,7 +53,7 @@ fn count(of: &Value, path: &str) -> u64 {
 }
 
 #[test]
-fn each_write_that_was_due_is_counted_once() {
+fn each_due_write_is_counted_once() {
     needs!(user_namespaces());
     let report = report(&["writes", "--rates", "40,80", "--settle", "100ms", "--length", "500ms"]);
     assert_eq!((count(&report, "/writers"), count(&report, "/bytes")), (64, 1_024));
@@ -80,7 +80,7 @@ fn each_write_that_was_due_is_counted_once() {
 }
 
 #[test]
-fn each_replica_decodes_each_write_that_was_acknowledged() {
+fn each_replica_decodes_each_acknowledged_write() {
     needs!(user_namespaces());
     let report = report(&[
         "fan-out",
@@ -110,7 +110,7 @@ fn each_replica_decodes_each_write_that_was_acknowledged() {
 }
 
 #[test]
-fn all_objects_are_told_to_all_replicas_and_wait_for_them() {
+fn objects_are_announced_to_all_replicas_and_awaited() {
     needs!(user_namespaces());
     let report = report(&["memory", "--objects", "400", "--replicas", "3", "--bytes", "10000"]);
     assert_eq!((count(&report, "/objects"), count(&report, "/replicas")), (400, 3));
@@ -140,7 +140,7 @@ fn files_are_opened_equally_often_in_both_mounts() {
 }
 
 #[test]
-fn all_threads_stay_on_one_processor_and_may_go_again() {
+fn threads_stay_on_one_processor_and_are_released() {
     let allowed = || {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -165,7 +165,7 @@ fn all_threads_stay_on_one_processor_and_may_go_again() {
 }
 
 #[test]
-fn people_are_told_the_knee() {
+fn knee_is_printed_for_people() {
     needs!(user_namespaces());
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().to_str().unwrap();
@@ -205,7 +205,7 @@ fn interrupted(
 }
 
 #[test]
-fn nothing_is_left_of_a_run_that_is_interrupted() {
+fn interrupted_speed_run_leaves_nothing() {
     needs!(user_namespaces());
     let folder = tempfile::tempdir().unwrap();
     let writes = ["writes", "--rates", "10", "--length", "3600s"];
@@ -227,7 +227,7 @@ fn processes(words: [&str; 2]) -> Vec<u32> {
 }
 
 #[test]
-fn nothing_is_left_of_mounts_that_are_interrupted() {
+fn interrupted_mount_run_leaves_nothing() {
     needs!(fuse(), user_namespaces());
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().to_str().unwrap();
@@ -275,7 +275,7 @@ fn reads(process: &Path, name: &str) -> u64 {
 }
 
 #[test]
-fn both_mounts_have_the_same_options_and_ours_is_asked_less() {
+fn both_mounts_have_equal_options_and_ours_less_requests() {
     needs!(fuse(), user_namespaces());
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().to_str().unwrap();
@@ -308,7 +308,7 @@ fn both_mounts_have_the_same_options_and_ours_is_asked_less() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn invalid_torture_options_are_rejected() {
     for (arguments, code, words) in [
         (&["writes", "--rates", "0"][..], 2, "0 is not in 1..=1000000"),
         (&["writes", "--length", "0s"], 2, "write a time above zero"),

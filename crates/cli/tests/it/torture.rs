@@ -26,7 +26,7 @@ fn mounts() -> usize {
 }
 
 #[test]
-fn a_disk_that_does_not_keep_what_it_confirms_is_found() {
+fn disk_that_loses_confirmed_writes_is_detected() {
     needs!(root(), fuse());
     let arguments = ["lab", "torture", "--seconds", "12", "--sabotage", "disk", "--json"];
     let said = finish_within(&mut lull(&arguments), Duration::from_secs(300));
@@ -44,7 +44,7 @@ fn a_disk_that_does_not_keep_what_it_confirms_is_found() {
 }
 
 #[test]
-fn a_replica_that_has_seen_what_the_origin_has_lost_is_not_waited_for() {
+fn replica_ahead_of_a_restored_origin_is_not_awaited() {
     needs!(root(), fuse());
     // In most runs with this seed the disk loses a state that a replica has seen, and few writes come after
     // that. So by its number the replica seems to show the last one. It never answers, and each read would
@@ -57,7 +57,7 @@ fn a_replica_that_has_seen_what_the_origin_has_lost_is_not_waited_for() {
 }
 
 #[test]
-fn a_clock_that_runs_at_half_speed_is_found() {
+fn clock_at_half_speed_is_detected() {
     needs!(root(), fuse());
     // With this seed the link of that replica is cut for long within the first seconds: then its lease is
     // over after twice its time.
@@ -73,7 +73,7 @@ fn a_clock_that_runs_at_half_speed_is_found() {
 }
 
 #[test]
-fn nothing_is_left_of_a_run_that_is_interrupted_or_killed() {
+fn interrupted_or_killed_torture_leaves_nothing() {
     needs!(root(), fuse());
     let before = fs::read_dir("/mnt").unwrap().count();
     for (signal, code) in [("-INT", Some(130)), ("-KILL", None)] {
@@ -97,7 +97,7 @@ fn nothing_is_left_of_a_run_that_is_interrupted_or_killed() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn invalid_torture_options_are_rejected() {
     for (arguments, words) in [
         (&["--seconds", "0"][..], "write a number of seconds above 0"),
         (&["--sabotage", "network"], "write disk or clock"),

@@ -35,7 +35,7 @@ fn watching() -> (Site, String) {
 }
 
 #[test]
-fn what_is_done_in_a_folder_is_seen_at_the_replicas() {
+fn changes_in_a_folder_reach_the_replicas() {
     let (site, folder) = watching();
     let page = fs::read(format!("{folder}/web.md")).unwrap();
     eventually("the folder", || site.get("paris", "/web.md").body == page);
@@ -52,7 +52,7 @@ fn what_is_done_in_a_folder_is_seen_at_the_replicas() {
 }
 
 #[test]
-fn what_is_done_while_the_kernel_drops_events_is_found_by_a_comparison() {
+fn changes_during_an_event_overflow_are_found() {
     needs!(command("kill"));
     let (site, folder) = watching();
     let page = fs::read(format!("{folder}/web.md")).unwrap();
@@ -82,7 +82,7 @@ fn what_is_done_while_the_kernel_drops_events_is_found_by_a_comparison() {
 }
 
 #[test]
-fn what_differs_only_in_case_is_told_of_and_stops_nothing_else() {
+fn names_differing_in_case_are_reported_and_skipped() {
     let mut site = Site::new(&[], &[]);
     let folder = site.path("watched");
     fs::create_dir(&folder).unwrap();
@@ -107,7 +107,7 @@ fn what_differs_only_in_case_is_told_of_and_stops_nothing_else() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_watched_is_told_in_one_line() {
+fn unwatchable_folder_is_reported_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (own, none) = (path("origin"), path("none"));
@@ -140,7 +140,7 @@ fn limited(what: &str, most: u32, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn what_is_done_in_folders_that_the_kernel_watches_no_more_is_found_all_the_same() {
+fn changes_in_unwatched_folders_are_found() {
     needs!(user_namespaces(), command("unshare"));
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -189,7 +189,7 @@ fn what_is_done_in_folders_that_the_kernel_watches_no_more_is_found_all_the_same
 }
 
 #[test]
-fn an_origin_to_which_the_kernel_tells_nothing_says_so_and_ends() {
+fn origin_without_events_reports_and_ends() {
     needs!(user_namespaces(), command("unshare"));
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

@@ -135,7 +135,7 @@ fn upstream_that_tells(pause: Duration) -> (String, Receiver<()>) {
 }
 
 #[test]
-fn it_serves_from_when_it_says_so_until_it_is_told_to_end() {
+fn server_runs_until_it_is_asked_to_end() {
     let mut web = Web::start(&upstream(Duration::ZERO), &[]);
     let answer = web.get("/");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok"), "{answer}");
@@ -145,7 +145,7 @@ fn it_serves_from_when_it_says_so_until_it_is_told_to_end() {
 }
 
 #[test]
-fn what_is_under_way_ends_first_and_a_second_signal_does_not_wait() {
+fn open_requests_end_first_unless_a_second_signal_comes() {
     let (to, asked) = upstream_that_tells(Duration::from_millis(500));
     let mut web = Web::start(&to, &[]);
     let mut stream = web.connect();
@@ -171,7 +171,7 @@ fn what_is_under_way_ends_first_and_a_second_signal_does_not_wait() {
 }
 
 #[test]
-fn the_end_is_not_waited_for_forever() {
+fn shutdown_wait_is_bounded() {
     let (to, asked) = upstream_that_tells(LIMIT);
     let mut web = Web::start(&to, &["--drain-timeout", "0.2"]);
     let mut stream = web.connect();
@@ -183,7 +183,7 @@ fn the_end_is_not_waited_for_forever() {
 }
 
 #[test]
-fn a_websocket_lasts_as_long_as_the_end_is_waited_for() {
+fn websocket_lasts_until_the_shutdown_bound() {
     const DRAIN: Duration = Duration::from_secs(1);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -235,7 +235,7 @@ fn with_socket(socket: &TcpListener) -> Command {
 }
 
 #[test]
-fn with_a_socket_that_stays_nobody_is_refused_between_one_process_and_the_next() {
+fn passed_socket_accepts_across_a_restart() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap().to_string();
     let upstream = upstream(Duration::ZERO);
@@ -256,7 +256,7 @@ fn with_a_socket_that_stays_nobody_is_refused_between_one_process_and_the_next()
 }
 
 #[test]
-fn a_socket_that_no_listener_is_for_is_told() {
+fn socket_without_a_listener_is_reported() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut command = with_socket(&socket);
     command.args(["web", "--upstream", "http://127.0.0.1:9", "--listen", "127.0.0.1:0"]);
@@ -265,7 +265,7 @@ fn a_socket_that_no_listener_is_for_is_told() {
 }
 
 #[test]
-fn a_rotated_log_is_opened_anew_at_either_signal() {
+fn rotated_log_is_reopened_on_either_signal() {
     // The second is the signal for nginx.
     for signal in ["-HUP", "-USR1"] {
         let folder = tempfile::tempdir().unwrap();
@@ -330,7 +330,7 @@ fn until_hinted(web: &Web, on: &str, page: &str) {
 }
 
 #[test]
-fn what_was_learned_survives_a_kill() {
+fn learned_model_survives_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("access.log"), log()).unwrap();
@@ -350,7 +350,7 @@ fn what_was_learned_survives_a_kill() {
 }
 
 #[test]
-fn log_in_a_format_of_its_own_is_read_as_options_say() {
+fn custom_log_format_is_read_as_options_say() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let line = |visitor: u32, second: u32, page: &str| {
@@ -367,7 +367,7 @@ fn log_in_a_format_of_its_own_is_read_as_options_say() {
 }
 
 #[test]
-fn the_site_is_served_while_the_log_is_read() {
+fn site_is_served_while_the_log_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("log");
     // A read blocks until there is a writer.
@@ -389,7 +389,7 @@ fn the_site_is_served_while_the_log_is_read() {
 }
 
 #[test]
-fn a_model_that_cannot_be_read_is_put_aside_and_the_site_is_served() {
+fn unreadable_model_is_set_aside_and_the_site_served() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("access.log"), log()).unwrap();
@@ -413,7 +413,7 @@ fn a_model_that_cannot_be_read_is_put_aside_and_the_site_is_served() {
 }
 
 #[test]
-fn where_the_figures_are_is_told_with_a_token_that_was_made() {
+fn dashboard_url_is_printed_with_a_generated_token() {
     let mut web = Web::start(&upstream(Duration::ZERO), &[]);
     let url = web.wait_for("figures")["url"].as_str().unwrap().to_owned();
     let path = url.strip_prefix(&format!("http://127.0.0.1:{}", web.port)).unwrap();
@@ -425,7 +425,7 @@ fn where_the_figures_are_is_told_with_a_token_that_was_made() {
 }
 
 #[test]
-fn on_a_public_address_the_figures_are_off_until_the_owner_names_a_token() {
+fn dashboard_on_public_address_needs_a_token() {
     let public = ["--listen", "127.0.0.1:0", "--listen", "0.0.0.0:0"];
     let mut web = Web::on(&mut lull(&[]), &upstream(Duration::ZERO), &public);
     let told = web.wait_for("figures-off");
@@ -447,7 +447,7 @@ fn on_a_public_address_the_figures_are_off_until_the_owner_names_a_token() {
 }
 
 #[test]
-fn a_plain_proxy_answers_nothing_itself() {
+fn plain_proxy_answers_no_request_itself() {
     let web = Web::start(&upstream(Duration::ZERO), &["--plain"]);
     assert!(web.get("/.lull/hints").ends_with("ok"));
     let web = Web::start(&upstream(Duration::ZERO), &[]);
@@ -455,7 +455,7 @@ fn a_plain_proxy_answers_nothing_itself() {
 }
 
 #[test]
-fn what_cannot_work_is_told_in_one_line() {
+fn impossible_web_set_up_is_reported_in_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let there = "http://127.0.0.1:1";

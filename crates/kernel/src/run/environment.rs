@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_meant_for_us_is_meant_for_the_program() {
+    fn own_environment_reaches_the_program() {
         let variables = [
             ("A", "12"),
             ("LISTEN_PID", "12"),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_meant_for_others_stays_as_it_is() {
+    fn environment_for_other_processes_is_unchanged() {
         let others = [("LISTEN_PID", "1"), ("LISTEN_PIDFDID", "34"), ("WATCHDOG_PID", "012")];
         let same = others.map(|(name, value)| (name.to_owned(), Some(value.to_owned())));
         assert_eq!(in_place_of_12(&others), same);

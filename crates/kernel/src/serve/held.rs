@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn process_with_rights_of_another_user_is_refused() {
+    fn process_with_rights_of_another_user_is_rejected() {
         assert!(is_of_user("Name:\ta\nUid:\t7\t7\t7\t7\n", 7));
         for status in ["Uid:\t7\t0\t0\t0\n", "Uid:\t8\t8\t8\t8\n", "Uid:\n", ""] {
             assert!(!is_of_user(status, 7), "{status}");

@@ -203,7 +203,7 @@ fn held_connection_does_not_give_up_early() {
 
 /// Connections to other networks do not wait for each other.
 #[test]
-fn paths_have_turns_of_their_own() {
+fn paths_admit_connections_independently() {
     needs!(bpf(), command("ip"));
     enter();
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();

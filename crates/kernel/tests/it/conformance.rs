@@ -84,7 +84,7 @@ fn run_in_c(mirror: &Mirror, constants: impl Into<Constants>, events: &[Event]) 
 }
 
 #[test]
-fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
+fn kernel_nice_gives_same_windows_bit_for_bit() {
     let mirror = compile("nice");
     let prototype = NiceParameters::prototype();
     let refined = NiceParameters::refined();
@@ -136,7 +136,7 @@ fn the_kernel_s_nice_gives_the_same_windows_bit_for_bit() {
 }
 
 #[test]
-fn the_kernel_s_background_gives_the_same_windows_bit_for_bit() {
+fn kernel_background_gives_same_windows_bit_for_bit() {
     let mirror = compile("background");
     let seed = seed();
     for protocol in PROTOCOLS {
@@ -165,7 +165,7 @@ fn the_kernel_s_background_gives_the_same_windows_bit_for_bit() {
 
 /// The defaults of `background.bpf.c`, which the kernel uses by default.
 #[test]
-fn the_kernel_s_background_is_tcp_background() {
+fn kernel_background_is_tcp_background() {
     let source = include_str!("../../../../bpf/background.bpf.c");
     let words = Constants::from(&Protocol::TCP_BACKGROUND).words();
     let [decrease, amount, limit, limit_amount, factor, hold] = words[..] else {

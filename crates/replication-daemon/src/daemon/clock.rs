@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_measured_by_the_clock_that_counts_sleep() {
+    fn intervals_use_the_clock_that_counts_suspend() {
         /// Set in the process with other clocks.
         const INSIDE: &str = "LULL_REPLICATE_SLEPT";
         const SLEPT: u64 = 10_000_000;
@@ -147,17 +147,16 @@ mod tests {
         needs!(root(), command("unshare"), time_namespaces());
         let mut inside = Command::new("unshare");
         inside.args(["--time", "--fork", "--boottime", &SLEPT.to_string()]);
-        inside.arg(env::current_exe().unwrap()).args([
-            "--exact",
-            "daemon::clock::tests::intervals_are_measured_by_the_clock_that_counts_sleep",
-        ]);
+        inside
+            .arg(env::current_exe().unwrap())
+            .args(["--exact", "daemon::clock::tests::intervals_use_the_clock_that_counts_suspend"]);
         let output = inside.env(INSIDE, "1").output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && said.contains("1 passed"), "{said}");
     }
 
     #[test]
-    fn a_bent_clock_is_ahead_and_fast_as_its_file_says() {
+    fn skewed_clock_has_the_offset_and_rate_of_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("clock");
         let write = |ahead: i64, rate: i64| {

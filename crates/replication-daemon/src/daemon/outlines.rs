@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn of_outlines_those_are_kept_that_were_used_last() {
+    fn most_recently_used_outlines_are_kept() {
         let mut kept = Kept::default();
         for number in 0..10 {
             kept.put(digest(number), outline(), MOST / 4);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn all_of_a_body_is_read_once_however_many_ask() {
+    async fn body_is_read_once_for_concurrent_requests() {
         let folder = tempfile::tempdir().unwrap();
         Store::create_replica(folder.path(), Settings::default()).unwrap();
         let opened =

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read() {
+    fn requests_are_parsed() {
         let numbers = |list: &[u64]| {
             list.iter().fold(Answer::default(), |answer, number| answer.u64(*number)).0
         };
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_decides_who_reads_and_executes() {
+    fn mode_controls_read_and_execute_permission() {
         let (root, owner, member, other) = ((0, 0), (7, 8), (9, 8), (9, 9));
         for (mode, reads, executes) in [
             (0o644, vec![root, owner, member, other], vec![]),
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_no_request() {
+    fn truncated_request_is_rejected() {
         for (opcode, body) in [(1, &b"name"[..]), (2, &[0; 7]), (42, &[9; 16]), (26, &[0; 8])] {
             assert_eq!(parse(&request(opcode, body)), None, "{opcode}");
         }
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_added_as_long_as_there_is_room() {
+    fn names_are_added_while_there_is_room() {
         let mut answer = Answer::default();
         assert!(answer.add_name((1, Kind::Folder(Mode::IMPLIED)), b"12345678", 1, 64));
         assert_eq!(answer.bytes().len(), 32);

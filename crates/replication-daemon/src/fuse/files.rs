@@ -583,7 +583,7 @@ mod tests {
     use lull_replication::replica::Why;
 
     #[test]
-    fn a_body_that_is_given_up_again_and_again_is_one_that_was_waited_for_in_vain() {
+    fn evicted_body_gives_a_timeout_error() {
         for (error, expected) in [
             (ReadError::Waits(Why::Invalid), Errno::ETIMEDOUT),
             (ReadError::Evicted, Errno::ETIMEDOUT),

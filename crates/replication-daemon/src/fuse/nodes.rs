@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn each_version_has_an_inode_of_its_own() {
+    fn each_version_has_its_own_inode() {
         let mut nodes = Nodes::new();
         let first = nodes.tell(file("a", 1));
         assert_eq!(nodes.tell(file("a", 1)), first);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inode_is_there_until_the_kernel_has_forgotten_all_lookups() {
+    fn inode_lives_until_the_kernel_has_forgotten_all_lookups() {
         let mut nodes = Nodes::<()>::new();
         let place = || Node::Folder(Place::Now(Some(path("a"))), Mode::IMPLIED);
         let folder = nodes.tell(place());
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn states_have_places_of_their_own() {
+    fn states_have_their_own_paths() {
         let child = |place: &Place, name: &str| place.child(name.as_bytes());
         let root = Place::Now(None);
         let states = child(&root, ".lull").unwrap();

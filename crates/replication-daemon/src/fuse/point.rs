@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_mount_of_a_folder_is_found_in_the_table() {
+    fn last_mount_of_a_folder_is_found_in_the_table() {
         let table = b"36 35 98:0 / /mnt rw,noatime shared:1 - ext4 /dev/root rw\n\
             37 36 0:40 / /mnt/a\\040b ro - fuse.lull lull ro,user_id=0\n\
             38 36 0:41 / /mnt ro master:1 propagate_from:2 - tmpfs tmpfs rw\n";
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_mounted_on_is_told_with_the_way_out() {
+    fn mount_point_error_says_how_to_fix_it() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();

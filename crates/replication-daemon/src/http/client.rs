@@ -525,7 +525,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_not_ask_a_daemon_is_told_who_may() {
+    fn connection_error_says_how_to_reach_the_daemon() {
         let client = Client::new("origin");
         for (kind, words) in [
             (io::ErrorKind::PermissionDenied, "put `sudo -u USER` before it"),
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_file_out_of_the_folder_is_sent_whatever_its_name_is() {
+    async fn no_file_outside_the_folder_is_sent() {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("source");
         fs::create_dir_all(source.join("d")).unwrap();

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tags_name_is_what_the_rfc_says() {
+    fn entity_tags_match_as_in_the_rfc() {
         let (own, other) = (tag_of(&OWN), tag_of(&OTHER));
         for (text, strong, weak) in [
             ("*".to_owned(), true, true),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_is_done_if_it_is_of_the_version_that_it_was_meant_for() {
+    fn read_conditions_are_judged_against_the_version() {
         let (own, other) = (tag_of(&OWN), tag_of(&OTHER));
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let dates = [9, 10, 11].map(|seconds| HttpDate::from(at(seconds)).to_string());
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_has_the_conditions_that_can_be_judged_at_once() {
+    fn write_has_the_conditions_that_can_be_judged_at_once() {
         let own = tag_of(&OWN);
         let (yes, no) = (header::IF_MATCH, header::IF_NONE_MATCH);
         let since = (header::IF_UNMODIFIED_SINCE, "Sat, 29 Oct 1994 19:43:31 GMT");

@@ -313,13 +313,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_replicas_end_neither_labels_nor_tags() {
+    fn replica_names_are_escaped_in_labels_and_html() {
         assert_eq!(escaped("a\"b\\c\n"), "a\\\"b\\\\c\\n");
         assert_eq!(of_html("<b>&\""), "&lt;b>&amp;&quot;");
     }
 
     #[test]
-    fn the_page_of_an_origin_tells_all_there_is_to_tell_of_each_replica() {
+    fn origin_page_shows_all_values_of_each_replica() {
         let here = PeerStatus {
             name: "paris".to_owned(),
             admitted: true,
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_metrics_of_a_replica_are_the_text_that_prometheus_reads() {
+    fn replica_metrics_are_valid_prometheus_text() {
         let status = ReplicaStatus {
             replica: 3,
             life: 1,
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_told_with_three_or_four_digits() {
+    fn amounts_have_three_or_four_digits() {
         for (bytes, expected) in
             [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (2_000_000, "2.0 MB")]
         {

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn connections_leave_descriptors_for_everything_else() {
+    async fn connections_leave_descriptors_for_other_uses() {
         let folder = tempfile::tempdir().unwrap();
         let tcp = Listener::tcp(TcpListener::bind("127.0.0.1:0").await.unwrap());
         let unix = Listener::Unix(UnixListener::bind(folder.path().join("socket")).unwrap());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn who_takes_nothing_of_an_answer_keeps_no_place_for_ever() {
+    async fn client_that_reads_no_answer_loses_its_place() {
         let untaken = Duration::from_secs(4);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -389,7 +389,7 @@ mod tests {
     const FILES: u64 = 120;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_large_transaction_is_not_in_memory_and_is_one_all_the_same() {
+    async fn large_transaction_is_atomic_without_being_in_memory() {
         let (_folder, daemon) = origin().await;
         let origin = daemon.handle();
         let mut parser = Parser::new(origin.clone());
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn of_a_transaction_that_may_be_made_again_all_bodies_are_in_the_store() {
+    async fn repeatable_transaction_has_all_bodies_in_the_store() {
         let (_folder, daemon) = origin().await;
         let origin = daemon.handle();
         let mut parser = Parser::holding(origin.clone());
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn small_bodies_that_are_held_are_waited_for_by_their_number() {
+    async fn number_of_pending_small_bodies_is_limited() {
         let (_folder, daemon) = origin().await;
         let mut parser = Parser::new(daemon.handle());
         // From here on bodies are held.
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn of_a_stream_that_is_cut_off_nothing_is_kept() {
+    async fn truncated_stream_leaves_nothing_in_the_store() {
         let (_folder, daemon) = origin().await;
         let origin = daemon.handle();
         let mut parser = Parser::new(origin.clone());

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_gone_is_asked_for_and_given_up_after_two_minutes() {
+    async fn dead_peer_is_probed_and_dropped_after_two_minutes() {
         let (watched, _client) = connection().await;
         let socket = SockRef::from(watched.stream());
         assert!(socket.keepalive().unwrap());
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_told_something_may_take_nothing_for_longer_until_he_says_something() {
+    async fn write_extends_the_timeout_until_the_peer_answers() {
         let (mut watched, mut client) = connection().await;
         let limit = |tcp: &TcpStream| SockRef::from(tcp).tcp_user_timeout().unwrap();
         for _ in 0..2 {

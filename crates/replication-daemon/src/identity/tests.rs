@@ -103,7 +103,7 @@ impl World {
 }
 
 #[test]
-fn a_ticket_lets_one_replica_join_once() {
+fn ticket_lets_one_replica_join_once() {
     let mut world = World::new();
     let text = world.ticket("berlin").to_string();
     let joining = Joining::new(text.parse().expect("a ticket")).expect("a key");
@@ -131,7 +131,7 @@ fn a_ticket_lets_one_replica_join_once() {
 }
 
 #[test]
-fn a_ticket_and_a_replica_take_only_addresses_to_which_one_can_connect() {
+fn tickets_and_replicas_accept_only_connectable_addresses() {
     let mut world = World::new();
     let longest = format!("{}:7070", "x".repeat(295));
     let longer = format!("x{longest}");
@@ -163,7 +163,7 @@ fn a_ticket_and_a_replica_take_only_addresses_to_which_one_can_connect() {
 }
 
 #[test]
-fn a_ticket_that_is_not_good_lets_nobody_join() {
+fn invalid_ticket_is_rejected() {
     let (mut world, mut other) = (World::new(), World::new());
     let good = world.ticket("berlin");
     let enrol = |ticket: &Ticket| Joining::new(ticket.clone()).expect("a key").enrol();
@@ -188,7 +188,7 @@ fn a_ticket_that_is_not_good_lets_nobody_join() {
 }
 
 #[test]
-fn whoever_joins_talks_to_the_origin_of_the_ticket_only() {
+fn joining_replica_accepts_only_the_origin_of_its_ticket() {
     let (mut world, other) = (World::new(), World::new());
     let joining = Joining::new(world.ticket("berlin")).expect("a key");
     let client = joining.connect(clock(0)).expect("good keys");
@@ -201,7 +201,7 @@ fn whoever_joins_talks_to_the_origin_of_the_ticket_only() {
 }
 
 #[test]
-fn certificates_of_others_are_refused_by_both_sides() {
+fn foreign_certificates_are_rejected_by_both_sides() {
     let (mut world, mut other) = (World::new(), World::new());
     let (replica, stranger) = (world.join("berlin"), other.join("berlin"));
     let error = world.connect(&stranger, 0).expect_err("of another origin");
@@ -225,7 +225,7 @@ fn certificates_of_others_are_refused_by_both_sides() {
 }
 
 #[test]
-fn a_replica_cannot_pass_for_the_origin() {
+fn replica_cannot_impersonate_the_origin() {
     let mut world = World::new();
     let (honest, evil) = (world.join("berlin"), world.join("paris"));
     let (chain, secret) = evil.shown();
@@ -241,7 +241,7 @@ fn a_replica_cannot_pass_for_the_origin() {
 }
 
 #[test]
-fn older_versions_of_tls_are_not_spoken() {
+fn older_tls_versions_are_rejected() {
     let mut world = World::new();
     let replica = world.join("berlin");
     let (_, name) = replica.connect(clock(0)).expect("good keys");
@@ -255,7 +255,7 @@ fn older_versions_of_tls_are_not_spoken() {
 }
 
 #[test]
-fn a_revoked_replica_is_refused_until_it_joins_again() {
+fn revoked_replica_is_rejected_until_it_joins_again() {
     let mut world = World::new();
     let (berlin, paris) = (world.join("berlin"), world.join("paris"));
     assert!(world.origin.revoke(berlin.replica()).expect("it can be written"));
@@ -274,7 +274,7 @@ fn a_revoked_replica_is_refused_until_it_joins_again() {
 }
 
 #[test]
-fn an_old_certificate_counts_until_the_new_one_was_used() {
+fn old_certificate_is_valid_until_the_new_one_is_used() {
     let mut world = World::new();
     let mut replica = world.join("berlin");
     assert!(!replica.is_old(at(200)) && replica.is_old(at(250)));
@@ -308,7 +308,7 @@ fn renew(world: &mut World, replica: &mut ReplicaIdentity, day: u64) {
 }
 
 #[test]
-fn the_authority_is_changed_without_shutting_anybody_out() {
+fn authority_is_replaced_without_locking_out_replicas() {
     let mut world = World::new();
     let (mut berlin, paris) = (world.join("berlin"), world.join("paris"));
     let finished = world.origin.finish_rotation(at(1));
@@ -361,7 +361,7 @@ fn settle(world: &mut World, reached: impl Fn(ReplicaId) -> Option<Sequence>) ->
 
 /// A client may present a token of one replica to all others at any time.
 #[test]
-fn while_the_key_of_tokens_is_changed_each_replica_believes_what_the_others_issue() {
+fn replicas_accept_tokens_of_each_other_during_key_rotation() {
     let mut world = World::new();
     let (mut berlin, mut paris) = (world.join("berlin"), world.join("paris"));
     let believed = |rings: &[Keyring]| {
@@ -413,7 +413,7 @@ fn while_the_key_of_tokens_is_changed_each_replica_believes_what_the_others_issu
 }
 
 #[test]
-fn one_that_does_not_come_keeps_the_old_key_of_tokens_until_it_is_revoked() {
+fn absent_replica_keeps_the_old_token_key_until_revoked() {
     let mut world = World::new();
     let (mut berlin, mut paris) = (world.join("berlin"), world.join("paris"));
     let old = world.origin.keyring().issue(FIVE);
@@ -436,7 +436,7 @@ fn one_that_does_not_come_keeps_the_old_key_of_tokens_until_it_is_revoked() {
 /// Otherwise a client that has seen that state would be shown an earlier one, because its token is not
 /// accepted.
 #[test]
-fn the_old_key_of_tokens_is_kept_until_all_show_what_a_token_of_it_may_be_of() {
+fn old_token_key_is_kept_until_all_show_its_last_state() {
     let mut world = World::new();
     let (mut berlin, mut paris) = (world.join("berlin"), world.join("paris"));
     world.origin.begin_rotation(at(1)).expect("it can be written");
@@ -465,7 +465,7 @@ fn the_old_key_of_tokens_is_kept_until_all_show_what_a_token_of_it_may_be_of() {
 
 /// It no longer knows which state was the last one then.
 #[test]
-fn an_origin_that_has_started_again_keeps_the_old_key_of_tokens_until_all_show_its_last_state() {
+fn old_token_key_survives_an_origin_restart() {
     let mut world = World::new();
     let mut berlin = world.join("berlin");
     world.origin.begin_rotation(at(1)).expect("it can be written");
@@ -481,7 +481,7 @@ fn an_origin_that_has_started_again_keeps_the_old_key_of_tokens_until_all_show_i
 }
 
 #[test]
-fn a_replica_joins_again_in_its_folder_at_the_same_origin_only() {
+fn replica_rejoins_in_its_folder_only_at_the_same_origin() {
     let (mut world, mut other) = (World::new(), World::new());
     let before = world.join("berlin");
     let elsewhere = Joining::again(other.ticket("berlin"), &before);
@@ -500,7 +500,7 @@ fn a_replica_joins_again_in_its_folder_at_the_same_origin_only() {
 }
 
 #[test]
-fn where_the_origin_is_can_change_and_is_remembered() {
+fn changed_origin_address_is_persisted() {
     let mut world = World::new();
     let mut replica = world.join("berlin");
     replica.set_address("elsewhere.example:7").expect("it can be written");
@@ -514,7 +514,7 @@ fn where_the_origin_is_can_change_and_is_remembered() {
 }
 
 #[test]
-fn a_ticket_is_copied_whole_or_not_taken() {
+fn corrupt_ticket_is_rejected() {
     let ticket = Ticket {
         address: "[2001:db8::7]:4711".to_owned(),
         authority: Digest([3; 32]),
@@ -555,7 +555,7 @@ fn keys_are_readable_by_their_owner_only() {
 
 /// A clock that was wrong for a moment does not exclude replicas for longer.
 #[test]
-fn what_a_clock_has_issued_that_was_ahead_is_issued_again() {
+fn certificates_from_a_fast_clock_are_reissued() {
     let folder = tempfile::tempdir().unwrap();
     let mut origin = OriginIdentity::create(folder.path(), at(0)).unwrap();
     let mut is_renewed = |now: u64| {

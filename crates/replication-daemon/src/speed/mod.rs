@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_knee_is_the_last_point_before_the_first_that_does_not_hold() {
+    fn knee_is_the_last_point_before_the_first_failure() {
         for (points, expected) in [
             (vec![(300, false), (100, true), (200, true), (400, true)], Some(200)),
             (vec![(100, true), (200, true)], Some(200)),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_writes_have_the_same_bytes() {
+    fn every_write_has_different_bytes() {
         assert_eq!(bytes_of(7, 1_000).len(), 1_000);
         assert_ne!(bytes_of(7, 8), bytes_of(8, 8));
     }

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_answer_counts_as_the_patience() {
+    fn unanswered_write_counts_as_the_timeout() {
         let (due, sent) = (Duration::from_secs(1), Duration::from_secs(2));
         let of = |end| Write { due, sent, end };
         let answered = of(End::Acknowledged(Sequence(1), Duration::from_secs(4)));

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_thread_of_the_name_takes_is_told_apart() {
+    fn processor_time_of_a_named_thread_is_separate() {
         let before = Spent::of("a-name").unwrap();
         let (done, busy) = channel();
         let (end, wait) = channel::<()>();

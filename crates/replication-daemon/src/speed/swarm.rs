@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_is_decoded_when_the_last_replica_has() {
+    fn commit_is_decoded_when_the_last_replica_has_it() {
         let board = Board::new(Sequence(3), 2);
         for sequence in [3, 4, 4, 5, 6] {
             board.decode(Sequence(sequence));

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_those_of_what_came() {
+    fn percentiles_match_the_samples() {
         let spread = (1..=100).map(Duration::from_millis).collect::<Times>().spread();
         assert_eq!(spread.count, 100);
         for (found, expected) in

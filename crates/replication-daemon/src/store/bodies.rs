@@ -399,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_all_bodies_that_come_at_a_time_no_more_than_the_budget_are_in_memory() {
+    fn incoming_bodies_use_at_most_the_memory_budget() {
         const BUDGET: u64 = 1_000_000;
         const SIZE: usize = 100_000;
         let folder = tempfile::tempdir().unwrap();

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_much_less_than_what_has_failed_is_tried_and_a_little_of_it_at_a_time() {
+    fn only_much_smaller_bodies_are_retried_and_few_at_a_time() {
         assert_eq!(worth_trying([1, 1, 1], u64::MAX), 3);
         assert_eq!(worth_trying([51, 60], 100), 0);
         assert_eq!(worth_trying([50, 60], 100), 1);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_failed_counts_until_much_has_come_free_or_long_enough_has_passed() {
+    fn shortage_lasts_until_space_is_freed_or_time_passes() {
         const HOUR: Duration = Duration::from_secs(3_600);
         let free = Arc::new(AtomicU64::new(5));
         let told = Arc::clone(&free);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn how_much_is_free_is_asked_of_the_disk() {
+    fn free_space_is_read_from_the_disk() {
         let folder = tempfile::tempdir().expect("a folder");
         let shortage = Shortage::on_disk_of(folder.path().to_owned());
         let free = shortage.free.expect("it is asked");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_leave_a_sixteenth_of_the_disk_and_64_mb_at_most() {
+    fn bodies_leave_a_sixteenth_of_the_disk_up_to_64_mb() {
         let with = |size, free| Arc::new(Reserve::by(move || Some(Room { size, free })));
         for (size, left) in [(1_600, 100), (1 << 30, 64 << 20), (1 << 40, 64 << 20)] {
             assert!(with(size, left + 50).write(50).is_some());
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_written_takes_room_until_that_is_done() {
+    fn write_in_progress_reserves_its_space() {
         let reserve = Arc::new(Reserve::by(|| Some(Room { size: 1_600, free: 150 })));
         let first = reserve.write(30).expect("there is room");
         assert!(reserve.write(21).is_none());

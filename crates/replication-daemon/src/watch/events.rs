@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_what_is_complete() {
+    fn kernel_reports_completed_changes() {
         let (folder, mut events) = watched();
         let path = |name: &str| folder.path().join(name);
         let mut told = || events.read().unwrap().unwrap();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_known_by_the_name_that_it_was_last_watched_under() {
+    fn folder_is_known_by_its_last_watched_name() {
         let (folder, mut events) = watched();
         let path = |name: &str| folder.path().join(name);
         fs::create_dir_all(path("old/within")).unwrap();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_runs_over_is_told_of() {
+    fn queue_overflow_is_reported() {
         let (folder, mut events) = watched();
         let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
         let limit: usize = limit.trim().parse().unwrap();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_folder_itself_is_told_of() {
+    fn removal_of_the_watched_folder_is_reported() {
         let (folder, mut events) = watched();
         fs::rename(folder.path(), folder.path().with_extension("moved")).unwrap();
         assert_eq!(events.read().unwrap(), Err(Gone));

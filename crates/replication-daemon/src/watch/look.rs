@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_into_a_folder_while_it_is_taken_in_is_not_missed() {
+    fn entries_created_while_a_folder_is_added_are_found() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("d/e")).unwrap();
         let mut events = Events::new(folder.path().to_owned()).unwrap();

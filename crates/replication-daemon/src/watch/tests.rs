@@ -46,7 +46,7 @@ fn names(of: Option<Names>) -> Vec<String> {
 }
 
 #[test]
-fn what_happens_is_looked_at_when_nothing_more_happens() {
+fn change_is_scanned_after_a_pause() {
     let mut plan = Plan::default();
     assert_eq!(plan.poll_timeout(), None);
     plan.handle(at(0), changed("b"));
@@ -59,7 +59,7 @@ fn what_happens_is_looked_at_when_nothing_more_happens() {
 }
 
 #[test]
-fn a_file_that_is_written_all_the_time_is_looked_at_once_a_second() {
+fn constantly_written_file_is_scanned_once_a_second() {
     let mut plan = Plan::default();
     let mut looks = Vec::new();
     for ms in 0..5_000 {
@@ -72,7 +72,7 @@ fn a_file_that_is_written_all_the_time_is_looked_at_once_a_second() {
 }
 
 #[test]
-fn both_sides_of_a_rename_are_looked_at_together() {
+fn both_sides_of_a_rename_are_scanned_together() {
     let mut plan = Plan::default();
     plan.handle(at(0), changed("a"));
     plan.handle(at(990), Happened::Left("old".into(), 7));
@@ -85,7 +85,7 @@ fn both_sides_of_a_rename_are_looked_at_together() {
 }
 
 #[test]
-fn no_name_is_looked_at_beside_the_folder_that_it_is_in() {
+fn name_within_a_scanned_folder_is_not_scanned_twice() {
     let mut plan = Plan::default();
     for name in ["a/b", "a", "a.b", "a/b/c", "b/c"] {
         plan.handle(at(0), changed(name));
@@ -99,7 +99,7 @@ fn no_name_is_looked_at_beside_the_folder_that_it_is_in() {
 }
 
 #[test]
-fn what_is_not_at_rest_is_looked_at_again_and_what_is_odd_is_told_once() {
+fn restless_file_is_scanned_again_and_odd_one_reported_once() {
     let mut plan = Plan::default();
     let all: Names = [(Name::new(), Depth::Whole)].into();
     let mut seen = Seen { restless: [Name::from("a")].into(), ..Seen::default() };
@@ -122,7 +122,7 @@ fn what_is_not_at_rest_is_looked_at_again_and_what_is_odd_is_told_once() {
 }
 
 #[test]
-fn what_was_moved_while_it_is_written_is_waited_for_with_all_else() {
+fn file_moved_while_written_delays_its_whole_scan() {
     let mut plan = Plan::default();
     let log: BTreeSet<Name> = [Name::from("new/log")].into();
     plan.handle(at(0), Happened::Left("old".into(), 7));
@@ -151,7 +151,7 @@ fn what_was_moved_while_it_is_written_is_waited_for_with_all_else() {
 }
 
 #[test]
-fn clash_is_looked_at_with_what_it_clashes_with() {
+fn clash_is_scanned_with_its_counterpart() {
     let mut plan = Plan::default();
     let all: Names = [(Name::new(), Depth::Whole)].into();
     let by = |names: &[&str]| names.iter().map(Name::from).collect();
@@ -168,7 +168,7 @@ fn clash_is_looked_at_with_what_it_clashes_with() {
 }
 
 #[test]
-fn what_clashes_is_left_out_and_looked_at_with_what_it_clashes_with() {
+fn clash_is_left_out_and_scanned_with_its_counterpart() {
     let mut plan = Plan::default();
     let all: Names = [(Name::new(), Depth::Whole)].into();
     let files = ["D", "b", "d/y"].map(|name| (path(name), content(1, false)));
@@ -474,7 +474,7 @@ fn with_marker() -> Folder {
 
 proptest! {
     #[test]
-    fn in_the_end_what_is_in_the_folder_is_committed_and_each_move_at_once(
+    fn folder_is_committed_eventually_and_each_move_at_once(
         acts in prop::collection::vec(act(), 1..60),
     ) {
         let mut world = World::new(with_marker(), MORE_LOOKS);
@@ -489,7 +489,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_moved_without_end_while_it_is_looked_at_is_never_missing(
+    fn entry_moved_repeatedly_during_scans_is_never_missing(
         acts in prop::collection::vec(deed(), 20..60),
     ) {
         let mut world = World::new(with_marker(), u32::MAX);
@@ -504,7 +504,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_gone_is_deleted_in_the_end_though_there_is_no_end_of_moves() {
+fn removed_entry_is_deleted_eventually_despite_moves() {
     let mut plan = Plan::default();
     let gone = || [(path("gone"), None), (path("new"), Some(content(1, false)))].into();
     for _ in 0..PUT_OFF {
@@ -519,7 +519,7 @@ fn what_is_gone_is_deleted_in_the_end_though_there_is_no_end_of_moves() {
 }
 
 #[test]
-fn what_is_moved_while_something_is_looked_at_is_looked_at_with_it() {
+fn entry_moved_during_a_scan_joins_it() {
     let left = |name: &str| Happened::Left(name.into(), 7);
     let came = |name: &str| Happened::Came(name.into(), 7);
     let version = Version { sequence: Sequence(1), content: content(1, false) };

@@ -26,7 +26,7 @@ fn options(strategy: Strategy, bandwidth: f64) -> Options {
 }
 
 #[test]
-fn a_miss_takes_a_round_trip_and_the_time_on_the_link() {
+fn miss_takes_a_round_trip_and_the_time_on_the_link() {
     let workload = workload(&[(1.0, 0, 0), (3.0, 0, 0), (4.0, 0, 0), (4.0, 1, 1)], &[(2.0, 0)]);
     let outcome = run(&workload, options(Strategy::DemandOnly, 2_000.0));
     let Outcome { response, .. } = outcome;
@@ -38,7 +38,7 @@ fn a_miss_takes_a_round_trip_and_the_time_on_the_link() {
 }
 
 #[test]
-fn what_is_pushed_is_read_at_once_in_whatever_order_it_comes() {
+fn pushed_object_is_read_at_once_in_any_order() {
     let workload = workload(&[(9.0, 0, 0), (9.5, 1, 0), (9.6, 1, 1)], &[(2.0, 0), (2.1, 1)]);
     for (strategy, pushed) in [(Strategy::PushAll, 4), (Strategy::Trip, 4)] {
         let outcome = run(&workload, options(strategy, 2_000.0));
@@ -49,7 +49,7 @@ fn what_is_pushed_is_read_at_once_in_whatever_order_it_comes() {
 }
 
 #[test]
-fn a_link_that_is_too_slow_makes_push_all_stale_and_trip_slow() {
+fn slow_link_makes_push_all_stale_and_trip_slow() {
     let writes: Vec<(f64, u32)> = (0..150).map(|at| (f64::from(at), at % 3)).collect();
     let reads: Vec<(f64, u32, u32)> =
         (0..350).map(|at| (0.3 + f64::from(at) / 2.0, at % 2, at % 3)).collect();
@@ -84,7 +84,7 @@ fn overwritten_version_delays_nothing_if_overtaken() {
 }
 
 #[test]
-fn a_demand_read_overtakes_a_body_of_the_background() {
+fn demand_read_overtakes_a_background_body() {
     // A megabyte takes 100 s, and another replica's read needs the link.
     let mut workload = workload(&[(20.0, 1, 1)], &[(2.0, 0), (10.0, 1)]);
     workload.objects[0] = Bytes(1_000_000);
@@ -96,7 +96,7 @@ fn a_demand_read_overtakes_a_body_of_the_background() {
 }
 
 #[test]
-fn a_cut_is_masked_until_the_first_read_of_what_is_not_here() {
+fn outage_is_masked_until_the_first_miss() {
     // Both objects are written before any cut, and read after all of them.
     let reads = [(150.0, 0, 2), (160.0, 1, 0), (170.0, 0, 0)];
     let workload = workload(&reads, &[(0.01, 0)]);
@@ -116,7 +116,7 @@ fn a_cut_is_masked_until_the_first_read_of_what_is_not_here() {
 }
 
 #[test]
-fn updates_are_as_many_as_the_model_says_and_go_where_it_says() {
+fn updates_match_the_model_in_number_and_target() {
     let reads: Vec<(f64, u32, u32)> = (0..2_000).map(|at| (f64::from(at) / 10.0, 0, 1)).collect();
     let mut workload = workload(&reads, &[]);
     for (per_read, popular, expected, of_read) in
@@ -138,7 +138,7 @@ proptest! {
 
     /// Properties of every strategy, for any reads and writes.
     #[test]
-    fn reads_are_answered_within_delta_and_runs_are_repeatable(
+    fn reads_are_within_delta_and_runs_are_repeatable(
         seed in 0_u64..1_000,
         strategy in 0_usize..5,
         bandwidth in 200.0_f64..20_000.0,

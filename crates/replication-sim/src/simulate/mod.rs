@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_panics_tells_its_seed() {
+    fn panicking_run_reports_its_seed() {
         let storage = Storage::Database;
         let options = Options { seed: 17, steps: 9, storage, ..Options::default() };
         let told = |run: fn()| {

@@ -81,7 +81,7 @@ impl Seen {
 }
 
 #[test]
-fn promises_are_kept_whatever_fails() {
+fn guarantees_hold_under_any_fault() {
     let (mut steps, mut reads, mut writes) = (0, 0, 0);
     let mut seen = Seen::default();
     let seeds = seeds();
@@ -99,7 +99,7 @@ fn promises_are_kept_whatever_fails() {
 
 /// A step is made and taken over in slices of 256 changes, which no run has. Here a slice has one or two.
 #[test]
-fn promises_are_kept_when_steps_are_cut_into_slices() {
+fn guarantees_hold_with_sliced_steps() {
     let mut seen = Seen::default();
     let seeds = seeds();
     for seed in seeds.clone() {
@@ -110,7 +110,7 @@ fn promises_are_kept_when_steps_are_cut_into_slices() {
 }
 
 #[test]
-fn promises_are_kept_with_databases_whose_power_fails() {
+fn guarantees_hold_with_databases_after_power_failures() {
     let seeds = match variable("LULL_REPLICATE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..variable("LULL_REPLICATE_DATABASE_SEEDS").unwrap_or(DATABASE_SEEDS),
@@ -135,7 +135,7 @@ fn promises_are_kept_with_databases_whose_power_fails() {
 }
 
 #[test]
-fn a_seed_gives_the_same_run_again() {
+fn seed_reproduces_its_run() {
     let [one, other] = [(); 2].map(|()| outcome(5, None));
     assert_eq!(format!("{one:?}"), format!("{other:?}"));
     assert_ne!(format!("{one:?}"), format!("{:?}", outcome(6, None)));
@@ -168,7 +168,7 @@ fn each_seeded_bug_is_found() {
 }
 
 #[test]
-fn a_state_that_is_told_as_another_one_is_found() {
+fn wrong_past_state_is_found() {
     let wrong = |seed| {
         let stuck = outcome(seed, Some(Fault::HalfATransaction)).stuck;
         stuck.into_iter().find(|one| one.starts_with("the state"))

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_twice_as_long_takes_twice_the_work() {
+    fn check_time_grows_linearly_with_the_history() {
         // One of the two exists at each position, never both and never none.
         let in_turns = |length: u64| {
             log((0..length).map(|at| {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_what_a_walk_through_the_log_finds() {
+    fn finder_agrees_with_a_scan_of_the_log() {
         let mut random = 7_u64;
         let mut draw = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

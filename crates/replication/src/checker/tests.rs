@@ -70,7 +70,7 @@ fn reads_never_go_back() {
 }
 
 #[test]
-fn a_read_of_several_names_is_of_one_state() {
+fn read_of_several_names_reflects_one_state() {
     let log = log(&["a1 b1", "a2 b2", "a3", "b4", "a- b-"]);
     for (seen, expected) in [
         ("a1 b1", None),
@@ -92,7 +92,7 @@ fn a_read_of_several_names_is_of_one_state() {
 }
 
 #[test]
-fn a_body_that_comes_back_counts_at_each_of_its_positions() {
+fn repeated_body_counts_at_each_of_its_positions() {
     let log = log(&["a1", "a2", "a1"]);
     let reads =
         [read(1, 1, 0, "a1"), read(1, 1, 2, "a2"), read(1, 1, 4, "a1"), read(1, 1, 6, "a2")];
@@ -100,7 +100,7 @@ fn a_body_that_comes_back_counts_at_each_of_its_positions() {
 }
 
 #[test]
-fn staleness_counts_from_the_acknowledgement_to_the_beginning_of_the_read() {
+fn staleness_counts_from_acknowledgement_to_start_of_the_read() {
     let log = log(&["a1", "a2", "b3"]);
     let acknowledged = |position, commit, seconds| Acknowledged {
         position,
@@ -126,7 +126,7 @@ fn staleness_counts_from_the_acknowledgement_to_the_beginning_of_the_read() {
 }
 
 #[test]
-fn what_the_bound_of_one_read_asks_for_binds_the_next_one() {
+fn bound_of_one_read_also_binds_the_next() {
     let log = log(&["a1", "b1", "b2"]);
     let writes: Vec<_> = (1..)
         .zip(["a1", "b1", "b2"])
@@ -156,7 +156,7 @@ fn what_the_bound_of_one_read_asks_for_binds_the_next_one() {
 }
 
 #[test]
-fn an_acknowledged_write_is_in_the_log_where_it_was_said_to_be() {
+fn acknowledged_write_is_in_the_log_at_its_position() {
     let log = log(&["a1", "a2"]);
     for (position, commit, lost) in
         [(1, "a1", false), (2, "a2", false), (1, "a2", true), (3, "a3", true), (0, "a1", true)]

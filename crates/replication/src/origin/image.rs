@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chain_remembers_what_it_is_asked_to_and_no_more() {
+    fn chain_keeps_only_what_was_requested() {
         let digest = |at: u64| Digest::of(&at.to_le_bytes());
         let mut chain = Chain::new(Position { sequence: Sequence(5), chain: digest(5) });
         let kept = 3 * BLOCK as u64;

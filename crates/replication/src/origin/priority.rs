@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_often_written_seldom_and_small_goes_first() {
+    fn small_often_read_rarely_written_objects_go_first() {
         let usual = priority(10, 2, 10_000);
         for (higher, what) in [
             (priority(30, 2, 10_000), "reads"),

@@ -331,7 +331,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_highest_priority_that_waits_is_served(
+        fn highest_waiting_priority_is_served(
             steps in proptest::collection::vec(step(), 0..400),
         ) {
             let mut bench = Bench::of(300);
@@ -380,7 +380,7 @@ mod tests {
     const MANY: usize = 5_000;
 
     #[test]
-    fn objects_that_go_through_all_priorities_leave_no_room_behind_them() {
+    fn objects_moved_through_all_priorities_leave_no_memory() {
         let mut bench = Bench::of(MANY);
         for priority in 1..=u8::MAX {
             for object in 0..MANY {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_stay_behind_in_each_priority_keep_no_more_room_than_they_take() {
+    fn objects_left_in_each_priority_use_only_their_own_memory() {
         for first_stays in [true, false] {
             let mut bench = Bench::of(MANY);
             let mut objects: Vec<usize> = (0..MANY).collect();

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_strategy_is_what_its_name_says() {
+    fn strategy_is_parsed_from_its_name() {
         for (text, in_order, eager) in [
             ("demand", false, true),
             ("push-all", true, true),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_likely_to_be_read_before_it_is_overwritten_is_pushed() {
+    fn object_is_pushed_if_a_read_is_likely_before_an_overwrite() {
         use Strategy::{DemandOnly, PushAll, Threshold, Trip};
         // (strategy, reads at all replicas, writes, replicas) → pushed.
         for (strategy, reads, writes, replicas, pushed) in [

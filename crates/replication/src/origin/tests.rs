@@ -211,7 +211,7 @@ fn only_folders_have_objects_below_them() {
 }
 
 #[test]
-fn nobody_is_told_before_body_and_log_are_durable() {
+fn write_is_announced_after_body_and_log_are_durable() {
     let mut bench = Bench::new(Config { inline: Bytes(0), ..Config::default() });
     bench.hello(Some(Position::beginning([7; 32])));
     bench.told();
@@ -234,7 +234,7 @@ fn nobody_is_told_before_body_and_log_are_durable() {
 }
 
 #[test]
-fn small_bodies_go_with_the_log() {
+fn small_bodies_are_stored_in_the_log() {
     let mut bench = Bench::new(Config { inline: Bytes(10), ..Config::default() });
     bench.write("a1");
     let Some(Effect::Append(append)) = bench.origin.poll_effect() else { panic!("one step") };
@@ -242,7 +242,7 @@ fn small_bodies_go_with_the_log() {
 }
 
 #[test]
-fn a_full_disk_refuses_whole_transactions() {
+fn full_disk_refuses_whole_transactions() {
     let mut bench = Bench::new(Config { inline: Bytes(0), ..Config::default() });
     let both = bench.write("a1 b2");
     let other = bench.write("c3");
@@ -274,7 +274,7 @@ fn transactions_are_committed_in_order_and_together() {
 }
 
 #[test]
-fn a_tree_stays_a_tree() {
+fn file_and_folder_cannot_share_a_path() {
     for (before, transaction, expected) in [
         ("a/b1", "a2", Some(Refused::FileAndFolder(path("a")))),
         ("a1", "a/b2", Some(Refused::FileAndFolder(path("a")))),
@@ -297,7 +297,7 @@ fn a_tree_stays_a_tree() {
 }
 
 #[test]
-fn a_tree_stays_a_tree_within_one_durable_step() {
+fn file_and_folder_cannot_share_a_path_within_one_step() {
     let mut bench = Bench::new(Config::default());
     let config = bench.write("x1");
     for text in ["a1", "a/b2", "a-", "a/b3"] {
@@ -330,7 +330,7 @@ fn stamps_never_go_back() {
 }
 
 #[test]
-fn a_replica_goes_on_where_it_was() {
+fn replica_resumes_from_its_position() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1");
     let position = bench.origin.last();
@@ -354,7 +354,7 @@ fn a_replica_goes_on_where_it_was() {
 }
 
 #[test]
-fn another_history_is_refused_whether_shorter_or_longer() {
+fn other_history_is_rejected_at_any_length() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1");
     let backup = bench.origin.image().clone();
@@ -380,7 +380,7 @@ fn another_history_is_refused_whether_shorter_or_longer() {
 }
 
 #[test]
-fn a_replica_that_was_away_for_longer_than_the_log_compares_trees() {
+fn replica_behind_the_log_compares_trees() {
     let mut bench = Bench::new(Config { log: 2, chain: 4, ..Config::default() });
     let begin = bench.origin.last();
     bench.committed("a1");
@@ -404,7 +404,7 @@ fn a_replica_that_was_away_for_longer_than_the_log_compares_trees() {
 }
 
 #[test]
-fn rewrites_are_absorbed_and_the_newest_version_is_pushed() {
+fn rewrites_are_merged_and_the_newest_version_is_pushed() {
     let mut bench =
         Bench::new(Config { under_way: 1, under_way_bytes: Bytes(0), ..Config::default() });
     bench.hello(Some(bench.origin.last()));
@@ -424,7 +424,7 @@ fn rewrites_are_absorbed_and_the_newest_version_is_pushed() {
 }
 
 #[test]
-fn what_was_under_way_when_the_connection_broke_is_pushed_again() {
+fn bodies_in_flight_at_a_disconnect_are_pushed_again() {
     let mut bench = Bench::new(Config::default());
     let position = bench.origin.last();
     bench.hello(Some(position));
@@ -441,7 +441,7 @@ fn what_was_under_way_when_the_connection_broke_is_pushed_again() {
 }
 
 #[test]
-fn a_demand_read_is_answered_with_the_current_version_and_the_origins_sequence() {
+fn demand_gets_the_current_version_and_the_last_sequence() {
     let mut bench = Bench::new(Config::default());
     bench.hello(Some(bench.origin.last()));
     bench.told();
@@ -461,7 +461,7 @@ fn a_demand_read_is_answered_with_the_current_version_and_the_origins_sequence()
 }
 
 #[test]
-fn a_replica_that_says_nothing_costs_nothing_and_one_that_asks_for_too_much_is_closed() {
+fn silent_replica_costs_nothing_and_a_greedy_one_is_closed() {
     let mut bench = Bench::new(Config { demands: 3, log: 5, ..Config::default() });
     bench.hello(Some(bench.origin.last()));
     bench.told();
@@ -478,7 +478,7 @@ fn a_replica_that_says_nothing_costs_nothing_and_one_that_asks_for_too_much_is_c
 }
 
 #[test]
-fn nonsense_ends_the_connection() {
+fn invalid_message_ends_the_connection() {
     for (message, what) in [
         (ToOrigin::Ack(Sequence(9)), "more than there is"),
         (ToOrigin::Taken(7), "more than was sent"),
@@ -495,7 +495,7 @@ fn nonsense_ends_the_connection() {
 }
 
 #[test]
-fn a_hello_that_comes_late_does_not_end_its_successor() {
+fn late_hello_does_not_end_its_successor() {
     let mut bench = Bench::new(Config::default());
     let position = bench.origin.last();
     bench.hello(Some(position));
@@ -515,7 +515,7 @@ fn a_hello_that_comes_late_does_not_end_its_successor() {
 }
 
 #[test]
-fn overwritten_bodies_are_kept_as_long_as_the_log_tells_of_them() {
+fn overwritten_bodies_are_kept_while_in_the_log() {
     let mut bench = Bench::new(Config { log: 1, ..Config::default() });
     bench.committed("a1");
     bench.committed("a2");
@@ -531,7 +531,7 @@ fn overwritten_bodies_are_kept_as_long_as_the_log_tells_of_them() {
 }
 
 #[test]
-fn a_body_is_named_with_the_size_that_it_has_or_not_at_all() {
+fn stored_body_is_accepted_only_with_its_size() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1");
     for (size, refused) in [(9, true), (11, true), (10, false)] {
@@ -550,7 +550,7 @@ fn a_body_is_named_with_the_size_that_it_has_or_not_at_all() {
 }
 
 #[test]
-fn reads_raise_what_is_pushed_first() {
+fn reads_raise_the_push_priority() {
     let mut bench =
         Bench::new(Config { under_way: 1, under_way_bytes: Bytes(0), ..Config::default() });
     bench.hello(Some(bench.origin.last()));
@@ -562,7 +562,7 @@ fn reads_raise_what_is_pushed_first() {
 }
 
 #[test]
-fn what_was_written_before_a_replica_came_back_is_pushed_to_it() {
+fn writes_before_a_reconnection_are_pushed() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1");
     let known = bench.origin.last();
@@ -578,7 +578,7 @@ fn what_was_written_before_a_replica_came_back_is_pushed_to_it() {
 }
 
 #[test]
-fn so_is_what_a_replica_was_told_of_and_has_not_applied_if_the_log_has_forgotten_it() {
+fn unapplied_writes_beyond_the_log_are_pushed() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1");
     let applied = bench.origin.last().sequence;

@@ -242,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_nobody_waits_for_is_known_and_so_are_the_bytes(steps in vec(step(), 0..80)) {
+        fn demands_without_readers_and_their_bytes_are_exact(steps in vec(step(), 0..80)) {
             let lanes = Lanes::of_pieces(Bytes(10));
             let mut demands = Demands::new(lanes);
             let mut readers = [0; NAMES.len()];

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_takes_no_more_than_its_share() {
+    fn history_is_bounded() {
         let mut history = History::new(WallTime::default(), 256);
         let path = |number: u64| Path::new(&number.to_string()).expect("a path");
         let until = LocalTime::from_nanos(1);

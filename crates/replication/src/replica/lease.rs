@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lease_runs_from_when_a_heartbeat_was_said_not_from_when_it_came() {
+    fn lease_starts_when_a_heartbeat_was_sent_not_received() {
         // (received, sent by the origin's clock, echo) → covered from.
         for (now, stamp, echo, expected, what) in [
             (100, 50, None, None, "no echo, no certificate: nothing is known"),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certified_skew_makes_heartbeats_count_by_the_wall_clock() {
+    fn certified_skew_makes_heartbeats_count_by_the_wall_clock() {
         let mut lease = lease();
         beat(&mut lease, 100, 50, Some(20));
         // The next ping is lost on the way, so the echo stays.
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn skew_is_measured_and_told() {
+    fn skew_is_measured_and_reported() {
         for (stamp, certified, exceeded) in [
             (60, true, false),
             (460, true, false),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_relied_upon_is_shorter_by_drift() {
+    fn lease_is_shortened_by_clock_drift() {
         let mut lease = drifting();
         beat(&mut lease, 100, 50, Some(20));
         assert_eq!(lease.covered(), Some(LocalTime::from_nanos(20 * MS)));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_is_as_long_as_two_clocks_may_make_it() {
+    fn round_trip_is_lengthened_by_clock_drift() {
         let mut lease = drifting();
         beat(&mut lease, 1_100, 1_050, Some(100));
         let skew = lease.skew(LocalTime::from_nanos(1_100 * MS)).expect("measured");
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_long_ago_was_so_by_as_much_longer_as_two_clocks_may_make_it() {
+    fn age_of_a_stamp_is_lengthened_by_clock_drift() {
         let mut lease = drifting();
         beat(&mut lease, 100, 50, Some(20));
         beat(&mut lease, 2_100, 1_050, Some(20));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_wears_off_with_drift() {
+    fn skew_certificate_expires_with_drift() {
         let mut lease = drifting();
         beat(&mut lease, 100, 60, Some(20));
         assert!(lease.certified(LocalTime::from_nanos(1_000 * MS)));

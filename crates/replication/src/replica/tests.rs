@@ -288,7 +288,7 @@ fn reading(ms: i64) -> Reading {
 }
 
 #[test]
-fn an_invalidation_is_applied_with_its_body() {
+fn invalidation_is_applied_with_its_body() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.disk();
@@ -300,7 +300,7 @@ fn an_invalidation_is_applied_with_its_body() {
 }
 
 #[test]
-fn an_invalidation_is_applied_at_its_deadline_without_its_body() {
+fn invalidation_is_applied_at_its_deadline_without_its_body() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.wait(9_000);
@@ -318,7 +318,7 @@ fn an_invalidation_is_applied_at_its_deadline_without_its_body() {
 }
 
 #[test]
-fn an_eager_replica_applies_invalidations_as_they_come_while_it_is_connected() {
+fn eager_replica_applies_invalidations_while_connected() {
     for (eager, state, read) in [(true, (1, false), "Invalid"), (false, (0, false), "-")] {
         let mut bench = Bench::new(Config { eager: Some(eager), ..config() });
         bench.commit(1, "a1");
@@ -340,7 +340,7 @@ fn an_eager_replica_applies_invalidations_as_they_come_while_it_is_connected() {
 }
 
 #[test]
-fn a_replica_is_as_eager_as_the_origin_says_unless_it_is_told_otherwise() {
+fn own_eager_setting_overrides_that_of_the_origin() {
     for (told, own, expected) in [
         (true, None, true),
         (false, None, false),
@@ -359,7 +359,7 @@ fn a_replica_is_as_eager_as_the_origin_says_unless_it_is_told_otherwise() {
 }
 
 #[test]
-fn a_read_looks_at_deadlines_itself() {
+fn read_checks_deadlines_itself() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.ms += 9_000;
@@ -371,7 +371,7 @@ fn a_read_looks_at_deadlines_itself() {
 }
 
 #[test]
-fn a_demand_body_has_all_invalidations_before_it_applied() {
+fn demand_body_applies_all_invalidations_before_it() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.wait(10_000);
@@ -391,7 +391,7 @@ fn a_demand_body_has_all_invalidations_before_it_applied() {
 }
 
 #[test]
-fn a_demand_answer_without_a_body_waits_for_the_deletion() {
+fn demand_answer_without_a_body_waits_for_the_deletion() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.wait(10_000);
@@ -408,7 +408,7 @@ fn a_demand_answer_without_a_body_waits_for_the_deletion() {
 }
 
 #[test]
-fn a_newer_body_has_what_it_overwrites_applied_as_one_step() {
+fn newer_body_is_applied_with_the_versions_it_overwrites() {
     for (overtake, state, read) in [(true, Some((3, true)), "3"), (false, None, "-")] {
         let mut bench = Bench::new(Config { overtake, ..config() });
         bench.commit(1, "a1");
@@ -433,7 +433,7 @@ fn a_newer_body_has_what_it_overwrites_applied_as_one_step() {
 }
 
 #[test]
-fn no_object_becomes_invalid_by_a_body_that_overtakes() {
+fn overtaking_body_makes_no_object_invalid() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1 b1");
     bench.body(1, "a1", false);
@@ -455,7 +455,7 @@ fn no_object_becomes_invalid_by_a_body_that_overtakes() {
 }
 
 #[test]
-fn however_much_waits_what_is_complete_is_applied_by_the_next_heartbeat() {
+fn complete_commits_are_applied_by_the_next_heartbeat() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     for sequence in 2..500 {
@@ -473,7 +473,7 @@ fn however_much_waits_what_is_complete_is_applied_by_the_next_heartbeat() {
 }
 
 #[test]
-fn a_body_waits_for_the_invalidations_before_it() {
+fn body_waits_for_the_invalidations_before_it() {
     let mut bench = Bench::new(config());
     bench.body(2, "b2", false);
     bench.disk();
@@ -488,7 +488,7 @@ fn a_body_waits_for_the_invalidations_before_it() {
 }
 
 #[test]
-fn a_body_of_an_older_version_is_discarded() {
+fn body_of_an_older_version_is_discarded() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.commit(2, "a2");
@@ -503,7 +503,7 @@ fn a_body_of_an_older_version_is_discarded() {
 }
 
 #[test]
-fn a_body_that_is_not_what_was_announced_is_discarded() {
+fn body_that_differs_from_its_announcement_is_discarded() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.wait(10_000);
@@ -520,7 +520,7 @@ fn a_body_that_is_not_what_was_announced_is_discarded() {
 }
 
 #[test]
-fn a_transaction_is_visible_whole_or_not_at_all() {
+fn transaction_is_visible_completely_or_not_at_all() {
     let mut bench = Bench::new(config());
     bench.part(1, "a1 b2", true);
     bench.part(1, "c3", false);
@@ -537,7 +537,7 @@ fn a_transaction_is_visible_whole_or_not_at_all() {
 }
 
 #[test]
-fn nothing_is_visible_before_it_is_on_the_disk() {
+fn nothing_is_visible_before_it_is_durable() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.body(1, "a1", false);
@@ -558,7 +558,7 @@ fn nothing_is_visible_before_it_is_on_the_disk() {
 }
 
 #[test]
-fn a_replica_reports_how_it_is() {
+fn replica_reports_its_state() {
     let mut bench = Bench::new(config());
     bench.sent();
     let report = |bench: &mut Bench| {

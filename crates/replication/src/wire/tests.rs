@@ -274,7 +274,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_replicas_say_comes_as_it_was_sent(
+    fn messages_of_replicas_round_trip(
         frames in frames(to_origin()),
         parts in vec(1..3_000_usize, 1..5),
     ) {
@@ -282,7 +282,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_origin_says_comes_as_it_was_sent(
+    fn messages_of_the_origin_round_trip(
         frames in frames(to_replica()),
         parts in vec(1..3_000_usize, 1..5),
     ) {
@@ -290,7 +290,7 @@ proptest! {
     }
 
     #[test]
-    fn parts_of_bodies_come_as_they_were_sent(
+    fn body_parts_round_trip(
         frames in frames(body_part()),
         parts in vec(1..3_000_usize, 1..5),
     ) {
@@ -298,7 +298,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_said_about_certificates_comes_as_it_was_sent(
+    fn certificate_messages_round_trip(
         questions in frames(to_authority()),
         answers in frames(from_authority()),
         parts in vec(1..3_000_usize, 1..5),
@@ -313,7 +313,7 @@ fn of(message: ToOrigin) -> Frame<ToOrigin> {
 }
 
 #[test]
-fn what_the_peer_would_not_take_is_not_sent() {
+fn message_over_a_limit_is_not_encoded() {
     let paths = |count| vec![Path::new("a").expect("a path"); count];
     let mut bytes = vec![7];
     assert_eq!(encode(&of(ToOrigin::Lacking(paths(MOST_PATHS))), &mut bytes), Ok(()));
@@ -338,7 +338,7 @@ fn what_the_peer_would_not_take_is_not_sent() {
 }
 
 #[test]
-fn a_message_full_of_the_longest_paths_fits_its_frame() {
+fn message_with_the_longest_paths_fits_its_frame() {
     let longest = Path::new(&("n".repeat(255) + "/").repeat(16)[..LONGEST_PATH]).expect("a path");
     let reads = ToOrigin::Reads(vec![(longest.clone(), u32::MAX); MOST_PATHS]);
     assert_eq!(encode(&of(reads), &mut Vec::new()), Ok(()));
@@ -362,7 +362,7 @@ fn a_message_full_of_the_longest_paths_fits_its_frame() {
 }
 
 #[test]
-fn a_change_and_an_entry_are_as_long_as_they_are_said_to_be() {
+fn length_of_changes_and_entries_is_exact() {
     let path = |length: usize| Path::new(&"n".repeat(length)).expect("a path");
     let content =
         Content { digest: Digest::default(), size: LARGEST_BODY, metadata: Metadata::default() };
@@ -394,7 +394,7 @@ fn a_change_and_an_entry_are_as_long_as_they_are_said_to_be() {
 const FIRST: usize = HEADER + 4;
 
 #[test]
-fn a_frame_that_breaks_a_rule_is_refused_and_says_which() {
+fn invalid_frame_is_rejected_with_its_rule() {
     let mut good = Vec::new();
     let path = Path::new("abc").expect("a path");
     encode(&of(ToOrigin::Reads(vec![(path, 5)])), &mut good).expect("it is short");
@@ -428,7 +428,7 @@ fn a_frame_that_breaks_a_rule_is_refused_and_says_which() {
 }
 
 #[test]
-fn the_newest_version_that_both_know_is_spoken() {
+fn newest_common_version_is_negotiated() {
     let speaks = |oldest, newest| Preface { oldest, newest, channel: Channel::Control };
     for (ours, theirs, expected) in [
         ((1, 1), (1, 1), Some(1)),
@@ -444,7 +444,7 @@ fn the_newest_version_that_both_know_is_spoken() {
 }
 
 #[test]
-fn who_speaks_only_earlier_versions_is_told_so_at_once() {
+fn peer_with_only_earlier_versions_is_rejected_at_once() {
     for newest in 1..PROTOCOL {
         let theirs = Preface { oldest: 1, newest, channel: Channel::Control };
         let refused = Preface::ours(Channel::Control).agree(theirs);
@@ -453,7 +453,7 @@ fn who_speaks_only_earlier_versions_is_told_so_at_once() {
 }
 
 #[test]
-fn a_preface_comes_as_it_was_sent_and_nothing_else_is_one() {
+fn preface_round_trips_and_others_are_rejected() {
     for channel in [Channel::Control, Channel::Demand, Channel::Speculative, Channel::Enrolment] {
         let ours = Preface::ours(channel);
         assert_eq!(Preface::decode(ours.encode()), Ok(ours));
@@ -469,7 +469,7 @@ fn a_preface_comes_as_it_was_sent_and_nothing_else_is_one() {
 
 /// Version 7 had a flag in the place of the mode. Stores have these bytes, too.
 #[test]
-fn contents_of_version_7_are_read() {
+fn version_7_contents_are_decoded() {
     let bytes = |code: &[u8]| {
         let mut bytes = vec![7; 32];
         bytes.extend(3_u64.to_le_bytes());

@@ -129,7 +129,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn the_checker_and_a_search_come_to_the_same((commits, sessions) in history()) {
+    fn checker_agrees_with_exhaustive_search((commits, sessions) in history()) {
         prop_assert_eq!(by_checker(&commits, &sessions), by_search(&commits, &sessions));
     }
 }
@@ -234,7 +234,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     #[test]
-    fn with_staleness_the_checker_and_a_search_come_to_the_same(
+    fn checker_with_staleness_agrees_with_exhaustive_search(
         (commits, acknowledged, reads) in timed()
     ) {
         prop_assert_eq!(
@@ -245,7 +245,7 @@ proptest! {
 }
 
 #[test]
-fn both_verdicts_come_up_with_staleness() {
+fn both_verdicts_occur_with_staleness() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let verdicts = (0..300).map(|_| {
@@ -258,7 +258,7 @@ fn both_verdicts_come_up_with_staleness() {
 }
 
 #[test]
-fn both_verdicts_come_up() {
+fn both_verdicts_occur() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let verdicts = (0..300).map(|_| {

@@ -248,7 +248,7 @@ fn expect_linear(what: &str, cost: impl Fn(u64) -> f64) {
 }
 
 #[test]
-fn publication_of_many_files_costs_the_same_for_each() {
+fn publication_costs_the_same_per_file_at_any_scale() {
     expect_linear("one commit", |files| {
         let mut bench = Bench::new();
         bench.publish(files, 1);
@@ -259,7 +259,7 @@ fn publication_of_many_files_costs_the_same_for_each() {
 }
 
 #[test]
-fn many_commits_that_wait_cost_the_same_for_each() {
+fn waiting_commits_cost_the_same_each_at_any_scale() {
     expect_linear("many commits", |files| {
         let mut bench = Bench::new();
         bench.publish(files, files);
@@ -273,7 +273,7 @@ fn many_commits_that_wait_cost_the_same_for_each() {
 }
 
 #[test]
-fn new_replica_of_many_files_costs_the_same_for_each() {
+fn new_replica_costs_the_same_per_file_at_any_scale() {
     expect_linear("new replica", |files| {
         let mut bench = Bench::new();
         bench.publish(files, 1);
@@ -287,7 +287,7 @@ fn new_replica_of_many_files_costs_the_same_for_each() {
 
 /// With space for half of the bodies. Each later one may evict those of earlier ones.
 #[test]
-fn publication_beyond_the_quota_costs_the_same_for_each() {
+fn publication_over_quota_costs_the_same_per_file() {
     expect_linear("quota", |files| {
         let mut bench = Bench::new();
         bench.join_again(Some(Bytes(files / 2 * SIZE.0)));

@@ -24,7 +24,7 @@ fn sealed(kind: u8, rest: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn whatever_comes_takes_a_bounded_multiple_of_its_bytes() {
+fn decoding_memory_is_a_bounded_multiple_of_the_input() {
     let session = Session::default();
     let path = Path::new("a").expect("a path");
     let mut deletions = Vec::new();

@@ -4,7 +4,7 @@ use std::path::Path;
 use lull_tidy::{Tree, check};
 
 #[test]
-fn the_tree_is_tidy() {
+fn tree_is_tidy() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let tree = Tree::read(&root).expect("the tree can be read");
     assert!(tree.file("Cargo.toml").is_some(), "{} is not the root", root.display());

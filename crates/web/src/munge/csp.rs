@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_gets_what_it_asks_for() {
+    fn tag_carries_the_credential_that_each_policy_demands() {
         use Expected::{AsItIs, Hash, No, Nonce};
         use Forbids::{Connect, Script, UnsafeInline};
         for (policy, expected) in [
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_says_where_policies_let_rules_in() {
+    fn tag_marks_where_policies_allow_speculation_rules() {
         let origin = Url::parse("https://example.org").unwrap();
         for (header, meta, expected) in [
             ("", "", true),
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn tag_says_the_visitors_group() {
+    fn tag_carries_the_group_of_the_visitor() {
         let origin = Url::parse("https://example.org").unwrap();
         let mut grant = Grant::of(&HeaderMap::new(), &origin, &script()).unwrap();
         for (held, expected) in [
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_says_how_long_to_wait_if_that_is_so() {
+    fn tag_carries_the_wait_if_one_is_set() {
         let origin = Url::parse("https://example.org").unwrap();
         let mut grant = Grant::of(&HeaderMap::new(), &origin, &script()).unwrap();
         assert!(!grant.tag(&[], &script()).unwrap().contains("data-wait"));
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worker_is_asked_for_where_policies_let_it_in() {
+    fn worker_is_requested_where_policies_allow_it() {
         let origin = Url::parse("https://example.org").unwrap();
         let worker = Script { by_worker: true, ..script() };
         for (policy, expected) in [
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_without_scripts_gets_none() {
+    fn sandbox_without_scripts_gets_no_tag() {
         for (policy, expected) in [
             ("sandbox", false),
             ("sandbox allow-scripts", false),
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_in_the_document_bind_too() {
+    fn policies_in_the_document_count_too() {
         let origin = Url::parse("https://example.org").unwrap();
         for (header, metas, expected) in [
             ("", &[][..], Ok("")),

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_a_password_or_a_bearers() {
+    fn token_is_accepted_as_password_or_bearer() {
         for (said, expected) in [
             ("Bearer secret", true),
             ("bearer  secret", true),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_somebody_elses_is_not_this_machines() {
+    fn only_local_host_names_count_as_local() {
         for (host, expected) in [
             ("localhost", true),
             ("LocalHost:8080", true),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_may_stand_in_the_query() {
+    fn token_may_be_in_the_query() {
         for (query, expected) in [
             ("token=se+c/ret=", true),
             ("token=se%2Bc%2fret%3D", true),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn where_to_look_is_told_with_a_token_that_was_made() {
+    fn dashboard_url_is_logged_with_a_generated_token() {
         let made = Access::Told("t0".into());
         let site = Some("www.site.example");
         for (name, doors, expected) in [
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_public_address_only_a_token_of_the_owners_shows_anything() {
+    fn dashboard_on_a_public_address_needs_a_configured_token() {
         let made = Access::Told("t0".into());
         for public in [
             "0.0.0.0:80",
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_shown() {
+    fn token_is_not_shown_in_debug_output() {
         for access in [Access::Token("secret".into()), Access::Told("secret".into())] {
             assert!(!format!("{access:?}").contains("secret"));
         }

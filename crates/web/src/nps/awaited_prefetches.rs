@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_is_in_the_background_no_more_whichever_is_told_first() {
+    fn wanted_prefetch_leaves_the_background_in_either_order() {
         assert!(hurries(0, 10));
         assert!(hurries(0, 60_000));
         assert!(hurries(10, 0));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_wants_stays_there() {
+    fn prefetch_stays_in_background_if_another_client_wants_it() {
         let awaited = AwaitedPrefetches::default();
         let connection = Connection::of_tests();
         let _turn = connection.fetches_ahead();

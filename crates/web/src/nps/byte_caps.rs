@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_visitor_and_all_together_have_their_bytes_a_day() {
+    fn daily_bytes_are_capped_per_visitor_and_in_total() {
         let caps = ByteCaps { visitor: Bytes(1_000), daily: Some(Bytes(2_500)) };
         let caps = Caps::new(caps);
         let at = |hours: u64| Timestamp::ZERO + Duration::from_secs(hours * 3600);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_come_nobody_begins_anew_within_the_day() {
+    fn spent_cap_holds_all_day_with_any_number_of_clients() {
         let caps = Caps::new(ByteCaps { visitor: Bytes(1_000), daily: None });
         let at = |seconds: u64| Timestamp::ZERO + Duration::from_secs(seconds);
         // All of these share a set.
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_used_once_and_by_who_has_it() {
+    fn copy_counts_as_used_once_and_only_by_its_client() {
         let caps = Caps::new(ByteCaps::default());
         caps.copied(Client(1), "/a", 700, Timestamp::ZERO);
         assert_eq!(caps.used(Client(2), "/a"), 0);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_copies_of_two_minutes_are_remembered() {
+    fn copies_of_the_last_two_minutes_are_remembered() {
         let caps = Caps::new(ByteCaps::default());
         let all = 50_000;
         let (before, since) = (0..all, all..2 * all);

@@ -207,7 +207,7 @@ mod tests {
     const LINK: (&str, &str) = ("referer", "http://a.example/a?x");
 
     #[test]
-    fn a_page_that_was_renamed_leaves_no_question_behind() {
+    fn renamed_page_leaves_no_pending_request() {
         for asked_as in ["/a", "/b"] {
             let (shown, headers) = (CachedPages::default(), HeaderMap::new());
             let now = Timestamp::ZERO;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn one_navigation_counts_once_whichever_message_comes_first() {
+    fn navigation_counts_once_in_either_message_order() {
         let mut page = Page::new();
         for _ in 0..5 {
             // The script has asked, or had no time to do so.
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_gone_to_out_of_the_cache_counts_by_its_report() {
+    fn report_alone_counts_only_navigations_from_the_cache() {
         let page = Page::new();
         assert!(!page.reports_as(false, NavigationKind::Navigate));
         for kind in [NavigationKind::Reload, NavigationKind::BackForward] {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_was_left_for_one_from_the_server_does_not_count_by_its_report() {
+    fn page_left_for_an_uncached_one_does_not_count_by_its_report() {
         let page = Page::new();
         page.is_left(&[PAGE, LINK]);
         assert!(!page.reports() && page.reports());
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_left_by_its_own_links_to_pages() {
+    fn page_is_left_only_by_its_own_links_to_pages() {
         for fields in [
             &[PAGE][..],
             &[LINK],
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn visitors_and_pages_are_told_apart() {
+    fn visitors_and_pages_are_distinguished() {
         let (shown, now) = (CachedPages::default(), Timestamp::ZERO);
         let (some, mut other) = (HeaderMap::new(), HeaderMap::new());
         other.insert(USER_AGENT, HeaderValue::from_static("b"));

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_folder_itself_is_ours() {
+    fn only_the_lull_folder_is_reserved() {
         for (path, expected) in [
             ("/.lull", true),
             ("/.lull/", true),

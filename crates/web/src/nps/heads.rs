@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_is_one_persons_if_it_says_so_in_any_way() {
+    fn reply_with_any_private_directive_is_private() {
         for (name, value, expected) in [
             ("cache-control", "max-age=3", false),
             ("cache-control", "no-cache", false),

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_of_a_minute_each_and_of_a_day_together() {
+    fn rows_cover_one_minute_each_and_one_day_in_total() {
         let history = History::default();
         let mut sums = Sums::default();
         for minute in 1..=ROWS as u64 + 10 {

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kill_switch_that_cannot_be_looked_for_is_thrown() {
+    fn inaccessible_kill_switch_counts_as_on() {
         let folder = tempfile::tempdir().unwrap();
         let (file, turning) = (folder.path().join("off"), folder.path().join("turning"));
         assert!(!is_there(None) && !is_there(Some(&file)));

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_length_is_known_and_memory_is_bounded() {
+    fn latest_length_is_known_and_memory_is_bounded() {
         let lengths = Lengths::default();
         assert_eq!(lengths.of("/a"), None);
         lengths.note("/a", 5);

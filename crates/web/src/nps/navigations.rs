@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_hour_later_they_are_of_the_start_and_not_of_the_last_hour() {
+    fn navigations_leave_the_last_hour_and_stay_in_the_total() {
         let navigations = Navigations::default();
         let at = |minutes: u64| Timestamp::ZERO + Duration::from_secs(60 * minutes);
         let one = Navigation {

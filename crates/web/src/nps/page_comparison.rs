@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hash_of_a_body_is_the_same_in_any_pieces() {
+    fn body_hash_does_not_depend_on_chunks() {
         let key = RandomState::new();
         let of = |pieces: &[&[u8]]| {
             let mut hasher = key.build_hasher();

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_told_once_and_tried_until_it_is() {
+    fn failed_save_is_reported_once_and_retried() {
         // The saved data, the number of attempts, and whether the disk is full.
         let disk: Arc<Mutex<(Vec<u8>, u32, bool)>> = Arc::default();
         let there = Arc::clone(&disk);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_disk_and_the_end_has_the_latest() {
+    fn slow_disk_blocks_no_caller_and_gets_the_latest_state() {
         let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
         let (goes_on, waits) = channel::<()>();
         let there = Arc::clone(&kept);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_not_written_at_the_end_either() {
+    fn unchanged_state_is_not_written_at_the_end() {
         let mut keeping = Persistence::new(Some(Box::new(|_| panic!("nothing has changed"))));
         keeping.end(0, || unreachable!(), |_: &Event| panic!("nothing is to be told"));
     }

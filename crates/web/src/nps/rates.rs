@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_too_often_is_put_off_and_nobody_else() {
+    fn only_the_client_over_its_rate_is_throttled() {
         let rates = Rates::default();
         let at = |millis| Timestamp::ZERO + Duration::from_millis(millis);
         let admitted = (0..100).filter(|_| rates.admit(Client(1), at(0))).count();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_beyond_the_room_begin_anew() {
+    fn clients_beyond_capacity_start_over() {
         let rates = Rates::default();
         for client in 0..1 << 18 {
             assert!(rates.admit(Client(client), Timestamp::ZERO));

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_frequent_reason_is_the_first() {
+    fn most_frequent_reason_comes_first() {
         let reasons = Reasons::default();
         for why in ["b", "c", "a", "c", "c", "a"] {
             reasons.one(why);

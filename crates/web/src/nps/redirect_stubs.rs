@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stub_stands_for_the_page_that_it_leads_to_twice_in_a_row() {
+    fn stub_stands_for_its_page_after_two_visits_in_a_row() {
         let stubs = RedirectStubs::default();
         stubs.goes_on(Some("/stub"), "/page");
         stubs.refreshes("/stub");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_whatever_leads_where() {
+    fn memory_is_bounded_for_any_redirects() {
         let stubs = RedirectStubs::default();
         for number in 0..10_000 {
             stubs.refreshes(&format!("/{number}"));

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_proxy_in_front_says_by_what_a_visitor_came() {
+    fn proxy_in_front_reports_the_scheme_of_a_visitor() {
         for (said, trusts, by_tls, expected) in [
             (&["https"][..], true, false, true),
             (&["https"], true, true, true),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_addresses_and_networks_of_64_bits() {
+    fn clients_are_addresses_and_ipv6_networks_of_64_bits() {
         let clients = Clients::default();
         let client = |address: &str| clients.client(address.parse().unwrap());
         assert_eq!(client("192.0.2.7"), client("192.0.2.7"));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_that_the_first_trusted_proxy_has_seen_is_the_clients() {
+    fn client_address_is_that_seen_by_the_first_trusted_proxy() {
         for (values, before, expected) in [
             (&["192.0.2.7"][..], 0, Some("192.0.2.7")),
             (&["10.0.0.1, 192.0.2.7"], 0, Some("192.0.2.7")),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_may_have_a_port() {
+    fn address_may_have_a_port() {
         for (text, expected) in [
             ("203.0.113.7:51234", Some("203.0.113.7")),
             ("[2001:db8::1]:443", Some("2001:db8::1")),

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redirect_is_followed_within_the_site() {
+    fn robots_redirect_is_followed_within_the_site() {
         for (location, expected) in [
             ("/robots", Some(("/robots", None))),
             ("https://www.site.example/robots.txt", Some(("/robots.txt", Some(true)))),

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cache_in_front_is_known_by_what_it_adds() {
+    fn cache_in_front_is_known_by_the_fields_that_it_adds() {
         for (name, value, expected) in [
             ("cdn-loop", "cloudflare", Some("cdn-loop: cloudflare")),
             ("via", "1.1 varnish (Varnish/7.1)", Some("via: 1.1 varnish (Varnish/7.1)")),

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_site_is_a_host_with_a_port_or_without() {
+    fn site_name_is_a_host_with_an_optional_port() {
         for (text, expected) in [
             ("www.example.org", Ok("www.example.org")),
             ("WWW.Example.org:8443", Ok("www.example.org:8443")),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_the_same_with_the_port_that_browsers_leave_out() {
+    fn default_port_does_not_change_a_site_name() {
         for (name, host, expected) in [
             ("example.org", "EXAMPLE.org", true),
             ("example.org:443", "example.org", true),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn that_nobody_says_the_name_is_told_after_a_minute_and_once() {
+    fn unused_site_name_is_reported_once_after_a_minute() {
         let at = |seconds| Timestamp::ZERO + Duration::from_secs(seconds);
         let names = SiteNames::default();
         let told = [100, 130, 159, 160, 161, 999].map(|second| names.other(at(second)));

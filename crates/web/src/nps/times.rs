@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_a_tenth_wide_and_those_that_are_told_are_among_them() {
+    fn buckets_are_a_tenth_wide_and_include_the_reported_ones() {
         assert_eq!((ENDS[0], ENDS[1], ENDS[RANGES - 1]), (100, 110, 100_000_000));
         for two in ENDS.windows(2) {
             assert!((1.06..1.16).contains(&(two[1] as f64 / two[0] as f64)), "{two:?}");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantile_is_that_of_the_times_to_a_hundredth() {
+    fn quantile_is_exact_to_one_percent() {
         assert_eq!(Counted::default().quantile(0.5), None);
         for middle in [800, 5_050, 99_000, 101_000, 2_345_000] {
             let median = around(middle, 1_000).quantile(0.5).unwrap();
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_is_exact() {
+    fn mean_is_exact() {
         assert_eq!(Counted::default().mean(), None);
         assert_eq!(counted([1_000, 2_000, 9_000]).mean(), Some(4.0));
         assert!((counted([1_000, 2_500]).sum_seconds() - 0.0035).abs() < 1e-9);
     }
 
     #[test]
-    fn two_medians_that_differ_by_a_fiftieth_are_not_told_apart_and_those_by_a_quarter_are() {
+    fn medians_2_percent_apart_overlap_and_25_percent_do_not() {
         let within = |middle, count| around(middle, count).median_between();
         assert_eq!(within(100_000, 7), None);
         let (few, many) = (within(97_000, 8).unwrap(), within(97_000, 10_000).unwrap());
@@ -246,7 +246,7 @@ mod tests {
 
     /// Of samples from a distribution with a known median, the interval contains it in 95 of 100.
     #[test]
-    fn the_median_lies_in_its_interval_as_often_as_is_said() {
+    fn median_interval_has_its_confidence() {
         let mut draw = 1u64;
         let mut next = || {
             draw = draw

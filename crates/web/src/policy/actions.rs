@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_that_look_like_actions_are_known_by_their_words() {
+    fn action_urls_are_recognized_by_their_words() {
         for (path, query, expected) in [
             ("/logout", None, Some("logout")),
             ("/LOGOUT", None, Some("logout")),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn actions_in_other_languages_are_known() {
+    fn actions_in_other_languages_are_recognized() {
         for (path, expected) in [
             ("/abmelden", Some("abmelden")),
             ("/konto/abmelden.html", Some("abmelden")),
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn words_end_where_a_capital_begins() {
+    fn capital_begins_a_new_word() {
         let found: Vec<_> = words("/logOut2me/HTMLPage-x_ÄpfelBirne").collect();
         assert_eq!(found, ["log", "out", "me", "htmlpage", "x", "äpfel", "birne"]);
     }

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_bars_the_url_for_a_day() {
+    fn redirect_bars_the_url_for_a_day() {
         let mut bars = Bars::default();
         let start = Timestamp::ZERO + HOUR;
         bars.bar(&target("/a"), Offence::Redirect, start);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_offence_counts_a_day_from_then() {
+    fn later_offence_restarts_the_day() {
         let mut bars = Bars::default();
         bars.bar(&target("/a"), Offence::Redirect, Timestamp::ZERO);
         bars.bar(&target("/a"), Offence::SetCookie, Timestamp::ZERO + 20 * HOUR);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_client_alone_has_met_bars_the_url_for_ten_minutes() {
+    fn offence_seen_by_one_client_bars_the_url_for_ten_minutes() {
         const MINUTE: Duration = Duration::from_secs(60);
         for offence in [Offence::Refused, Offence::Part] {
             let mut bars = Bars::default();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_client_has_met_is_not_for_the_next_process() {
+    fn offence_seen_by_one_client_is_not_saved() {
         let wall = SystemTime::UNIX_EPOCH + 500_000 * HOUR;
         let (mut policy, mut after) = (Policy::default(), Policy::default());
         policy.bars.met(&target("/a"), Offence::Refused, Client(1), Timestamp::ZERO);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_whatever_clients_ask_for() {
+    fn memory_is_bounded_for_any_requests() {
         let mut bars = Bars::with_limit(100);
         for n in 0..10_000 {
             let now = Timestamp::ZERO + Duration::from_secs(n);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_is_a_day_whatever_process_it_ends_in() {
+    fn bars_last_a_day_across_a_restart() {
         let wall = SystemTime::UNIX_EPOCH + 500_000 * HOUR;
         let start = Timestamp::ZERO + HOUR;
         let mut before = Policy::default();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_bars_that_are_none_change_nothing() {
+    fn invalid_saved_bars_change_nothing() {
         let mut policy = Policy::default();
         policy.bars.bar(&target("/a"), Offence::Redirect, Timestamp::ZERO);
         let wall = SystemTime::UNIX_EPOCH + 500_000 * HOUR;
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_forgotten() {
+    fn expired_bars_are_dropped() {
         let mut bars = Bars::default();
         for n in 0..1000 {
             bars.bar(&target(&format!("/{n}")), Offence::Redirect, Timestamp::ZERO);

@@ -98,7 +98,7 @@ mod tests {
     const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36";
 
     #[test]
-    fn only_browsers_that_gain_are_asked_to_prefetch() {
+    fn only_supported_browsers_are_asked_to_prefetch() {
         let none = Err(Excluded::Browser);
         for (agent, brands, expected) in [
             (CHROME, "", Ok(())),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_ones_say_whose_rules_they_follow() {
+    fn newer_browsers_send_speculation_tags() {
         for (brands, expected) in [
             (r#""Chromium";v="156""#, true),
             (r#""Chromium";v="136""#, true),

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn only_cookies_of_the_list_leave_somebody_unknown() {
+    fn only_listed_cookies_keep_a_user_anonymous() {
         for (lines, expected) in [
             (&[][..], Sent::None),
             (&[&b""[..]], Sent::None),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_list_has_what_measuring_scripts_set_and_nothing_that_only_begins_so() {
+    fn default_list_has_exact_names_of_measuring_scripts() {
         let usual = Harmless::default();
         for name in [
             "_ga",
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_of_the_owner_are_added_to_the_usual_ones() {
+    fn cookies_of_the_owner_extend_the_default_list() {
         let added = Harmless::new(["theme", "ab_*", "*"]);
         for (name, expected) in
             [("theme", true), ("ab_1", true), ("_ga", true), ("session", false), ("", false)]
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_name_removes_the_usual_cookies() {
+    fn empty_name_removes_the_default_list() {
         let own = Harmless::new(["theme", "ab_*", "*", ""]);
         for (name, expected) in
             [("theme", true), ("ab_1", true), ("ab_", true), ("_ga", false), ("", false)]

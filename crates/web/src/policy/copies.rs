@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_known_by_its_name_for_its_url_as_long_as_it_lives() {
+    fn copy_is_found_by_name_and_url_until_it_expires() {
         let copies = Copies::default();
         let name = copies.name("/b?x=1", Duration::from_secs(200), at(10));
         let other = copies.name("/c", Duration::from_secs(200), at(10));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_somebody_made_up_is_none() {
+    fn forged_copy_name_is_rejected() {
         let copies = Copies::default();
         let name = copies.name("/b", Duration::from_secs(60), at(10));
         let longer = name.replacen("-3938700-", "-3938701-", 1);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_site_has_cleared_is_shown_to_nobody_there() {
+    fn cleared_copy_is_not_shown_to_its_client() {
         let mut copies = Copies::default();
         let hour = Duration::from_secs(3600);
         let name = copies.name("/b", hour, at(10));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sites_own_worker_says_is_left_alone() {
+    fn preload_field_of_another_worker_passes_unchanged() {
         for (said, expected) in [
             ("lull", Some("")),
             ("lull 1-2-3 4-5-6", Some("1-2-3 4-5-6")),

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_parted_by_commas_outside_of_quotes() {
+    fn members_are_split_at_commas_outside_quotes() {
         for (values, expected) in [
             (&[&b"a, b"[..], b"c"][..], &["a", "b", "c"][..]),
             (&[br#"private="a, b", max-age=1"#], &[r#"private="a, b""#, "max-age=1"]),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directive_counts_however_it_is_parted_from_others() {
+    fn directive_counts_after_any_separator() {
         for (values, expected) in [
             (&[&b"private"[..]][..], true),
             (&[b"max-age=3, Private"], true),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_twice_is_no_single_value() {
+    fn repeated_field_is_no_single_value() {
         assert_eq!(single(&headers(&[b" a "]), "x"), Some("a"));
         assert_eq!(single(&headers(&[b"a", b"b"]), "x"), None);
         assert_eq!(single(&headers(&[]), "x"), None);

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_kept_only_if_the_site_says_for_how_long() {
+    fn data_is_kept_only_with_an_explicit_lifetime() {
         for (kind, is_kept) in [
             ("text/html; charset=utf-8", true),
             ("Text/HTML", true),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_lives_as_long_as_the_site_says_and_five_minutes_at_most() {
+    fn copy_lives_as_long_as_the_site_allows_up_to_five_minutes() {
         const CC: &str = "cache-control";
         const SENT: (&str, &str) = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
         for (fields, expected) in [

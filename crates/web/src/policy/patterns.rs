@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_as_in_the_rfc() {
+    fn patterns_match_as_in_rfc_9309() {
         for (pattern, path, expected) in [
             ("/", "/anything", true),
             ("/fish", "/fish.html", true),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owners_pattern_that_could_never_match_is_none() {
+    fn pattern_of_the_owner_without_a_match_is_rejected() {
         for text in ["/", "/admin", "*?print=", "*.zip$", "*"] {
             assert_eq!(text.parse::<Pattern>(), Ok(Pattern::new(text)));
         }
@@ -149,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pattern_means_what_trying_everything_finds(
+        fn pattern_matches_as_exhaustive_search_does(
             pattern in "[ab*]{0,8}\\$?", path in "[ab]{0,10}",
         ) {
             let expected = meaning(pattern.as_bytes(), path.as_bytes());

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_password_is_asked_for_nothing_is_fetched_ahead_for_a_day() {
+    fn password_protected_folder_is_not_prefetched_for_a_day() {
         let mut protected = Protected::default();
         protected.note(&target("/app/login?x"), at(10));
         for (path, now, expected) in [
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_has_no_room_counts_for_more() {
+    fn memory_is_bounded_and_overflow_protects_more() {
         let mut protected = Protected::default();
         for number in 0..5 * MOST {
             protected.note(&target(&format!("/a/{number}/x")), at(1));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn client_that_is_noted_often_takes_one_place() {
+    fn client_takes_one_place_however_often_it_is_noted() {
         let mut clients = recent();
         for second in 0..1000 {
             for client in 0..3 {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn every_client_is_recent_while_there_is_no_room() {
+    fn every_client_is_recent_when_memory_is_full() {
         let mut clients = recent();
         for client in 0..=MOST as u64 {
             clients.note(Client(client), at(1));

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rules_for_us_are_found() {
+    fn group_for_lull_is_found() {
         let simple = "User-agent: *\nDisallow: /private\nAllow: /private/open\n";
         let ours = "User-agent: *\nDisallow: /\n\nuser-agent: Lull\nDisallow: /slow # why\n";
         let shared = "User-agent: other\nUser-agent: lull\nDisallow: /a\nUser-agent: *\nAllow: /\n";
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn without_robots_txt_nothing_is_forbidden_and_unread_it_forbids_all() {
+    fn missing_robots_txt_allows_all_and_failed_fetch_forbids_all() {
         for (status, allowed) in [
             (404, true),
             (403, true),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_with_more_than_is_kept_nobody_knows_what_it_forbids() {
+    fn oversized_robots_txt_forbids_all() {
         let group = |name: &str, rules: usize| {
             format!("User-agent: {name}\n{}\n", "Disallow: /a\n".repeat(rules))
         };
@@ -210,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_file_is_read(body: Vec<u8>, path in "/[a-z*$%]{0,9}") {
+        fn any_robots_txt_parses_without_panic(body: Vec<u8>, path in "/[a-z*$%]{0,9}") {
             let _ = Robots::fetched(200, &body).check(&path);
         }
     }

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn page_that_changes_by_itself_accuses_nobody() {
+    fn page_that_changes_by_itself_blames_no_url() {
         let mut site = Site::default();
         for _ in 0..50 {
             site.look();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn change_after_a_form_says_nothing() {
+    fn change_after_a_form_blames_no_url() {
         let mut site = Site::default();
         for _ in 0..50 {
             site.look();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn url_without_effect_is_cleared_by_the_looks_without_change() {
+    fn url_is_cleared_by_visits_without_change() {
         let mut site = Site::default();
         for _ in 0..50 {
             for _ in 0..9 {
@@ -275,7 +275,7 @@ mod tests {
 
     /// Editors change the page sometimes, and visitors go anywhere.
     #[test]
-    fn pages_read_beside_rare_edits_are_hardly_ever_found() {
+    fn pages_read_beside_rare_edits_are_rarely_blamed() {
         let mut state = 1_u64;
         let mut draw = |below: u64| {
             // Knuth's MMIX.
@@ -304,7 +304,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn memory_is_bounded_whatever_is_asked_for(urls in proptest::collection::vec("[a-z]{1,2}", 3000)) {
+        fn memory_is_bounded_for_any_requests(urls in proptest::collection::vec("[a-z]{1,2}", 3000)) {
             let mut effects = SideEffects::default();
             for (n, url) in urls.iter().enumerate() {
                 effects.got(url);

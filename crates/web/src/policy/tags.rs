@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn tag_of_the_origin_survives_within_ours() {
+    fn origin_tag_survives_within_the_copy_tag() {
         for (origins, expected) in [
             (None, "W/\"lull-1-2-3\""),
             (Some("\"a\""), "\"lull-1-2-3-a\""),

@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_slips_past_by_its_spelling() {
+    fn ambiguous_spellings_are_rejected() {
         use Ambiguous::{Character, Dots, Empty, Escape, Fragment, Parameter, Slash, Twice, Utf8};
         for (text, expected) in [
             ("/a/../logout", Dots),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_machines_is_left_to_them() {
+    fn reserved_paths_are_not_prefetched() {
         for text in ["/.lull/hints", "/.lull", "/%2elull/beacon", "/.well-known/security.txt"] {
             assert!(matches!(Target::parse(text), Err(Unfit::Reserved(_))), "{text}");
         }
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_denies_and_allows() {
+    fn owner_denies_and_allows_paths() {
         let rules = OwnersRules {
             deny: patterns(&["/private/", "*.zip$"]),
             allow: patterns(&["/blog/"]),
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_the_owner_allows_is_part_of_the_name() {
+    fn query_allowed_by_the_owner_is_part_of_the_name() {
         let rules =
             OwnersRules { allow_query: patterns(&["/list?page="]), ..OwnersRules::default() };
         for (text, expected) in [
@@ -390,7 +390,7 @@ mod tests {
     proptest! {
         /// A server that decodes again, resolves dots or merges slashes reads the same.
         #[test]
-        fn what_is_read_can_be_read_in_one_way_only(text in "/[a./%25eEfF;\\\\#?~-]{0,20}") {
+        fn accepted_target_has_one_reading(text in "/[a./%25eEfF;\\\\#?~-]{0,20}") {
             if let Ok(target) = Target::parse(&text) {
                 let again = percent_decode_str(target.path()).decode_utf8().unwrap();
                 prop_assert_eq!(&again, target.path());
@@ -404,7 +404,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC*") {
+        fn any_text_parses_or_is_rejected(text in "\\PC*") {
             let _ = Target::parse(&text);
         }
     }

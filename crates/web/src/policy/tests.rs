@@ -60,7 +60,7 @@ fn admitted() -> Admitted {
 }
 
 #[test]
-fn only_what_our_script_sends_is_let_through_as_a_prefetch() {
+fn only_requests_of_the_script_are_admitted_as_prefetches() {
     let policy = policy();
     let elsewhere = |name| Some(NotAhead::Elsewhere(name));
     let carries = |name: &'static str| Some(NotAhead::Carries(HeaderName::from_static(name)));
@@ -106,7 +106,7 @@ const BY_RULES: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn only_what_rules_of_the_scripts_fetch_is_let_through_as_theirs() {
+fn only_speculation_rules_of_the_script_are_admitted() {
     let elsewhere = |name| Some(NotAhead::Elsewhere(name));
     let carries = |name: &'static str| Some(NotAhead::Carries(HeaderName::from_static(name)));
     let spares = |why| Some(NotAhead::Spares(why));
@@ -145,7 +145,7 @@ fn only_what_rules_of_the_scripts_fetch_is_let_through_as_theirs() {
 }
 
 #[test]
-fn what_rules_fetch_is_held_to_the_rules_of_urls() {
+fn speculation_rules_obey_the_url_policy() {
     let mut policy = policy();
     policy.bars.bar(&Target::parse("/barred").unwrap(), Offence::SetCookie, at(0));
     for (url, allowed) in [
@@ -168,7 +168,7 @@ fn what_rules_fetch_is_held_to_the_rules_of_urls() {
 }
 
 #[test]
-fn copies_that_rules_make_vary_on_cookies_whoever_has_them() {
+fn copies_made_by_rules_always_vary_on_cookies() {
     let mut policy = policy();
     let fields: Vec<_> = BY_RULES.into_iter().chain([("cookie", "_ga=1")]).collect();
     let mut request = asked("GET", "/a", &fields);
@@ -192,7 +192,7 @@ fn copies_that_rules_make_vary_on_cookies_whoever_has_them() {
 }
 
 #[test]
-fn hints_and_prefetches_are_held_to_the_same_rules_of_urls() {
+fn hints_and_prefetches_obey_the_same_url_policy() {
     let mut policy = policy();
     let barred = Target::parse("/barred").unwrap();
     policy.bars.bar(&barred, Offence::SetCookie, at(0));
@@ -219,7 +219,7 @@ fn hints_and_prefetches_are_held_to_the_same_rules_of_urls() {
 }
 
 #[test]
-fn what_bars_a_url_ends_a_prefetch_of_it_that_is_under_way() {
+fn new_bar_ends_a_prefetch_in_flight() {
     for safeguard in [Safeguard::Vary, Safeguard::Word] {
         let mut policy = policy();
         let under_way = Admitted { safeguard, ..admitted() };
@@ -232,7 +232,7 @@ fn what_bars_a_url_ends_a_prefetch_of_it_that_is_under_way() {
 }
 
 #[test]
-fn until_robots_txt_is_known_nothing_is_fetched_ahead() {
+fn nothing_is_prefetched_until_robots_txt_is_known() {
     let mut policy = Policy::new(Settings::default());
     assert_eq!(policy.may_hint("/", at(0)), Err(Refusal::Robots(Forbidden::Unknown)));
     policy.set_robots(Robots::fetched(404, b""));
@@ -240,7 +240,7 @@ fn until_robots_txt_is_known_nothing_is_fetched_ahead() {
 }
 
 #[test]
-fn upstream_sees_a_prefetch_of_the_usual_kind() {
+fn upstream_sees_the_standard_prefetch_fields() {
     let mut page = asked(
         "GET",
         "/a",
@@ -362,7 +362,7 @@ fn every_copy_varies_on_cookies() {
 }
 
 #[test]
-fn headers_of_a_copy_are_the_proxys() {
+fn proxy_sets_the_caching_fields_of_a_copy() {
     for (control, ttl) in [("max-age=1000", 300), ("max-age=100", 100)] {
         let mut head = answered(
             200,
@@ -390,7 +390,7 @@ fn headers_of_a_copy_are_the_proxys() {
 }
 
 #[test]
-fn a_copy_is_of_now_however_old_it_was_when_it_passed() {
+fn copy_has_the_current_date_and_the_remaining_lifetime() {
     // A minute and a half old, from a cache of the site that sends no age.
     let old = ("date", "Sun, 06 Nov 1994 08:48:07 GMT");
     for (fields, ttl) in [(&[old][..], 60), (&[old, ("cache-control", "max-age=200")], 110)] {
@@ -403,7 +403,7 @@ fn a_copy_is_of_now_however_old_it_was_when_it_passed() {
 }
 
 #[test]
-fn etag_of_a_part_stays_within_that_of_its_copy() {
+fn origin_tag_of_a_subresource_stays_in_the_copy_tag() {
     let mut head = answered(200, &[("etag", "\"x\""), ("content-type", "text/css")]);
     policy().keep(&admitted(), &mut head, at(0), wall()).unwrap();
     let tag = head.headers["etag"].to_str().unwrap();
@@ -411,7 +411,7 @@ fn etag_of_a_part_stays_within_that_of_its_copy() {
 }
 
 #[test]
-fn a_page_that_opts_out_is_not_fetched_ahead() {
+fn page_that_opts_out_is_not_prefetched() {
     let mut policy = policy();
     policy.bar("/a", Offence::OptOut, at(0));
     let said = policy.may_hint("/a", at(1)).unwrap_err().to_string();
@@ -419,7 +419,7 @@ fn a_page_that_opts_out_is_not_fetched_ahead() {
 }
 
 #[test]
-fn a_refused_prefetch_leaves_nothing_behind() {
+fn rejected_prefetch_leaves_no_state() {
     let head = refused();
     assert_eq!(head.status, 204);
     assert_eq!(head.headers["cache-control"], "no-store");
@@ -429,7 +429,7 @@ fn a_refused_prefetch_leaves_nothing_behind() {
 }
 
 #[test]
-fn who_asks_only_who_answers_is_let_through_to_nothing() {
+fn cache_probe_is_never_forwarded() {
     for (mark, expected) in [("0", true), ("1", false), ("2", false), ("3", false), ("", false)] {
         let request = asked("GET", "/a", &[("x-lull", mark)]);
         assert_eq!(is_look(&request.headers), expected, "{mark}");
@@ -439,7 +439,7 @@ fn who_asks_only_who_answers_is_let_through_to_nothing() {
 }
 
 #[test]
-fn every_no_says_why() {
+fn every_rejection_names_its_reason() {
     let policy = policy();
     for (url, why) in [
         ("/logout", "it looks like an action: `logout`"),
@@ -456,7 +456,7 @@ fn every_no_says_why() {
 proptest! {
     /// For any reply of the upstream server, a kept copy is private, short-lived, and varies on cookies.
     #[test]
-    fn what_is_kept_is_bounded(
+    fn every_kept_copy_is_private_and_short_lived(
         fields in prop::collection::vec(
             (
                 prop::sample::select(&["cache-control", "vary", "expires", "age", "pragma", "etag", "date"][..]),

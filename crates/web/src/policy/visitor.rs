@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_unknown_and_has_to_spare_gets_hints() {
+    fn only_anonymous_visitors_with_spare_capacity_get_hints() {
         use Excluded::{Authorization, Browser, Cookie, SaveData, SlowNetwork, SmallDevice};
         for (more, expected) in [
             (&[][..], Ok(Visitor::Cookieless)),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_to_a_proxy_in_front_gets_nothing_ahead() {
+    fn user_identified_by_a_proxy_in_front_gets_no_prefetch() {
         for name in IDENTITIES {
             let found = |value| visitor(&with(&[(name, value)]), &Harmless::default(), Way::Cache);
             assert_eq!(found("ann"), Err(Excluded::Identified(name)));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pages_that_are_got_are_given_the_script() {
+    fn only_get_and_head_pages_get_the_script() {
         for (method, expected) in [
             (Method::GET, true),
             (Method::HEAD, true),

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_in_combined_format() {
+    fn line_is_in_combined_format() {
         assert_eq!(
             line("/a?b=c", b"Mozilla/5.0"),
             "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_the_disk_is_bounded_in_bytes() {
+    fn lines_waiting_for_the_disk_are_bounded_in_bytes() {
         let (lines, received) = sync_channel(MOST_WAITING);
         let (lost, waiting) = (Arc::default(), Arc::default());
         let sender = LogSender { lines, waiting, lost };
@@ -421,14 +421,14 @@ mod tests {
     }
 
     #[test]
-    fn no_client_writes_a_line_of_its_own() {
+    fn client_cannot_inject_a_line() {
         let line = line("/", b"x\" 500 \\ \xff");
         assert!(line.ends_with("\"x\\x22 500 \\x5C \\xFF\"\n"), "{line}");
         assert_eq!(line.lines().count(), 1);
     }
 
     #[test]
-    fn the_predictor_reads_what_is_written() {
+    fn predictor_parses_the_written_lines() {
         let line = line("/page?q", b"Mozilla/5.0");
         let mut reader = lull_speculate::log::Reader::new(lull_speculate::log::Format::Combined);
         let entry = reader.read(line.trim_end().as_bytes()).unwrap();
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn after_half_a_line_comes_a_new_one() {
+    fn new_line_follows_a_truncated_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         for (before, expected) in

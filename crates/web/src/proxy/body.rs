@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn bodies_of_ones_own_are_what_they_were_made_of() {
+    async fn own_bodies_yield_their_contents() {
         assert!(Body::empty().is_end_stream() && Body::full("").is_end_stream());
         let full = Body::full("hello");
         assert_eq!(full.size_hint().exact(), Some(5));

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upstream_is_read_with_its_scheme_and_port() {
+    fn upstream_is_parsed_with_scheme_and_port() {
         for (given, host, port, secure) in [
             ("http://127.0.0.1:8080", "127.0.0.1", 8080, false),
             ("http://site.example", "site.example", 80, false),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_upstream_is_told_with_the_way_out() {
+    fn invalid_upstream_error_says_how_to_fix_it() {
         for given in [
             "127.0.0.1:8080",
             "ftp://site.example",
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_may_say_whether_it_is_secure() {
+    fn listener_may_declare_whether_it_is_secure() {
         for (given, secure) in [
             ("127.0.0.1:0", None),
             ("http://127.0.0.1:0", Some(false)),

@@ -451,12 +451,12 @@ mod tests {
     }
 
     #[test]
-    fn a_mapped_address_is_shown_as_the_one_it_is() {
+    fn mapped_address_is_shown_as_ipv4() {
         assert_eq!(connection().shown_peer, "192.0.2.7");
     }
 
     #[test]
-    fn another_place_wakes_the_task_that_has_the_socket() {
+    fn class_change_wakes_the_task_that_owns_the_socket() {
         struct Woken(AtomicU32);
         impl Wake for Woken {
             fn wake(self: Arc<Self>) {
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_yields_while_nobody_waits_for_anything_on_it() {
+    fn connection_yields_while_it_carries_prefetches_only() {
         let connection = connection();
         let turn = |is_ahead| Turn::new(&connection, is_ahead, false);
         let is = |place| assert_eq!(connection.wanted(), place);
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn among_others_what_is_waited_for_has_still_to_leave_when_its_body_has_ended() {
+    fn demand_keeps_its_class_until_its_last_bytes_have_left() {
         let begin = |is_ahead| {
             let connection = connection();
             let turn = Turn::new(&connection, is_ahead, true);
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_ends_with_its_guard() {
+    fn counter_falls_when_its_guard_is_dropped() {
         let connection = connection();
         let request = Counted::request(&connection);
         let waiting = Counted::waiting_for_upstream(&connection);

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_failure_has_its_place_and_a_name_of_its_own() {
+    fn every_failure_has_its_index_and_a_unique_name() {
         for (index, failure) in Failure::ALL.into_iter().enumerate() {
             assert_eq!(failure.index(), index);
         }

@@ -49,7 +49,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn connection_is_safe_for_half_of_the_time_that_was_proven() {
+    fn connection_is_safe_for_half_of_its_proven_time() {
         let (mut known, now) = (KeepAlive::default(), Instant::now());
         assert!(!known.is_safe(MS, now));
         known.was_good(10 * MS);

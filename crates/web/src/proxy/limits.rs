@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_leave_descriptors_for_the_upstream() {
+    fn limits_leave_descriptors_for_the_upstream() {
         for descriptors in [64, 256, 1024, 65_536, u64::MAX] {
             let bounds = Bounds::new(&Limits::default(), descriptors);
             assert!(bounds.connections >= 16 && bounds.upstream_requests >= 8, "{bounds:?}");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_does_not_take_all() {
+    fn one_address_cannot_take_all_connections() {
         let gate = gate(10, 2);
         let first = admit(&gate, "192.0.2.1");
         let second = admit(&gate, "::ffff:192.0.2.1");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_counts_as_one() {
+    fn ipv6_network_counts_as_one_address() {
         let gate = gate(10, 1);
         let first = admit(&gate, "2001:db8:1:1::1");
         assert!(first.is_some());
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_forgotten_when_they_have_gone() {
+    fn addresses_are_dropped_with_their_last_connection() {
         let gate = gate(2, 2);
         let both = (admit(&gate, "192.0.2.1"), admit(&gate, "192.0.2.2"));
         assert!(admit(&gate, "192.0.2.3").is_none());

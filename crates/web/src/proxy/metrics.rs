@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_threads_are_summed() {
+    fn metrics_of_threads_are_summed() {
         let metrics = Metrics::new(2, 1);
         metrics.threads[0].requests.increment();
         metrics.threads[1].requests.add(2);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_upstream_is_for_visitors() {
+    fn half_of_the_upstream_is_reserved_for_visitors() {
         for (all, ahead) in [(1, 1), (2, 1), (3, 2), (20, 10)] {
             let metrics = Metrics::new(1, all);
             let mut permits = Vec::new();

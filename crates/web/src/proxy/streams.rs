@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_taken_byte_by_byte_or_not_waited_for() {
+    fn response_stream_without_progress_is_reset() {
         assert_eq!(run(false, None, |_| Some((7, 7))), Some(30));
         assert_eq!(run(false, None, |second| Some((second.min(100), 0))), Some(130));
         assert_eq!(run(false, None, |second| Some((second / 20, 0))), None);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_comes_at_a_rate_or_is_not_waited_for() {
+    fn request_body_below_the_rate_is_reset() {
         let own = |rate: u64| move |second: u64| Some((second * rate, second * rate));
         assert_eq!(run(true, Some(1), own(0)), Some(30));
         assert_eq!(run(true, Some(1), own(1)), Some(30));
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_turn_is_waited_with_while_the_others_take_their_share() {
+    fn waiting_stream_lives_while_the_others_use_their_share() {
         // 128 bytes per second for each of ten.
         let others = |rate: u64| move |second: u64| Some((0, second * rate));
         for needs_rate in [false, true] {
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_is_weighed_against_what_is_answered_and_forgiven_in_time() {
+    fn resets_are_weighed_against_answers_and_expire() {
         let streams = Streams::default();
         // A page with all its requests is left, repeatedly.
         for _ in 0..20 {
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_a_body_is_waited_for_as_long_as_any_of_it_comes() {
+    fn without_a_rate_any_progress_of_a_body_is_enough() {
         let limits = Limits { body_rate: 0, ..Limits::default() };
         let patience = Patience::new(&Timeouts::default(), &limits);
         let rule = Rule { patience: &patience, needs_rate: true, sharing: Some(1) };

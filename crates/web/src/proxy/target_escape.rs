@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lone_heads_without_a_body_are_changed() {
+    fn only_single_complete_heads_are_changed() {
         for chunk in [
             &b"POST /<a> HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n"[..],
             b"POST /<a> HTTP/1.1\r\nHost: a\r\ntransfer-Encoding: chunked\r\n\r\n",
@@ -157,7 +157,7 @@ mod tests {
     proptest! {
         /// Only one line is changed, and the rest stays byte for byte.
         #[test]
-        fn nothing_but_a_request_line_is_changed(chunk in "[A-Z ]{0,4} /[ -~]{0,9} HTTP/1.1\r\n[ -~\r\n]{0,40}\r\n\r\n") {
+        fn only_the_request_line_is_changed(chunk in "[A-Z ]{0,4} /[ -~]{0,9} HTTP/1.1\r\n[ -~\r\n]{0,40}\r\n\r\n") {
             let mut escape = TargetEscape::default();
             if let Some(read) = escape.take(chunk.as_bytes(), 0, true) {
                 let line = |bytes: &[u8]| bytes.iter().position(|byte| *byte == b'\n').unwrap();

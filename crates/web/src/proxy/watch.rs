@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_connection_is_closed() {
+    fn idle_connection_is_closed() {
         assert_eq!(run(false, |_| Snapshot::default()), Some((75, Verdict::Close)));
         assert_eq!(run(true, |_| Snapshot::default()), Some((75, Verdict::Close)));
         let once = |second| Snapshot { began: u32::from(second >= 10), ..Snapshot::default() };
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_whose_last_answers_still_leave_is_not_idle() {
+    fn connection_with_answers_in_flight_is_not_idle() {
         for (left, acked, written, expected) in [
             // Bytes that wait here leave, in HTTP/2.
             (1, 0, 0, [175, 175]),
@@ -194,21 +194,21 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_comes_byte_by_byte_is_cut() {
+    fn head_sent_byte_by_byte_is_cut() {
         let dribble = |second| Snapshot { read: second, ..Snapshot::default() };
         assert_eq!(run(false, dribble), Some((11, Verdict::Cut)));
         assert_eq!(run(true, dribble), Some((75, Verdict::Close)), "pings are no heads");
     }
 
     #[test]
-    fn who_waits_for_the_upstream_is_not_blamed() {
+    fn client_waiting_for_the_upstream_is_not_cut() {
         let waiting =
             |_| Snapshot { began: 1, under_way: 1, waiting_for_upstream: 1, ..Snapshot::default() };
         assert_eq!(run(false, waiting), None);
     }
 
     #[test]
-    fn who_does_not_take_the_answer_is_cut() {
+    fn client_that_does_not_read_the_answer_is_cut() {
         let blocked = |second: u64| Snapshot {
             began: 1,
             under_way: 1,
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stops_within_the_body_is_cut() {
+    fn client_that_stops_within_the_body_is_cut() {
         let stopped = |second: u64| Snapshot {
             began: 1,
             under_way: 1,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_byte_by_byte_is_cut_and_a_slow_one_is_not() {
+    fn body_sent_byte_by_byte_is_cut_and_a_slow_one_is_not() {
         let sent = |rate: u64| {
             move |second: u64| Snapshot {
                 began: 1,

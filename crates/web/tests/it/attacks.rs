@@ -43,7 +43,7 @@ fn smuggle(raw: &str, ends: bool) -> (u16, Vec<String>) {
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
-fn what_is_malformed_is_refused_and_ends_the_connection() {
+fn malformed_request_is_rejected_and_ends_the_connection() {
     let head = "POST / HTTP/1.1\r\nHost: a\r\n";
     for (raw, status) in [
         // Lengths.
@@ -95,7 +95,7 @@ fn what_is_malformed_is_refused_and_ends_the_connection() {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_goes_upstream_in_one() {
+fn ambiguous_request_goes_upstream_in_one_reading() {
     let chunked = "Transfer-Encoding: chunked\r\n";
     for (raw, sent) in [
         // RFC 9112 §6.1: the coding counts, and the connection ends after the answer.
@@ -138,7 +138,7 @@ fn what_could_be_read_in_two_ways_goes_upstream_in_one() {
 }
 
 #[test]
-fn a_malformed_chunk_ends_the_exchange() {
+fn malformed_chunk_ends_the_exchange() {
     for chunk in
         ["x\r\n", "5;a\nhello\r\n", "5\nhello\n", "-1\r\n", "5\r\nhelloX", "fffffffffffffffff\r\n"]
     {
@@ -166,7 +166,7 @@ fn a_malformed_chunk_ends_the_exchange() {
 }
 
 #[test]
-fn too_much_of_a_head_is_told_by_its_status() {
+fn oversized_head_gets_its_status() {
     let proxy = proxy(mirror());
     for (raw, status) in [
         (get(&format!("/{}", "x".repeat(20_000))), 414),
@@ -253,7 +253,7 @@ fn dribble(
 }
 
 #[test]
-fn a_head_byte_by_byte_is_not_waited_for() {
+fn head_sent_byte_by_byte_is_cut() {
     let proxy = impatient();
     let mut client = proxy.connect();
     client.send("GET / HTTP/1.1\r\n");
@@ -264,7 +264,7 @@ fn a_head_byte_by_byte_is_not_waited_for() {
 }
 
 #[test]
-fn who_announces_a_body_and_does_not_send_it_is_not_waited_for() {
+fn announced_but_unsent_body_ends_the_connection() {
     let proxy = impatient();
     let mut client = proxy.connect();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc");
@@ -281,7 +281,7 @@ fn who_announces_a_body_and_does_not_send_it_is_not_waited_for() {
 }
 
 #[test]
-fn who_does_not_take_an_answer_is_not_waited_for() {
+fn client_that_reads_no_answer_is_cut() {
     let proxy = impatient();
     let mut client = proxy.connect();
     client.send("GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -290,7 +290,7 @@ fn who_does_not_take_an_answer_is_not_waited_for() {
 }
 
 #[test]
-fn who_waits_for_the_upstream_is_waited_with() {
+fn client_waiting_for_the_upstream_is_kept() {
     let proxy = impatient();
     assert_eq!(proxy.get("/slow").text(), "slow");
 }
@@ -310,7 +310,7 @@ fn idle_connections_are_closed() {
 }
 
 #[test]
-fn one_address_has_so_many_connections_and_no_more() {
+fn connections_per_address_are_limited() {
     let limit = |config: &mut lull_web::proxy::Config| {
         config.limits.connections_per_address = NonZeroUsize::new(2);
     };
@@ -331,7 +331,7 @@ fn one_address_has_so_many_connections_and_no_more() {
 }
 
 #[test]
-fn beyond_all_connections_the_next_one_waits() {
+fn connection_beyond_the_total_waits() {
     let limit =
         |config: &mut lull_web::proxy::Config| config.limits.connections = NonZeroUsize::new(1);
     let proxy = proxy_with(mirror(), limit, None);

@@ -105,7 +105,7 @@ impl Site {
 }
 
 #[test]
-fn half_of_what_the_upstream_takes_is_kept_for_visitors() {
+fn half_of_the_upstream_capacity_is_kept_for_visitors() {
     let is_held = Arc::new(AtomicBool::new(true));
     let holds = Arc::clone(&is_held);
     let site = site(
@@ -133,7 +133,7 @@ fn half_of_what_the_upstream_takes_is_kept_for_visitors() {
 }
 
 #[test]
-fn what_is_fetched_ahead_does_not_stay_at_the_upstream_for_as_long_as_its_client_takes() {
+fn slow_client_does_not_hold_a_prefetch_at_the_upstream() {
     const LENGTH: usize = 200_000;
     let site = site(
         |config| {
@@ -171,7 +171,7 @@ fn what_is_fetched_ahead_does_not_stay_at_the_upstream_for_as_long_as_its_client
 }
 
 #[test]
-fn what_is_fetched_ahead_and_breaks_off_does_not_look_whole() {
+fn truncated_prefetch_does_not_look_complete() {
     let (heard, has_heard) = channel();
     let has_heard = Mutex::new(has_heard);
     let site = site(
@@ -202,7 +202,7 @@ fn what_is_fetched_ahead_and_breaks_off_does_not_look_whole() {
 }
 
 #[test]
-fn the_access_log_has_what_somebody_went_to_and_who_that_was() {
+fn access_log_has_the_navigations_and_their_clients() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let log = AccessLog::File(path.clone());
@@ -229,7 +229,7 @@ fn the_access_log_has_what_somebody_went_to_and_who_that_was() {
 }
 
 #[test]
-fn access_log_has_pages_that_were_shown_out_of_a_copy() {
+fn access_log_has_pages_shown_from_a_copy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let log = AccessLog::File(path.clone());
@@ -267,7 +267,7 @@ fn access_log_has_pages_that_were_shown_out_of_a_copy() {
 }
 
 #[test]
-fn without_prefetching_the_access_log_has_all() {
+fn access_log_has_all_requests_without_prefetching() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let log = AccessLog::File(path.clone());
@@ -317,7 +317,7 @@ fn password_of_a_websocket_marks_its_browser() {
 }
 
 #[test]
-fn a_prefetch_is_no_way_to_another_protocol() {
+fn prefetch_cannot_upgrade_the_protocol() {
     let site = chatting();
     let answer =
         site.visit("/chat", "Connection: Upgrade, close\r\nUpgrade: websocket\r\nX-Lull: 1\r\n");
@@ -325,7 +325,7 @@ fn a_prefetch_is_no_way_to_another_protocol() {
 }
 
 #[test]
-fn the_metrics_tell_what_the_proxy_does() {
+fn metrics_report_the_work_of_the_proxy() {
     let site = site(
         |_| {},
         |peer, head| {

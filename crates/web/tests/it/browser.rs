@@ -34,7 +34,7 @@ fn demand(path: &'static str) -> impl Fn(&Asked) -> bool {
 }
 
 #[test]
-fn a_prefetch_has_a_connection_of_its_own_and_the_navigation_takes_it_from_the_cache() {
+fn navigation_takes_the_prefetched_page_from_the_cache() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/b"])]);
     let mut chromium = Chromium::start();
@@ -65,7 +65,7 @@ fn a_prefetch_has_a_connection_of_its_own_and_the_navigation_takes_it_from_the_c
 }
 
 #[test]
-fn a_page_reports_how_long_it_took_as_the_browser_measured_it() {
+fn page_reports_the_times_measured_by_the_browser() {
     needs!(chromium::installed());
     let site = Site::start(&[]);
     let mut chromium = Chromium::start();
@@ -109,7 +109,7 @@ fn fetching(path: &'static str, cookies: &str) -> (Site, Chromium) {
 }
 
 #[test]
-fn who_signs_in_after_a_prefetch_gets_a_page_of_ones_own() {
+fn sign_in_after_a_prefetch_shows_the_page_of_the_user() {
     needs!(chromium::installed());
     for cookies in ["", "_ga=GA1.1.1"] {
         let (site, mut chromium) = fetching("/b", cookies);
@@ -124,7 +124,7 @@ fn who_signs_in_after_a_prefetch_gets_a_page_of_ones_own() {
 }
 
 #[test]
-fn who_has_harmless_cookies_takes_it_from_the_cache_too() {
+fn visitor_with_harmless_cookies_uses_the_cache_too() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/b"])]);
     let mut chromium = Chromium::start();
@@ -139,7 +139,7 @@ fn who_has_harmless_cookies_takes_it_from_the_cache_too() {
 }
 
 #[test]
-fn who_is_signed_in_gets_no_script_and_prefetches_nothing() {
+fn signed_in_user_gets_no_script_and_no_prefetch() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/b"])]);
     let mut chromium = Chromium::start();
@@ -154,7 +154,7 @@ fn who_is_signed_in_gets_no_script_and_prefetches_nothing() {
 }
 
 #[test]
-fn a_click_elsewhere_ends_a_prefetch() {
+fn click_on_another_link_ends_a_prefetch() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/slow"])]);
     let mut chromium = Chromium::start();
@@ -165,7 +165,7 @@ fn a_click_elsewhere_ends_a_prefetch() {
 }
 
 #[test]
-fn a_click_on_a_slow_prefetch_gets_it_out_of_the_background() {
+fn click_takes_a_slow_prefetch_out_of_the_background() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/slow"])]);
     let mut chromium = Chromium::start();
@@ -182,7 +182,7 @@ fn a_click_on_a_slow_prefetch_gets_it_out_of_the_background() {
 }
 
 #[test]
-fn who_signs_in_while_a_page_is_fetched_and_goes_there_gets_one_of_ones_own() {
+fn sign_in_during_a_prefetch_shows_the_page_of_the_user() {
     needs!(chromium::installed());
     for cookies in ["", "_ga=GA1.1.1"] {
         let (site, mut chromium) = fetching("/slow", cookies);
@@ -221,7 +221,7 @@ fn press(chromium: &mut Chromium, selector: &str, button: &str, modifiers: u32) 
 }
 
 #[test]
-fn a_click_that_opens_a_tab_gets_a_slow_prefetch_out_of_the_background() {
+fn click_into_a_tab_takes_its_prefetch_out_of_background() {
     const CONTROL: u32 = 2;
     needs!(chromium::installed());
     for (selector, button, modifiers) in
@@ -245,7 +245,7 @@ fn a_click_that_opens_a_tab_gets_a_slow_prefetch_out_of_the_background() {
 }
 
 #[test]
-fn where_the_pointer_rests_is_fetched_ahead_beside_what_is_under_way() {
+fn hovered_link_is_prefetched_beside_a_slow_prefetch() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/slow", ">/b"])]);
     let mut chromium = Chromium::start();
@@ -271,7 +271,7 @@ fn where_the_pointer_rests_is_fetched_ahead_beside_what_is_under_way() {
 }
 
 #[test]
-fn what_is_left_to_the_pointer_comes_over_a_connection_that_is_there_before() {
+fn hovered_link_is_prefetched_over_an_open_connection() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &[">/b", ">/c"])]);
     let mut chromium = Chromium::start();
@@ -291,7 +291,7 @@ fn what_is_left_to_the_pointer_comes_over_a_connection_that_is_there_before() {
 }
 
 #[test]
-fn what_has_gone_stale_is_fetched_anew_where_the_pointer_rests() {
+fn stale_copy_is_prefetched_again_on_hover() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &[SHORT_LIVED])]);
     let mut chromium = Chromium::start();
@@ -307,7 +307,7 @@ fn what_has_gone_stale_is_fetched_anew_where_the_pointer_rests() {
 }
 
 #[test]
-fn the_site_is_told_which_parts_of_a_page_were_there() {
+fn site_learns_which_parts_of_a_page_were_cached() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/dot.svg"])]);
     let mut chromium = Chromium::start();
@@ -329,7 +329,7 @@ fn the_site_is_told_which_parts_of_a_page_were_there() {
 }
 
 #[test]
-fn a_link_that_the_site_has_not_hinted_is_not_fetched_where_the_pointer_rests() {
+fn link_without_a_hint_is_not_prefetched_on_hover() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &[">/c"])]);
     let mut chromium = Chromium::start();
@@ -343,7 +343,7 @@ fn a_link_that_the_site_has_not_hinted_is_not_fetched_where_the_pointer_rests() 
 }
 
 #[test]
-fn a_page_of_a_loaded_server_asks_as_late_as_it_says() {
+fn page_of_a_loaded_server_asks_after_the_given_wait() {
     needs!(chromium::installed());
     let site = Site::start(&[(LOADED, &["/b"]), ("/b", &["/c"])]);
     let mut chromium = Chromium::start();
@@ -359,7 +359,7 @@ fn a_page_of_a_loaded_server_asks_as_late_as_it_says() {
 }
 
 #[test]
-fn nothing_is_asked_before_the_page_has_loaded_whatever_tab_is_in_front() {
+fn no_hints_are_requested_before_the_page_has_loaded() {
     needs!(chromium::installed());
     let site = Site::start(&[(HEAVY, &["/b"])]);
     let mut chromium = Chromium::start();
@@ -378,7 +378,7 @@ fn nothing_is_asked_before_the_page_has_loaded_whatever_tab_is_in_front() {
 }
 
 #[test]
-fn where_a_click_led_to_a_download_it_goes_on() {
+fn prefetching_continues_after_a_click_on_a_download() {
     needs!(chromium::installed());
     // While nothing is fetched, and in the middle of a list.
     for hints in [&[">/b"][..], &["/slow", ">/b"]] {
@@ -401,7 +401,7 @@ fn where_a_click_led_to_a_download_it_goes_on() {
 }
 
 #[test]
-fn a_page_is_told_by_the_name_that_it_came_by() {
+fn page_is_reported_by_the_url_of_its_navigation() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/b"])]);
     let mut chromium = Chromium::start();
@@ -420,7 +420,7 @@ fn a_page_is_told_by_the_name_that_it_came_by() {
 }
 
 #[test]
-fn a_script_that_is_put_into_the_page_once_more_does_nothing() {
+fn script_inserted_twice_runs_once() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/b"])]);
     let mut chromium = Chromium::start();
@@ -447,7 +447,7 @@ fn a_script_that_is_put_into_the_page_once_more_does_nothing() {
 }
 
 #[test]
-fn a_hidden_tab_asks_for_nothing() {
+fn hidden_tab_sends_no_requests() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/b"])]);
     let mut chromium = Chromium::start();
@@ -460,7 +460,7 @@ fn a_hidden_tab_asks_for_nothing() {
 }
 
 #[test]
-fn a_tab_that_is_hidden_meanwhile_asks_no_more_and_one_that_is_shown_does() {
+fn tab_stops_asking_when_hidden_and_resumes_when_shown() {
     needs!(chromium::installed());
     // Half a minute of a list is three seconds here.
     let site = Site::start(&[("/a", &["/b"])]);
@@ -515,7 +515,7 @@ fn become_poor(chromium: &mut Chromium, saves: bool, reduces: bool, latency: u32
 }
 
 #[test]
-fn who_saves_data_or_has_a_slow_network_or_little_battery_asks_for_nothing() {
+fn no_prefetch_on_save_data_slow_network_or_low_battery() {
     needs!(chromium::installed());
     let site = Site::start(&[]);
     let mut chromium = Chromium::with_feature("PrefersReducedData");
@@ -556,7 +556,7 @@ fn who_saves_data_or_has_a_slow_network_or_little_battery_asks_for_nothing() {
 }
 
 #[test]
-fn it_runs_under_strict_policies() {
+fn script_runs_under_strict_policies() {
     needs!(chromium::installed());
     for policy in [
         "default-src 'none'; script-src 'nonce-abc' 'strict-dynamic'; connect-src 'self'",
@@ -571,7 +571,7 @@ fn it_runs_under_strict_policies() {
 }
 
 #[test]
-fn links_that_are_not_to_be_followed_are_not_fetched() {
+fn nofollow_links_are_not_prefetched() {
     needs!(chromium::installed());
     let denied = ["/nofollow", "/area", "/svg", "/saved"];
     let site = Site::start(&[("/a", &["/nofollow", "/area", "/svg", ">/saved", "/b"])]);
@@ -586,7 +586,7 @@ fn links_that_are_not_to_be_followed_are_not_fetched() {
 }
 
 #[test]
-fn a_prefetch_that_redirects_bars_its_url() {
+fn prefetch_that_redirects_bars_its_url() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/moved", "/b"])]);
     let mut chromium = Chromium::start();

@@ -192,7 +192,7 @@ fn visitor_with_a_copy(nginx: &Pages, proxy: &Proxy) -> Chromium {
 }
 
 #[test]
-fn the_page_behind_the_click_comes_out_of_the_cache() {
+fn clicked_page_comes_from_the_cache() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();
     let proxy = front(&nginx, 0);
@@ -219,7 +219,7 @@ fn the_page_behind_the_click_comes_out_of_the_cache() {
 }
 
 #[test]
-fn on_one_page_64_files_are_fetched_ahead_and_none_is_hinted_twice() {
+fn page_of_64_files_is_prefetched_without_a_repeated_hint() {
     const PAGES: usize = 80;
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();
@@ -253,7 +253,7 @@ fn on_one_page_64_files_are_fetched_ahead_and_none_is_hinted_twice() {
 }
 
 #[test]
-fn who_signs_in_is_shown_nothing_that_was_fetched_ahead() {
+fn signed_in_user_is_shown_no_prefetched_page() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();
     let proxy = front(&nginx, 0);
@@ -278,7 +278,7 @@ fn front_by_rules(nginx: &Pages) -> Proxy {
 }
 
 #[test]
-fn what_speculation_rules_fetch_is_counted() {
+fn prefetches_by_speculation_rules_are_counted() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();
     let proxy = front_by_rules(&nginx);
@@ -298,7 +298,7 @@ fn what_speculation_rules_fetch_is_counted() {
 }
 
 #[test]
-fn what_speculation_rules_fetch_is_shown_to_nobody_who_signs_in() {
+fn signed_in_user_is_shown_no_page_prefetched_by_rules() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();
     let proxy = front_by_rules(&nginx);
@@ -311,7 +311,7 @@ fn what_speculation_rules_fetch_is_shown_to_nobody_who_signs_in() {
 }
 
 #[test]
-fn who_is_held_back_reports_and_fetches_nothing_ahead() {
+fn control_group_reports_and_prefetches_nothing() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();
     let proxy = front(&nginx, 10_000);
@@ -341,7 +341,7 @@ fn verdict(looker: &mut Chromium, with: f64, without: f64, aside: f64) -> String
 }
 
 #[test]
-fn the_dashboard_says_nothing_where_chance_may_have_said_it() {
+fn dashboard_claims_no_difference_without_significance() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();
     let proxy = front_for(&nginx, 0, Access::Told("secret".into()));
@@ -361,7 +361,7 @@ fn the_dashboard_says_nothing_where_chance_may_have_said_it() {
 }
 
 #[test]
-fn a_token_of_the_dashboard_may_hold_what_base64_does() {
+fn dashboard_token_may_contain_base64_characters() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();
     let proxy = front_for(&nginx, 0, Access::Token("se+c/ret=".into()));
@@ -380,7 +380,7 @@ fn a_token_of_the_dashboard_may_hold_what_base64_does() {
 }
 
 #[test]
-fn the_dashboard_shows_what_happens() {
+fn dashboard_shows_the_activity() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();
     let proxy = front_for(&nginx, 0, Access::Told("secret".into()));

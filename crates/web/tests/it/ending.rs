@@ -24,7 +24,7 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn what_is_under_way_ends_and_nothing_new_begins() {
+fn drain_finishes_requests_in_flight_and_accepts_no_new_ones() {
     let (go, wait) = channel::<()>();
     let wait = Mutex::new(wait);
     let proxy = proxy(upstream(move |mut peer| {
@@ -52,7 +52,7 @@ fn what_is_under_way_ends_and_nothing_new_begins() {
 }
 
 #[test]
-fn what_does_not_end_is_cut() {
+fn request_beyond_the_drain_timeout_is_cut() {
     let proxy = proxy(upstream(|mut peer| while peer.head().is_some() {}));
     let mut busy = proxy.connect();
     busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -73,7 +73,7 @@ impl Site for Empty {
 }
 
 #[test]
-fn a_log_that_takes_nothing_holds_up_neither_a_reload_nor_the_end() {
+fn stalled_access_log_blocks_neither_reload_nor_shutdown() {
     // More lines than the pipe holds, and then as many as may wait.
     const REQUESTS: usize = 10_000;
     let folder = tempfile::tempdir().unwrap();
@@ -128,7 +128,7 @@ impl Site for Busy {
 }
 
 #[test]
-fn a_request_that_is_there_when_the_end_begins_is_answered() {
+fn request_received_before_the_drain_is_answered() {
     let ((begun, has_begun), (go_on, wait)) = (channel(), channel());
     let site = Busy { begun: Mutex::new(begun), go_on: Mutex::new(wait) };
     let proxy = proxy_with(common::nobody(), |_| {}, Some(Arc::new(site)));
@@ -159,7 +159,7 @@ fn a_request_that_is_there_when_the_end_begins_is_answered() {
 }
 
 #[test]
-fn a_request_that_is_on_its_way_when_the_end_begins_is_answered() {
+fn request_in_flight_when_the_drain_begins_is_answered() {
     let started = Instant::now();
     let (proxy, mut clients) = loop {
         let proxy = proxy_with(common::nobody(), |_| {}, Some(Arc::new(Empty)));
@@ -184,7 +184,7 @@ fn a_request_that_is_on_its_way_when_the_end_begins_is_answered() {
 }
 
 #[test]
-fn an_idle_proxy_ends_at_once() {
+fn idle_proxy_drains_at_once() {
     let proxy = proxy(common::nobody());
     proxy.server.drain();
     wait_until("it does not end", || proxy.server.is_drained());

@@ -18,7 +18,7 @@ use lull_web::proxy::{
 const SHORT: Duration = Duration::from_millis(200);
 
 #[test]
-fn an_upstream_that_is_down_is_a_502_and_told_once() {
+fn unreachable_upstream_gives_502_and_is_reported_once() {
     let away = Away::new();
     let proxy = proxy(away.address);
     for _ in 0..3 {
@@ -43,7 +43,7 @@ fn an_upstream_that_is_down_is_a_502_and_told_once() {
 }
 
 #[test]
-fn an_upstream_that_does_not_take_the_connection_is_a_504() {
+fn upstream_that_does_not_accept_gives_504() {
     // A backlog of one, which is full: the kernel answers no more SYNs.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -58,7 +58,7 @@ fn an_upstream_that_does_not_take_the_connection_is_a_504() {
 }
 
 #[test]
-fn an_upstream_that_does_not_answer_is_a_504() {
+fn upstream_that_does_not_answer_gives_504() {
     let proxy = proxy_with(
         upstream(|mut peer| while peer.head().is_some() {}),
         |config| config.timeouts.head = SHORT,
@@ -70,7 +70,7 @@ fn an_upstream_that_does_not_answer_is_a_504() {
 }
 
 #[test]
-fn the_upstreams_time_begins_when_the_body_has_gone() {
+fn upstream_timeout_starts_after_the_body_is_sent() {
     let proxy = proxy_with(
         upstream(|mut peer| {
             peer.head().unwrap();
@@ -90,7 +90,7 @@ fn the_upstreams_time_begins_when_the_body_has_gone() {
 }
 
 #[test]
-fn what_is_no_http_is_a_502() {
+fn non_http_answer_gives_502() {
     for garbage in [
         "SSH-2.0-OpenSSH_9.2\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\nhello",
@@ -110,7 +110,7 @@ fn what_is_no_http_is_a_502() {
 }
 
 #[test]
-fn headers_of_the_upstream_over_the_limit_are_a_502() {
+fn oversized_upstream_headers_give_502() {
     let proxy = proxy(common::answering(|_| {
         format!("HTTP/1.1 200 OK\r\nSet-Cookie: a={}\r\n\r\n", "x".repeat(100_000))
     }));
@@ -157,7 +157,7 @@ fn breaking(head: &'static str, how: Break) -> (common::Proxy, Sender<()>) {
 }
 
 #[test]
-fn an_answer_that_breaks_off_never_looks_whole() {
+fn truncated_answer_never_looks_complete() {
     for head in ["Content-Length: 100\r\n", "Transfer-Encoding: chunked\r\n"] {
         for (how, failure) in [
             (Break::Close, Failure::Reset),
@@ -175,7 +175,7 @@ fn an_answer_that_breaks_off_never_looks_whole() {
 }
 
 #[test]
-fn where_the_end_of_the_connection_is_that_of_the_body_it_is_reset() {
+fn truncated_body_without_length_resets_the_connection() {
     let (proxy, heard) = breaking("Transfer-Encoding: chunked\r\n", Break::Close);
     let answer = proxy.until_it_breaks("GET / HTTP/1.0\r\nHost: a\r\n\r\n", "hello", &heard);
     assert_eq!(answer.header("content-length"), None);
@@ -183,7 +183,7 @@ fn where_the_end_of_the_connection_is_that_of_the_body_it_is_reset() {
 }
 
 #[test]
-fn a_request_that_a_kept_connection_was_closed_under_is_sent_again_if_it_may_be() {
+fn idempotent_request_is_retried_when_a_kept_connection_closes() {
     for (second, status, asked) in [
         ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200, 3),
         ("DELETE / HTTP/1.1\r\nHost: a\r\n\r\n", 200, 3),
@@ -217,7 +217,7 @@ fn a_request_that_a_kept_connection_was_closed_under_is_sent_again_if_it_may_be(
 }
 
 #[test]
-fn a_request_is_sent_again_once_and_not_after_a_byte_of_an_answer() {
+fn request_is_retried_once_and_never_after_a_response_byte() {
     for (says, asked) in [("", 3), ("HTTP/1.1 2", 2)] {
         let heads = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&heads);
@@ -244,7 +244,7 @@ fn a_request_is_sent_again_once_and_not_after_a_byte_of_an_answer() {
 }
 
 #[test]
-fn a_post_does_not_meet_a_connection_that_was_closed_before() {
+fn post_does_not_use_a_closed_connection() {
     let (gone, told) = channel();
     let gone = Mutex::new(gone);
     let proxy = proxy(upstream(move |mut peer| {
@@ -267,7 +267,7 @@ fn a_post_does_not_meet_a_connection_that_was_closed_before() {
 
 /// As servers with NTLM and Negotiate do: a sign-in authenticates the whole connection.
 #[test]
-fn a_connection_over_which_somebody_has_signed_in_is_used_for_nobody_else() {
+fn connection_with_a_sign_in_serves_no_other_client() {
     let address = upstream(|mut peer| {
         let mut who = "nobody";
         while let Some(head) = peer.head() {
@@ -305,7 +305,7 @@ fn a_connection_over_which_somebody_has_signed_in_is_used_for_nobody_else() {
 }
 
 #[test]
-fn more_requests_than_the_upstream_bears_wait_and_are_then_a_503() {
+fn requests_over_the_upstream_limit_wait_and_get_503() {
     let proxy = proxy_with(
         upstream(|mut peer| while peer.head().is_some() {}),
         |config| {
@@ -342,7 +342,7 @@ impl Exchange for Ahead {
 }
 
 #[test]
-fn what_nobody_waits_for_yet_waits_for_no_place_at_the_upstream() {
+fn prefetch_does_not_wait_for_an_upstream_slot() {
     let proxy = proxy_with(
         upstream(|mut peer| while peer.head().is_some() {}),
         |config| {
@@ -362,7 +362,7 @@ fn what_nobody_waits_for_yet_waits_for_no_place_at_the_upstream() {
 }
 
 #[test]
-fn a_client_that_goes_away_takes_its_request_with_it() {
+fn disconnected_client_cancels_its_request() {
     let (came, told) = channel();
     let came = Mutex::new(came);
     let proxy = proxy(upstream(move |mut peer| {
@@ -387,7 +387,7 @@ fn a_client_that_goes_away_takes_its_request_with_it() {
 const BIG: usize = 64 << 20;
 
 #[test]
-fn a_big_answer_is_streamed_no_faster_than_it_is_taken() {
+fn large_answer_is_streamed_at_the_speed_of_the_client() {
     let sent = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&sent);
     let proxy = proxy(upstream(move |mut peer| {
@@ -415,7 +415,7 @@ fn a_big_answer_is_streamed_no_faster_than_it_is_taken() {
 }
 
 #[test]
-fn a_big_upload_is_streamed_no_faster_than_it_is_taken() {
+fn large_upload_is_streamed_at_the_speed_of_the_upstream() {
     let proxy = proxy(upstream(|mut peer| {
         peer.head().unwrap();
         thread::sleep(Duration::from_millis(300));
@@ -440,7 +440,7 @@ fn a_big_upload_is_streamed_no_faster_than_it_is_taken() {
 }
 
 #[test]
-fn where_the_disk_is_full_visitors_are_served_and_the_log_is_missed_once() {
+fn full_disk_stops_no_requests_and_is_reported_once() {
     let log = AccessLog::File("/dev/full".into());
     let proxy = proxy_with(mirror(), |config| config.access_log = Some(log), None);
     let lost = || proxy.told(|event| matches!(event, Event::LogLost { .. }));
@@ -470,7 +470,7 @@ fn where_the_disk_is_full_visitors_are_served_and_the_log_is_missed_once() {
 }
 
 #[test]
-fn a_proxy_does_not_ask_itself() {
+fn proxy_rejects_itself_as_upstream() {
     use lull_web::proxy::{Config, Listener, Server};
     let start = |upstream: &str, listen: &str, port: u16| {
         let mut config = Config::new(format!("http://{upstream}:{port}").parse().unwrap());
@@ -495,7 +495,7 @@ fn a_proxy_does_not_ask_itself() {
 }
 
 #[test]
-fn all_addresses_of_both_kinds_may_be_named() {
+fn wildcard_listeners_of_both_families_coexist() {
     use lull_web::proxy::{Config, Listener, Server};
     let port = free_port();
     for order in [["[::]", "0.0.0.0"], ["0.0.0.0", "[::]"]] {

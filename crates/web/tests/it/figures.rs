@@ -165,7 +165,7 @@ fn token() -> Access {
 }
 
 #[test]
-fn a_visitor_fetches_no_more_ahead_than_the_days_bytes() {
+fn visitor_prefetches_at_most_the_daily_bytes() {
     let caps = ByteCaps { visitor: Bytes(25_000), daily: None };
     let site = site(Settings { caps, access: token(), ..settings() });
     site.until_robots_are_known();
@@ -184,7 +184,7 @@ fn a_visitor_fetches_no_more_ahead_than_the_days_bytes() {
 }
 
 #[test]
-fn all_together_fetch_no_more_ahead_than_the_days_bytes() {
+fn all_visitors_prefetch_at_most_the_daily_bytes() {
     let caps = ByteCaps { visitor: Bytes(1 << 30), daily: Some(Bytes(35_000)) };
     let site = site(Settings { caps, ..settings() });
     site.until_robots_are_known();
@@ -195,7 +195,7 @@ fn all_together_fetch_no_more_ahead_than_the_days_bytes() {
 }
 
 #[test]
-fn the_kill_switch_ends_prefetching_and_nothing_else() {
+fn kill_switch_ends_only_prefetching() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("off");
     let site = site(Settings { off_file: Some(file.clone()), access: token(), ..settings() });
@@ -220,7 +220,7 @@ fn the_kill_switch_ends_prefetching_and_nothing_else() {
 }
 
 #[test]
-fn the_shadow_only_predicts() {
+fn shadow_mode_only_predicts() {
     let site = site(Settings { shadow: true, access: token(), ..settings() });
     site.go(1..25, &["/a", "/b"]);
     let answer = site.get(30, "/a", "");
@@ -251,7 +251,7 @@ fn the_shadow_only_predicts() {
 }
 
 #[test]
-fn the_figures_say_what_was_done() {
+fn status_counts_prefetches_and_hits() {
     let site = site(Settings { access: token(), ..settings() });
     site.until_robots_are_known();
     site.go(1..25, &["/a", "/b"]);
@@ -302,7 +302,7 @@ fn the_figures_say_what_was_done() {
 const FIGURES: [&str; 4] = ["/.lull/", "/.lull/status", "/.lull/history", "/.lull/metrics"];
 
 #[test]
-fn the_figures_are_for_who_knows_the_token_wherever_that_is() {
+fn status_needs_the_token_in_any_form() {
     let site = site(Settings { access: token(), trust_forwarded: false, ..settings() });
     let get = |path: &str, more: &str| {
         // As a server in front sends it without the client's address.
@@ -342,7 +342,7 @@ fn the_figures_are_for_who_knows_the_token_wherever_that_is() {
 }
 
 #[test]
-fn who_looks_at_the_figures_by_a_password_is_nobody_who_signs_in() {
+fn dashboard_password_is_no_sign_in() {
     let site = site(Settings { access: token(), ..settings() });
     site.go(1..25, &["/a", "/b"]);
     // prometheus:secret
@@ -356,7 +356,7 @@ fn who_looks_at_the_figures_by_a_password_is_nobody_who_signs_in() {
 }
 
 #[test]
-fn where_to_look_is_told_at_the_start_if_the_token_was_made_for_it() {
+fn dashboard_url_is_reported_at_start_for_a_generated_token() {
     let told = |access| {
         let site = site(Settings { access, ..settings() });
         let url = site.proxy.events.lock().unwrap().iter().find_map(|event| match event {
@@ -396,7 +396,7 @@ fn slow_site(settings: Settings, slow: Duration) -> (Site, Arc<Mutex<u32>>) {
 }
 
 #[test]
-fn the_figures_of_a_site_with_names_are_seen_by_any_name_with_the_token() {
+fn dashboard_opens_under_any_host_name_with_the_token() {
     let hosts = vec!["www.site.example".parse().unwrap(), "site.example:443".parse().unwrap()];
     let site = site(Settings { hosts, access: token(), ..settings() });
     let get = |host: &str, path: &str| {
@@ -426,7 +426,7 @@ fn the_figures_of_a_site_with_names_are_seen_by_any_name_with_the_token() {
 }
 
 #[test]
-fn late_answers_are_no_way_around_the_hundredth_nor_the_kill_switch() {
+fn late_answers_bypass_neither_probe_share_nor_kill_switch() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("off");
     let (threshold, slow) = (Duration::from_millis(100), Duration::from_millis(800));
@@ -472,7 +472,7 @@ fn late_answers_are_no_way_around_the_hundredth_nor_the_kill_switch() {
 }
 
 #[test]
-fn a_server_that_never_answers_in_time_is_asked_as_rarely_as_any() {
+fn server_that_is_always_late_is_probed_rarely() {
     let (site, asked) = slow_site(settings(), Duration::from_secs(3));
     site.go(1..25, &["/a", "/b"]);
     let begun = Instant::now();
@@ -486,7 +486,7 @@ fn a_server_that_never_answers_in_time_is_asked_as_rarely_as_any() {
 }
 
 #[test]
-fn what_visitors_ask_for_is_learned_from_one_object_at_a_time() {
+fn visitor_requests_teach_one_object_at_a_time() {
     let objects = vec!["/a-probe".to_owned(), "/b-probe".to_owned()];
     let parameters = Parameters { document: 3, ..Parameters::shipped(2) };
     let monitor = MonitorSettings { objects, parameters: Some(parameters) };
@@ -512,7 +512,7 @@ fn what_visitors_ask_for_is_learned_from_one_object_at_a_time() {
 }
 
 #[test]
-fn one_of_several_objects_that_never_answers_is_told_and_given_up() {
+fn object_without_answers_is_reported_and_dropped() {
     let objects = || vec!["/probe".to_owned(), "/gone".to_owned()];
     let given = Parameters::paper([Duration::from_secs(1); 2]);
     for (parameters, left) in [(None, &["/probe"][..]), (Some(given), &["/probe", "/gone"])] {
@@ -544,7 +544,7 @@ fn one_of_several_objects_that_never_answers_is_told_and_given_up() {
 }
 
 #[test]
-fn the_monitor_takes_a_hundredth_of_the_time_at_most() {
+fn monitor_uses_at_most_one_percent_of_the_time() {
     let slow = Duration::from_millis(100);
     let (site, asked) = slow_site(settings(), slow);
     site.go(1..25, &["/a", "/b"]);

@@ -237,7 +237,7 @@ impl Site {
 }
 
 #[test]
-fn whose_prefetches_would_be_refused_is_named_none() {
+fn client_whose_prefetches_are_rejected_gets_no_hints() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     assert_eq!(site.list(30, "/a", &[]), ["/b"]);
@@ -250,7 +250,7 @@ fn whose_prefetches_would_be_refused_is_named_none() {
 }
 
 #[test]
-fn what_five_clients_went_to_is_hinted_to_the_sixth() {
+fn page_visited_by_five_clients_is_hinted_to_the_sixth() {
     let site = site();
     site.go(1..5, &["/a", "/b"]);
     // Four are not enough: a page with fewer visitors may be personal.
@@ -271,7 +271,7 @@ fn what_five_clients_went_to_is_hinted_to_the_sixth() {
 }
 
 #[test]
-fn visitor_with_harmless_cookies_is_to_confirm_copies() {
+fn visitor_with_harmless_cookies_must_confirm_copies() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     let more = "Content-Type: application/json\r\nX-Forwarded-Proto: https\r\nCookie: _ga=1\r\n";
@@ -282,7 +282,7 @@ fn visitor_with_harmless_cookies_is_to_confirm_copies() {
 }
 
 #[test]
-fn lists_are_for_speculation_rules_where_browsers_say_whose_they_follow() {
+fn lists_use_rules_in_browsers_that_send_speculation_tags() {
     let settings = Settings { monitor: quick(), speculation_rules: true, ..Settings::default() };
     let site = site_with(settings, empty_model());
     site.go(1..25, &["/a", "/b"]);
@@ -307,7 +307,7 @@ fn lists_are_for_speculation_rules_where_browsers_say_whose_they_follow() {
 }
 
 #[test]
-fn what_was_had_and_the_page_itself_are_not_hinted() {
+fn cached_pages_and_the_page_itself_are_not_hinted() {
     let site = site();
     site.go(1..25, &["/a", "/b", "/a", "/c"]);
     let list = site.list(99, "/a", &[]);
@@ -317,7 +317,7 @@ fn what_was_had_and_the_page_itself_are_not_hinted() {
 }
 
 #[test]
-fn what_one_visitor_got_for_oneself_is_never_hinted() {
+fn private_page_is_never_hinted() {
     let site = site();
     site.go(1..25, &["/a", "/own", "/b"]);
     let list = site.list(99, "/a", &[]);
@@ -325,7 +325,7 @@ fn what_one_visitor_got_for_oneself_is_never_hinted() {
 }
 
 #[test]
-fn what_scripts_ask_for_is_nowhere_that_anybody_goes() {
+fn requests_of_scripts_are_no_navigations() {
     let site = site();
     for visitor in 1..25 {
         site.visit(visitor, "/a");
@@ -366,7 +366,7 @@ fn page_that_varies_on_cookies_is_hinted_to_all() {
 }
 
 #[test]
-fn when_the_budget_is_spent_the_list_is_empty_and_the_wait_from_1_to_30_seconds() {
+fn spent_budget_gives_empty_lists_and_a_wait_of_1_to_30_s() {
     let site = site();
     // Later than its threshold, so the budget never grows.
     site.delay.store(400, Ordering::Relaxed);
@@ -384,7 +384,7 @@ fn when_the_budget_is_spent_the_list_is_empty_and_the_wait_from_1_to_30_seconds(
 }
 
 #[test]
-fn pages_that_are_made_up_grow_no_model() {
+fn invented_pages_do_not_grow_the_model() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     for number in 0..40 {
@@ -398,7 +398,7 @@ fn pages_that_are_made_up_grow_no_model() {
 }
 
 #[test]
-fn a_page_that_came_out_of_a_cache_is_learned_from() {
+fn page_shown_from_a_cache_is_learned() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     site.visit(20, "/a");
@@ -411,7 +411,7 @@ fn a_page_that_came_out_of_a_cache_is_learned_from() {
 }
 
 #[test]
-fn a_list_does_not_depend_on_what_others_behind_the_address_did() {
+fn list_ignores_other_clients_behind_the_address() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     site.go(31..55, &["/x", "/a", "/c"]);
@@ -425,7 +425,7 @@ fn a_list_does_not_depend_on_what_others_behind_the_address_did() {
 }
 
 #[test]
-fn other_sites_pages_get_no_hints() {
+fn pages_of_other_sites_get_no_hints() {
     let site = site();
     let json = "Content-Type: application/json\r\n";
     let message = r#"{"v":1,"page":"/a","first":true,"cached":false}"#;
@@ -456,7 +456,7 @@ fn other_sites_pages_get_no_hints() {
 }
 
 #[test]
-fn who_may_not_prefetch_gets_no_hints() {
+fn client_that_may_not_prefetch_gets_no_hints() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     let json = "Content-Type: application/json\r\n";
@@ -468,7 +468,7 @@ fn who_may_not_prefetch_gets_no_hints() {
 }
 
 #[test]
-fn the_server_is_probed_only_while_hints_are_wanted() {
+fn server_is_probed_only_while_hints_are_requested() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     thread::sleep(Duration::from_millis(1_500));
@@ -486,7 +486,7 @@ fn the_server_is_probed_only_while_hints_are_wanted() {
 }
 
 #[test]
-fn without_names_the_objects_are_what_visitors_want_most() {
+fn most_popular_objects_are_probed_by_default() {
     let parameters = Parameters { document: 3, ..Parameters::shipped(2) };
     let monitor = MonitorSettings { objects: Vec::new(), parameters: Some(parameters) };
     let site = site_with(Settings { monitor, ..Settings::default() }, empty_model());
@@ -503,7 +503,7 @@ fn without_names_the_objects_are_what_visitors_want_most() {
 }
 
 #[test]
-fn a_hint_says_how_long_the_page_is_that_everybody_gets() {
+fn hint_has_the_length_of_the_public_page() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     // Twice as long, for themselves.
@@ -522,7 +522,7 @@ fn a_hint_says_how_long_the_page_is_that_everybody_gets() {
 }
 
 #[test]
-fn who_comes_by_way_of_a_shared_cache_gets_neither_script_nor_hints() {
+fn client_behind_a_shared_cache_gets_no_script_and_no_hints() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     assert!(site.visit(30, "/a").text().contains("<script"));
@@ -553,7 +553,7 @@ fn who_comes_by_way_of_a_shared_cache_gets_neither_script_nor_hints() {
 }
 
 #[test]
-fn the_site_is_served_while_what_was_learned_before_is_read() {
+fn site_is_served_while_saved_state_is_read() {
     let (go_on, waits) = channel();
     let site = site_learning(Box::new(move |_, _| {
         let () = waits.recv().ok()?;
@@ -568,7 +568,7 @@ fn the_site_is_served_while_what_was_learned_before_is_read() {
 }
 
 #[test]
-fn the_end_does_not_wait_for_what_is_still_read_and_keeps_nothing_of_it() {
+fn shutdown_does_not_wait_for_the_import_or_save_it() {
     let site = site_learning(Box::new(|_, is_ending| {
         while !is_ending.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(10));

@@ -11,7 +11,7 @@ const POST: &str =
     "POST /form HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab";
 
 #[test]
-fn redirect_to_the_port_of_the_upstream_leads_to_the_site() {
+fn redirect_to_the_upstream_port_is_rewritten_to_the_site() {
     let address = upstream(|mut peer| {
         while let Some(head) = peer.head() {
             let port = peer.stream.get_ref().local_addr().unwrap().port();
@@ -66,7 +66,7 @@ fn post_is_not_lost_to_an_upstream_that_closes_connections() {
 }
 
 #[test]
-fn post_takes_a_kept_connection_once_these_are_known_to_last() {
+fn post_takes_a_kept_connection_once_these_are_proven() {
     let connections = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&connections);
     let address = upstream(move |mut peer| {
@@ -89,7 +89,7 @@ fn post_takes_a_kept_connection_once_these_are_known_to_last() {
 }
 
 #[test]
-fn characters_that_no_url_has_are_passed_on_escaped() {
+fn invalid_url_characters_are_escaped() {
     let proxy = proxy(mirror());
     let mut client = proxy.connect();
     for (target, expected) in [
@@ -110,7 +110,7 @@ fn characters_that_no_url_has_are_passed_on_escaped() {
 
 /// If a body may follow, nothing is changed: it would become longer than its length says.
 #[test]
-fn bodies_stay_as_they_are_whatever_they_look_like() {
+fn request_bodies_that_look_like_heads_pass_unchanged() {
     let address = upstream(|mut peer| {
         while let Some(head) = peer.head() {
             let length = header(&head, "content-length").map_or(0, |text| text.parse().unwrap());

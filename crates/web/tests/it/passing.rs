@@ -19,7 +19,7 @@ use lull_web::proxy::{Connection, Decision, Site};
 use proptest::prelude::*;
 
 #[test]
-fn a_request_goes_upstream_with_who_asked_and_by_what_name() {
+fn request_goes_upstream_with_client_address_and_host() {
     let proxy = proxy(mirror());
     let asked = proxy.exchange(
         "GET /a?b=%20c HTTP/1.1\r\nHost: Site.example:81\r\nAccept: text/html\r\nX-Lull: 1\r\n\
@@ -57,7 +57,7 @@ impl Site for Cookies {
 }
 
 #[test]
-fn cookies_that_come_one_by_one_are_one_field_for_all_behind() {
+fn http2_cookie_fields_are_merged_into_one() {
     let site = Arc::new(Cookies::default());
     let proxy = proxy_with(mirror(), |_| {}, Some(Arc::clone(&site) as _));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -80,7 +80,7 @@ fn cookies_that_come_one_by_one_are_one_field_for_all_behind() {
 }
 
 #[test]
-fn that_there_is_no_body_is_said_where_one_would_mean_something() {
+fn empty_request_declares_a_zero_length() {
     let proxy = proxy(mirror());
     for (method, length) in
         [("POST", Some("0")), ("PUT", Some("0")), ("PATCH", Some("0")), ("DELETE", None)]
@@ -93,7 +93,7 @@ fn that_there_is_no_body_is_said_where_one_would_mean_something() {
 }
 
 #[test]
-fn alt_svc_and_hop_by_hop_headers_stay_behind() {
+fn alt_svc_and_hop_by_hop_headers_are_not_forwarded() {
     let proxy = proxy(answering(|_| {
         "HTTP/1.1 200 Fine\r\nContent-Length: 2\r\nAlt-Svc: h3=\":443\"\r\nKeep-Alive: timeout=5\r\n\
          Connection: keep-alive, X-Hop\r\nX-Hop: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n\r\nok"
@@ -110,7 +110,7 @@ fn alt_svc_and_hop_by_hop_headers_stay_behind() {
 }
 
 #[test]
-fn one_connection_upstream_serves_one_client_after_the_other() {
+fn upstream_connection_is_reused_across_clients() {
     let connections = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&connections);
     let proxy = proxy(upstream(move |mut peer| {
@@ -130,7 +130,7 @@ fn one_connection_upstream_serves_one_client_after_the_other() {
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_their_order() {
+fn pipelined_requests_are_answered_in_order() {
     let proxy = proxy(mirror());
     let mut client = proxy.connect();
     client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -167,7 +167,7 @@ fn answers_without_a_body_have_none() {
 }
 
 #[test]
-fn bodies_of_unknown_length_and_trailers_pass() {
+fn chunked_bodies_and_trailers_pass() {
     let proxy = proxy(upstream(|mut peer| {
         let head = peer.head().unwrap();
         assert_eq!(header(&head, "transfer-encoding"), Some("chunked"));
@@ -191,7 +191,7 @@ fn bodies_of_unknown_length_and_trailers_pass() {
 }
 
 #[test]
-fn a_get_keeps_its_chunked_body() {
+fn get_keeps_its_chunked_body() {
     let proxy = proxy(upstream(|mut peer| {
         let head = peer.head().unwrap();
         assert_eq!(header(&head, "transfer-encoding"), Some("chunked"), "{head}");
@@ -206,7 +206,7 @@ fn a_get_keeps_its_chunked_body() {
 }
 
 #[test]
-fn an_event_stream_passes_event_by_event() {
+fn event_stream_is_forwarded_event_by_event() {
     let (next, told) = channel::<()>();
     let told = Mutex::new(told);
     let proxy = proxy(upstream(move |mut peer| {
@@ -229,7 +229,7 @@ fn an_event_stream_passes_event_by_event() {
 }
 
 #[test]
-fn a_websocket_is_two_streams_of_bytes() {
+fn websocket_passes_bytes_in_both_directions() {
     let proxy = proxy(upstream(|mut peer| {
         let head = peer.head().unwrap();
         assert_eq!(header(&head, "upgrade"), Some("websocket"));
@@ -258,7 +258,7 @@ fn a_websocket_is_two_streams_of_bytes() {
 }
 
 #[test]
-fn an_upgrade_that_the_upstream_declines_is_an_ordinary_answer() {
+fn declined_upgrade_is_an_ordinary_answer() {
     let proxy =
         proxy(answering(|_| "HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno".to_owned()));
     let answer = proxy.exchange(
@@ -299,7 +299,7 @@ fn goes_on_after(says: &'static str) -> Duration {
 }
 
 #[test]
-fn a_client_that_asks_first_is_answered_by_the_upstream() {
+fn expect_continue_is_answered_by_the_upstream() {
     // After a second it would be the proxy's answer, and a busy machine may take as long.
     assert!((0..5).any(|_| goes_on_after("HTTP/1.1 100 Continue\r\n\r\n").as_millis() < 900));
 
@@ -311,12 +311,12 @@ fn a_client_that_asks_first_is_answered_by_the_upstream() {
 }
 
 #[test]
-fn a_client_that_asks_first_is_let_go_on_if_the_upstream_is_silent() {
+fn expect_continue_times_out_into_a_100_of_the_proxy() {
     goes_on_after("");
 }
 
 #[test]
-fn an_answer_may_come_before_the_body_has_gone() {
+fn answer_may_precede_the_end_of_the_body() {
     let proxy = proxy(upstream(|mut peer| {
         while peer.head().is_some() {
             peer.ok("early");
@@ -334,7 +334,7 @@ fn an_answer_may_come_before_the_body_has_gone() {
 }
 
 #[test]
-fn an_answer_before_the_end_of_an_upload_reaches_who_still_sends() {
+fn early_answer_reaches_a_client_that_still_sends() {
     // Like nginx for a body that is too large.
     let refusing = upstream(|mut peer| {
         peer.head().unwrap();
@@ -354,7 +354,7 @@ fn an_answer_before_the_end_of_an_upload_reaches_who_still_sends() {
 }
 
 #[test]
-fn an_upload_that_goes_on_behind_its_answer_has_a_place_upstream() {
+fn upload_after_its_answer_keeps_its_upstream_slot() {
     let proxy = proxy_with(
         upstream(|mut peer| {
             while let Some(head) = peer.head() {
@@ -382,7 +382,7 @@ fn an_upload_that_goes_on_behind_its_answer_has_a_place_upstream() {
 }
 
 #[test]
-fn an_old_upstream_gets_each_request_over_a_connection_of_its_own() {
+fn http_1_0_upstream_gets_one_request_per_connection() {
     let proxy = proxy(upstream(|mut peer| {
         while let Some(head) = peer.head() {
             let said = format!("{} {head}", peer.number);
@@ -404,7 +404,7 @@ fn an_old_upstream_gets_each_request_over_a_connection_of_its_own() {
 }
 
 #[test]
-fn a_length_that_is_said_twice_is_said_once() {
+fn repeated_content_length_is_merged() {
     for lengths in ["5, 5", "5,5 , 5", "5\r\nContent-Length: 5"] {
         let proxy = proxy(answering(move |_| {
             format!("HTTP/1.1 200 OK\r\nContent-Length: {lengths}\r\n\r\nhello")
@@ -416,7 +416,7 @@ fn a_length_that_is_said_twice_is_said_once() {
 }
 
 #[test]
-fn old_clients_get_their_own_version() {
+fn http_1_0_clients_get_their_own_version() {
     let proxy = proxy(answering(|_| {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n".to_owned()
     }));
@@ -427,7 +427,7 @@ fn old_clients_get_their_own_version() {
 }
 
 #[test]
-fn an_answer_that_ends_with_its_connection_passes() {
+fn answer_that_ends_with_its_connection_passes() {
     let proxy = proxy(upstream(|mut peer| {
         peer.head().unwrap();
         peer.send("HTTP/1.0 200 OK\r\n\r\nall of it");
@@ -438,7 +438,7 @@ fn an_answer_that_ends_with_its_connection_passes() {
 }
 
 #[test]
-fn the_log_is_in_combined_format_and_may_be_rotated() {
+fn log_is_in_combined_format_and_rotates() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let log = lull_web::proxy::AccessLog::File(path.clone());
@@ -487,7 +487,7 @@ proptest! {
 
     /// Without a site, bodies are the same byte for byte in both directions, in any framing.
     #[test]
-    fn bodies_are_not_touched(
+    fn bodies_pass_unchanged(
         sizes in proptest::collection::vec(1_usize..40_000, 1..8),
         is_chunked: bool,
         pause: bool,
@@ -553,7 +553,7 @@ fn read_chunked(peer: &mut common::Peer) -> Vec<u8> {
 }
 
 #[test]
-fn a_request_to_a_unix_socket_is_one_like_any_other() {
+fn request_over_a_unix_socket_is_served() {
     use std::io::{BufRead, BufReader, Write};
 
     let folder = tempfile::tempdir().unwrap();

@@ -140,7 +140,7 @@ impl Fronted {
 }
 
 #[test]
-fn a_page_gets_the_script_and_the_length_that_it_has_then() {
+fn page_gets_the_script_and_its_new_length() {
     let site = fronted(|_| page("ETag: \"a\"\r\nAlt-Svc: h3=\":443\"\r\n", PAGE));
     let answer = site.visit("/", "");
     assert!(answer.is_whole, "{answer:?}");
@@ -157,7 +157,7 @@ fn a_page_gets_the_script_and_the_length_that_it_has_then() {
 }
 
 #[test]
-fn each_piece_of_a_page_goes_out_as_it_comes() {
+fn each_chunk_of_a_page_is_forwarded_on_arrival() {
     let (go, gone) = channel::<()>();
     let gone: Mutex<Receiver<()>> = Mutex::new(gone);
     let site = fronted_with(Settings::default(), NO_ROBOTS, move |peer, _| {
@@ -183,7 +183,7 @@ fn each_piece_of_a_page_goes_out_as_it_comes() {
 }
 
 #[test]
-fn a_small_piece_that_holds_a_long_page_passes_whole() {
+fn small_chunk_with_a_long_page_passes_complete() {
     let body = format!("{PAGE}<!-- {} -->", " ".repeat(20 << 20));
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     packed.write_all(body.as_bytes()).unwrap();
@@ -205,7 +205,7 @@ fn a_small_piece_that_holds_a_long_page_passes_whole() {
 }
 
 #[test]
-fn a_page_that_breaks_off_stays_broken_off() {
+fn truncated_page_stays_truncated() {
     let site = fronted_with(Settings::default(), NO_ROBOTS, |peer, _| {
         peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000\r\n\r\n");
         peer.send("<html><head><title>a");
@@ -217,7 +217,7 @@ fn a_page_that_breaks_off_stays_broken_off() {
 }
 
 #[test]
-fn who_may_have_cookies_of_ones_own_gets_the_page_as_it_is() {
+fn signed_in_user_gets_the_page_unchanged() {
     let site = fronted(|_| page("ETag: \"a\"\r\n", PAGE));
     for more in ["Cookie: session=1\r\n", "Authorization: Basic eA==\r\n", "Save-Data: on\r\n"] {
         let answer = site.visit("/", more);
@@ -230,7 +230,7 @@ fn who_may_have_cookies_of_ones_own_gets_the_page_as_it_is() {
 }
 
 #[test]
-fn the_script_is_kept_for_ever_and_packed_for_who_takes_that() {
+fn script_is_immutable_and_compressed_if_accepted() {
     let site = fronted(|_| page("", PAGE));
     let plain = site.visit(&script().path, "");
     assert_eq!(plain.text(), script().body);
@@ -253,7 +253,7 @@ fn the_script_is_kept_for_ever_and_packed_for_who_takes_that() {
 }
 
 #[test]
-fn a_prefetch_goes_upstream_as_one_and_comes_back_for_one_browser() {
+fn prefetch_is_marked_upstream_and_private_downstream() {
     let site = fronted(|_| {
         page("Cache-Control: public, max-age=9999\r\nETag: \"a\"\r\nAlt-Svc: clear\r\n", PAGE)
     });
@@ -278,7 +278,7 @@ fn a_prefetch_goes_upstream_as_one_and_comes_back_for_one_browser() {
 }
 
 #[test]
-fn a_prefetch_that_came_whole_is_no_failure() {
+fn complete_prefetch_is_no_failure() {
     let site = fronted(|head| match head.split(' ').nth(1).unwrap() {
         "/page" => page("", PAGE),
         _ => "HTTP/1.1 200 OK\r\nContent-Type: text/css\r\nContent-Length: 4\r\n\r\na {}".into(),
@@ -294,7 +294,7 @@ fn a_prefetch_that_came_whole_is_no_failure() {
 }
 
 #[test]
-fn what_a_visitor_saw_it_do_bars_a_url() {
+fn side_effect_seen_by_a_visitor_bars_a_url() {
     let site = fronted(|head| match head.split(' ').nth(1).unwrap() {
         "/moved" => "HTTP/1.1 302 Found\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n".into(),
         "/cookie" => page("Set-Cookie: a=b\r\n", PAGE),
@@ -316,7 +316,7 @@ fn what_a_visitor_saw_it_do_bars_a_url() {
 }
 
 #[test]
-fn a_reply_that_may_not_be_kept_is_not_given_to_a_prefetch() {
+fn private_reply_is_not_given_to_a_prefetch() {
     let site = fronted(|head| match head.split(' ').nth(1).unwrap() {
         "/private" => page("Cache-Control: private\r\n", "somebody's own"),
         _ => page("", PAGE),
@@ -329,7 +329,7 @@ fn a_reply_that_may_not_be_kept_is_not_given_to_a_prefetch() {
 }
 
 #[test]
-fn a_page_that_has_not_changed_is_answered_by_304() {
+fn unchanged_page_gets_304() {
     let site = fronted(|head| match header(head, "if-none-match") {
         Some(tags) if tags.contains(", \"a\"") => "HTTP/1.1 304 Same\r\nETag: \"a\"\r\n\r\n".into(),
         _ => page("ETag: \"a\"\r\n", PAGE),
@@ -340,7 +340,7 @@ fn a_page_that_has_not_changed_is_answered_by_304() {
 }
 
 #[test]
-fn only_requests_for_its_name_are_the_site() {
+fn only_requests_for_its_host_belong_to_the_site() {
     let settings =
         Settings { hosts: vec!["www.site.example".parse().unwrap()], ..Settings::default() };
     let site = fronted_with(settings, NO_ROBOTS, |peer, _| peer.send(page("", PAGE)));
@@ -357,7 +357,7 @@ fn only_requests_for_its_name_are_the_site() {
 }
 
 #[test]
-fn what_the_proxy_asks_for_itself_is_named_as_what_visitors_ask_for() {
+fn own_requests_use_the_host_of_visitor_requests() {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = Arc::clone(&asked);
     // It has one name itself, and redirects to the other one.
@@ -394,7 +394,7 @@ fn what_the_proxy_asks_for_itself_is_named_as_what_visitors_ask_for() {
 }
 
 #[test]
-fn a_cdn_in_front_is_told_once() {
+fn cdn_in_front_is_reported_once() {
     let site = fronted(|_| page("", PAGE));
     let told = || {
         site.proxy.told(|event| matches!(event, Event::BehindCdn { name } if name == "cdn-loop: a"))
@@ -438,7 +438,7 @@ impl Site for Watching {
 }
 
 #[test]
-fn a_prefetch_puts_its_connection_into_the_background_and_demand_takes_it_back() {
+fn prefetch_moves_its_connection_to_background_until_demand() {
     let address = upstream(|mut peer| {
         while let Some(head) = peer.head() {
             let is_robots = head.starts_with("GET /robots.txt ");
@@ -491,7 +491,7 @@ fn awaits(proxy: &Proxy, page: &str) {
 
 /// The browser may give a click the rest of a prefetch that is still under way.
 #[test]
-fn a_prefetch_that_somebody_waits_for_leaves_the_background_at_once() {
+fn awaited_prefetch_leaves_the_background_at_once() {
     let (address, go_on) = slow_upstream("/b");
     let site = Watching::new();
     let proxy = site.in_front_of(address);
@@ -514,7 +514,7 @@ fn a_prefetch_that_somebody_waits_for_leaves_the_background_at_once() {
 
 /// The proxy's part of it fits into the buffers, and leaves them at the rate of the background.
 #[test]
-fn a_prefetch_that_only_waits_in_the_buffers_leaves_the_background_at_once() {
+fn buffered_awaited_prefetch_leaves_the_background_at_once() {
     let body = "b".repeat(20_000);
     let address = upstream(move |mut peer| {
         while let Some(head) = peer.head() {

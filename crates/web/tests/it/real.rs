@@ -29,7 +29,7 @@ fn curl(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn nginx_behind_is_as_nginx_alone() {
+fn nginx_answers_alike_with_and_without_the_proxy() {
     lull_testing::needs!(lull_testing::command("nginx"), lull_testing::command("curl"));
     let nginx = nginx();
     let text: String = (0..2000).map(|number| format!("line {number}\n")).collect();
@@ -78,7 +78,7 @@ fn nginx_behind_is_as_nginx_alone() {
 }
 
 #[test]
-fn a_server_that_closes_after_ten_requests_is_asked_for_more() {
+fn upstream_that_closes_after_ten_requests_is_reconnected() {
     lull_testing::needs!(lull_testing::command("nginx"));
     let nginx = nginx();
     nginx.put("a", "a");
@@ -105,7 +105,7 @@ fn ask(proxy: &Proxy, folder: &Path, path: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn browsers_get_http2_over_tls_and_others_what_they_speak() {
+fn tls_clients_get_http2_or_their_own_version() {
     lull_testing::needs!(lull_testing::command("curl"));
     let folder = tempfile::tempdir().unwrap();
     let proxy = secure(mirror(), folder.path());
@@ -127,7 +127,7 @@ fn browsers_get_http2_over_tls_and_others_what_they_speak() {
 }
 
 #[test]
-fn old_tls_is_not_spoken() {
+fn old_tls_is_rejected() {
     lull_testing::needs!(lull_testing::command("curl"));
     let folder = tempfile::tempdir().unwrap();
     let proxy = secure(mirror(), folder.path());
@@ -140,7 +140,7 @@ fn old_tls_is_not_spoken() {
 }
 
 #[test]
-fn a_new_certificate_is_used_without_a_restart() {
+fn new_certificate_is_used_without_a_restart() {
     lull_testing::needs!(lull_testing::command("curl"));
     let folder = tempfile::tempdir().unwrap();
     let proxy = secure(mirror(), folder.path());
@@ -159,7 +159,7 @@ fn a_new_certificate_is_used_without_a_restart() {
 }
 
 #[test]
-fn a_new_certificate_is_seen_within_seconds() {
+fn new_certificate_is_seen_within_seconds() {
     lull_testing::needs!(lull_testing::command("curl"));
     let folder = tempfile::tempdir().unwrap();
     let proxy = secure(mirror(), folder.path());
@@ -173,7 +173,7 @@ fn a_new_certificate_is_seen_within_seconds() {
 }
 
 #[test]
-fn http2_without_tls_is_spoken_to_who_begins_with_it() {
+fn http2_without_tls_is_served_with_prior_knowledge() {
     lull_testing::needs!(lull_testing::command("curl"));
     let proxy = common::proxy(mirror());
     let url = format!("http://{}/path", proxy.address());
@@ -187,7 +187,7 @@ fn http2_without_tls_is_spoken_to_who_begins_with_it() {
 }
 
 #[test]
-fn uploads_and_broken_answers_in_http2() {
+fn uploads_and_broken_answers_work_over_http2() {
     lull_testing::needs!(lull_testing::command("curl"));
     let proxy = common::proxy(upstream(|mut peer| {
         while let Some(head) = peer.head() {
@@ -216,7 +216,7 @@ fn uploads_and_broken_answers_in_http2() {
 }
 
 #[test]
-fn an_https_upstream_is_judged_by_its_certificate() {
+fn certificate_of_an_https_upstream_is_verified() {
     let folder = tempfile::tempdir().unwrap();
     let behind = secure(mirror(), folder.path());
     let url = format!("https://localhost:{}", behind.address().port());

@@ -117,7 +117,7 @@ fn rules_lead_to_a_copy_that_varies_on_cookies() {
 }
 
 #[test]
-fn rules_lead_nobody_astray() {
+fn rules_redirect_only_admitted_prefetches() {
     let site = fronted(true);
     for (method, path, more) in [
         ("GET", "/.lull/to/b", "Cookie: session=1\r\n"),
@@ -152,7 +152,7 @@ fn rules_lead_nobody_astray() {
 }
 
 #[test]
-fn who_has_signed_in_is_refused_a_copy_by_rules() {
+fn signed_in_user_is_refused_a_copy_by_rules() {
     let site = fronted(true);
     for more in ["Cookie: session=1\r\n", "Authorization: Basic eA==\r\n"] {
         let answer = site.get("/b", &format!("{BY_RULES}{more}"));
@@ -165,7 +165,7 @@ fn who_has_signed_in_is_refused_a_copy_by_rules() {
 }
 
 #[test]
-fn rules_of_the_sites_own_are_its_own_business() {
+fn speculation_rules_of_the_site_pass_unchanged() {
     for (ours, tags) in [(true, "\"other\""), (true, "null"), (false, "\"lull\"")] {
         let site = fronted(ours);
         let more = BY_RULES.replace("\"lull\"", tags);
@@ -181,7 +181,7 @@ fn rules_of_the_sites_own_are_its_own_business() {
 }
 
 #[test]
-fn pages_say_where_rules_may_be() {
+fn pages_mark_where_rules_are_allowed() {
     for (ours, path, expected) in
         [(true, "/b", true), (true, "/strict", false), (false, "/b", false)]
     {
@@ -193,7 +193,7 @@ fn pages_say_where_rules_may_be() {
 }
 
 #[test]
-fn what_rules_cost_is_told_at_the_start() {
+fn lack_of_background_with_rules_is_reported_at_start() {
     for ours in [false, true] {
         let site = fronted(ours);
         assert_eq!(site.proxy.told(|event| *event == Event::NotInBackground), usize::from(ours));
@@ -227,7 +227,7 @@ fn visitor(site: &Site, cookies: &str) -> Chromium {
 }
 
 #[test]
-fn what_rules_fetch_comes_over_a_connection_of_demand_and_out_of_the_cache() {
+fn rules_prefetch_on_a_demand_connection_into_the_cache() {
     needs!(chromium::installed());
     for cookies in ["", "_ga=GA1.1.1"] {
         let site = Site::by_rules(&[("/a", &["/b"])], None);
@@ -258,7 +258,7 @@ fn what_rules_fetch_comes_over_a_connection_of_demand_and_out_of_the_cache() {
 }
 
 #[test]
-fn who_signs_in_after_rules_have_fetched_gets_a_page_of_ones_own() {
+fn sign_in_after_a_rules_prefetch_shows_the_page_of_the_user() {
     needs!(chromium::installed());
     let by_reply = "fetch('/sign-in', {method: 'POST'}).then(reply => reply.text())";
     let by_script = "document.cookie = 'session=1'";
@@ -273,7 +273,7 @@ fn who_signs_in_after_rules_have_fetched_gets_a_page_of_ones_own() {
 }
 
 #[test]
-fn who_is_signed_in_is_given_no_rules() {
+fn signed_in_user_gets_no_rules() {
     needs!(chromium::installed());
     let site = Site::by_rules(&[("/a", &["/b"])], None);
     let mut chromium = Chromium::start();
@@ -288,7 +288,7 @@ fn who_is_signed_in_is_given_no_rules() {
 }
 
 #[test]
-fn where_a_policy_forbids_rules_the_script_fetches_and_violates_nothing() {
+fn script_fetches_without_violations_where_policy_bars_rules() {
     needs!(chromium::installed());
     for (policy, may) in [
         ("script-src 'nonce-abc' 'strict-dynamic'; connect-src 'self'", true),
@@ -311,7 +311,7 @@ fn where_a_policy_forbids_rules_the_script_fetches_and_violates_nothing() {
 }
 
 #[test]
-fn a_page_that_is_pointed_at_again_and_again_has_one_rule() {
+fn repeatedly_pressed_link_has_one_rule() {
     needs!(chromium::installed());
     let site = Site::by_rules(&[("/a", &["/b"])], None);
     let mut chromium = visitor(&site, "");
@@ -327,7 +327,7 @@ fn a_page_that_is_pointed_at_again_and_again_has_one_rule() {
 }
 
 #[test]
-fn a_click_elsewhere_ends_what_rules_fetch() {
+fn click_on_another_link_ends_a_prefetch_by_rules() {
     needs!(chromium::installed());
     let site = Site::by_rules(&[("/a", &["/slow"])], None);
     let mut chromium = Chromium::start();
@@ -338,7 +338,7 @@ fn a_click_elsewhere_ends_what_rules_fetch() {
 }
 
 #[test]
-fn a_redirect_that_rules_find_bars_its_url_and_is_not_followed() {
+fn redirect_found_by_rules_bars_its_url_and_is_not_followed() {
     needs!(chromium::installed());
     let site = Site::by_rules(&[("/a", &["/moved", "/b"])], None);
     let mut chromium = Chromium::start();

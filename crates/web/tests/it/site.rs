@@ -111,7 +111,7 @@ fn shouting(address: std::net::SocketAddr) -> (common::Proxy, Arc<Shouting>) {
 }
 
 #[test]
-fn a_site_answers_by_itself() {
+fn site_answers_its_own_paths() {
     let (proxy, _) = shouting(nobody());
     assert_eq!(proxy.get("/.lull/hints").text(), "hints");
     let mut client = proxy.connect();
@@ -125,7 +125,7 @@ fn a_site_answers_by_itself() {
 }
 
 #[test]
-fn a_site_transforms_what_it_watches_and_nothing_else() {
+fn site_transforms_only_watched_responses() {
     let (proxy, site) = shouting(mirror());
     let loud = proxy.get("/loud");
     assert!(loud.text().starts_with("GET /LOUD HTTP/1.1\r\n"), "{loud:?}");
@@ -144,7 +144,7 @@ fn a_site_transforms_what_it_watches_and_nothing_else() {
 }
 
 #[test]
-fn how_long_the_upstream_took_is_without_the_way_to_it() {
+fn upstream_time_excludes_the_network_path() {
     let folder = tempfile::tempdir().unwrap();
     let files = common::certificate(folder.path());
     let roots = files.certificates.clone();
@@ -166,7 +166,7 @@ fn how_long_the_upstream_took_is_without_the_way_to_it() {
 }
 
 #[test]
-fn a_site_hears_how_long_the_upstream_took_where_no_client_can_make_that_longer() {
+fn upstream_time_is_reported_unless_clients_can_inflate_it() {
     let (proxy, site) = shouting(upstream(|mut peer| {
         while let Some(head) = peer.head() {
             if head.starts_with("POST ") {
@@ -192,7 +192,7 @@ fn a_site_hears_how_long_the_upstream_took_where_no_client_can_make_that_longer(
 }
 
 #[test]
-fn a_site_hears_where_clients_come_in_and_what_its_owner_says() {
+fn site_receives_listener_addresses_and_owner_reloads() {
     let site = Arc::new(Shouting::default());
     let change = |config: &mut lull_web::proxy::Config| {
         config.listen.push("127.0.0.1:0".parse().unwrap());
@@ -210,7 +210,7 @@ fn a_site_hears_where_clients_come_in_and_what_its_owner_says() {
 }
 
 #[test]
-fn a_site_hears_how_it_went_wrong() {
+fn site_receives_the_failure() {
     let (proxy, site) = shouting(upstream(|mut peer| {
         let head = peer.head().unwrap();
         if head.contains("/broken") {
@@ -236,7 +236,7 @@ fn a_site_hears_how_it_went_wrong() {
 }
 
 #[test]
-fn a_connection_is_in_the_background_from_a_marked_request_to_the_next_unmarked_one() {
+fn connection_is_background_from_marked_to_unmarked_request() {
     let (proxy, site) = shouting(mirror());
     let mut client = proxy.connect();
     let mut ask = |mark: &str| {
@@ -257,7 +257,7 @@ fn a_connection_is_in_the_background_from_a_marked_request_to_the_next_unmarked_
 }
 
 #[test]
-fn where_all_is_in_the_background_no_request_takes_a_connection_out() {
+fn background_listener_keeps_all_requests_in_background() {
     let site = Arc::new(Shouting::default());
     let proxy = proxy_with(
         mirror(),
@@ -283,7 +283,7 @@ fn where_all_is_in_the_background_no_request_takes_a_connection_out() {
 }
 
 #[test]
-fn the_kernel_carries_marked_answers_where_it_can() {
+fn kernel_carries_marked_answers_if_it_can() {
     lull_testing::needs!(lull_testing::command("ss"));
     let site = Arc::new(Shouting::default());
     // Any congestion control that every kernel has and that is not the default.
@@ -312,7 +312,7 @@ fn the_kernel_carries_marked_answers_where_it_can() {
 }
 
 #[test]
-fn what_a_site_does_not_watch_keeps_its_length() {
+fn unwatched_response_keeps_its_length() {
     let (proxy, _) = shouting(mirror());
     assert!(proxy.get("/quiet").header("content-length").is_some());
     let body = Body::full("five!");

@@ -76,7 +76,7 @@ impl Fronted {
 }
 
 #[test]
-fn the_port_of_the_worker_is_for_prefetches_and_nothing_else() {
+fn worker_port_serves_only_prefetches() {
     let site = fronted(|_| {});
     let fetch = "Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: cors\r\nSec-Fetch-Dest: empty\r\n";
     let answer =
@@ -157,7 +157,7 @@ fn the_port_of_the_worker_is_for_prefetches_and_nothing_else() {
 }
 
 #[test]
-fn a_copy_is_shown_to_who_nobody_knows_at_that_very_navigation() {
+fn copy_is_shown_to_anonymous_users_at_its_navigation() {
     let site = fronted(|_| {});
     let (b, c) = (site.copy("/b"), site.copy("/c"));
     let names = format!("{c} {b}");
@@ -210,7 +210,7 @@ fn copy_is_shown_by_the_same_rules_without_https() {
 }
 
 #[test]
-fn a_navigation_says_whether_the_worker_stays() {
+fn navigation_response_says_whether_the_worker_stays() {
     let site = fronted(|_| {});
     let name = site.copy("/b");
     let preload = format!("Service-Worker-Navigation-Preload: lull {name}\r\n");
@@ -227,7 +227,7 @@ fn a_navigation_says_whether_the_worker_stays() {
 }
 
 #[test]
-fn what_the_site_clears_or_takes_back_is_shown_no_more() {
+fn cleared_or_revoked_copy_is_not_shown() {
     let site = fronted(|_| {});
     let name = site.copy("/b");
     assert!(site.shown("/b", &name, "").is_some());
@@ -249,7 +249,7 @@ fn what_the_site_clears_or_takes_back_is_shown_no_more() {
 }
 
 #[test]
-fn the_kill_switch_takes_effect_at_the_next_navigation() {
+fn kill_switch_acts_at_the_next_navigation() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("off");
     let site = fronted(|settings| settings.off_file = Some(file.clone()));
@@ -271,7 +271,7 @@ fn is_one_that_goes(answer: &Answer) -> bool {
 }
 
 #[test]
-fn who_is_signed_in_is_given_the_worker_that_goes() {
+fn signed_in_user_gets_the_self_removing_worker() {
     let site = fronted(|_| {});
     assert!(!is_one_that_goes(&site.visit("/.lull/worker.js", "")));
     assert!(!is_one_that_goes(&site.visit("/.lull/worker.js", "Cookie: _ga=1\r\n")));
@@ -282,7 +282,7 @@ fn who_is_signed_in_is_given_the_worker_that_goes() {
 }
 
 #[test]
-fn where_the_site_has_a_worker_of_its_own_ours_goes() {
+fn worker_of_the_site_removes_ours() {
     let site = fronted(|_| {});
     let name = site.copy("/b");
     let asks = "Service-Worker: script\r\nSec-Fetch-Dest: serviceworker\r\n";
@@ -305,7 +305,7 @@ fn where_the_site_has_a_worker_of_its_own_ours_goes() {
 }
 
 #[test]
-fn what_only_asks_for_a_worker_switches_nothing_off() {
+fn request_like_a_worker_script_disables_nothing() {
     let site = fronted(|_| {});
     let name = site.copy("/b");
     let dest = "Sec-Fetch-Dest: serviceworker\r\n";
@@ -325,7 +325,7 @@ fn what_only_asks_for_a_worker_switches_nothing_off() {
 }
 
 #[test]
-fn only_firefox_gets_it_and_only_where_the_owner_wants_it() {
+fn only_firefox_gets_the_worker_if_enabled() {
     let pages_of = |site: &Fronted, agent: &str, proto: &str| {
         let head = format!(
             "GET /a HTTP/1.1\r\nHost: site.example\r\nUser-Agent: {agent}\r\nAccept: text/html\r\n\

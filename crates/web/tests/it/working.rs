@@ -66,7 +66,7 @@ fn visitor_with_a_copy(pages: &Pages, proxy: &Proxy, cookies: &str) -> Chromium 
 }
 
 #[test]
-fn a_click_is_shown_the_copy_and_a_reload_the_page() {
+fn click_shows_the_copy_and_reload_the_page() {
     needs!(chromium::installed());
     let pages = Pages::start();
     let proxy = front(&pages, settings());
@@ -97,7 +97,7 @@ fn assert_gone(chromium: &mut Chromium, pages: &Pages, text: &str) {
 }
 
 #[test]
-fn who_signs_in_after_a_copy_was_made_gets_a_page_of_ones_own() {
+fn sign_in_after_a_copy_shows_the_page_of_the_user() {
     needs!(chromium::installed());
     // A cookie that no script sees, and one that no reply has set.
     let by_reply = "fetch('/sign-in', {method: 'POST'}).then(reply => reply.text())";
@@ -113,7 +113,7 @@ fn who_signs_in_after_a_copy_was_made_gets_a_page_of_ones_own() {
 }
 
 #[test]
-fn who_is_signed_in_already_gets_no_worker() {
+fn signed_in_user_gets_no_worker() {
     needs!(chromium::installed());
     let pages = Pages::start();
     let proxy = front(&pages, settings());
@@ -128,7 +128,7 @@ fn who_is_signed_in_already_gets_no_worker() {
 }
 
 #[test]
-fn a_worker_leaves_by_its_own_clock() {
+fn worker_removes_itself_after_its_lifetime() {
     needs!(chromium::installed());
     let pages = Pages::start();
     let life = Duration::from_secs(5);
@@ -142,7 +142,7 @@ fn a_worker_leaves_by_its_own_clock() {
 }
 
 #[test]
-fn a_worker_leaves_with_the_first_page_of_a_site_without_us() {
+fn worker_removes_itself_on_a_page_without_lull() {
     needs!(chromium::installed());
     let pages = Pages::start();
     let proxy = front(&pages, settings());
@@ -156,7 +156,7 @@ fn a_worker_leaves_with_the_first_page_of_a_site_without_us() {
 }
 
 #[test]
-fn a_worker_leaves_when_the_kill_switch_is_thrown() {
+fn worker_removes_itself_after_the_kill_switch() {
     needs!(chromium::installed());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("off");
@@ -174,7 +174,7 @@ fn a_worker_leaves_when_the_kill_switch_is_thrown() {
 }
 
 #[test]
-fn what_the_site_clears_is_not_shown() {
+fn cleared_copy_is_not_shown() {
     needs!(chromium::installed());
     let pages = Pages::start();
     let proxy = front(&pages, settings());
@@ -186,7 +186,7 @@ fn what_the_site_clears_is_not_shown() {
 }
 
 #[test]
-fn beside_a_worker_of_the_sites_own_there_is_none_of_ours() {
+fn no_worker_is_installed_beside_one_of_the_site() {
     needs!(chromium::installed());
     let pages = Pages::start();
     let plain = proxy_with(pages.address, |_| {}, None);
@@ -209,7 +209,7 @@ fn beside_a_worker_of_the_sites_own_there_is_none_of_ours() {
 }
 
 #[test]
-fn a_worker_of_the_sites_own_that_comes_later_takes_the_place() {
+fn later_worker_of_the_site_replaces_ours() {
     needs!(chromium::installed());
     let pages = Pages::start();
     let proxy = front(&pages, settings());

@@ -24,7 +24,7 @@ fn shallow_path(window: u64) -> (Path, u64) {
 }
 
 #[test]
-fn loss_at_the_floor_tells_nothing_of_the_buffer() {
+fn loss_at_the_floor_does_not_measure_the_buffer() {
     let (mut path, now) = shallow_path(FULL);
     path.enter_floor(now, 100, 0);
     path.handle_loss(now, RTT + 300);
@@ -32,7 +32,7 @@ fn loss_at_the_floor_tells_nothing_of_the_buffer() {
 }
 
 #[test]
-fn own_loss_takes_what_is_beyond_the_capacity() {
+fn own_loss_removes_window_beyond_the_capacity() {
     let (mut path, now) = shallow_path(70 * ONE);
     path.handle_loss(now, RTT + 12_000);
     assert_eq!(path.window, FULL / 8 * 7);
@@ -42,7 +42,7 @@ fn own_loss_takes_what_is_beyond_the_capacity() {
 }
 
 #[test]
-fn queue_that_the_window_does_not_explain_is_yielded_to() {
+fn window_yields_to_queue_it_does_not_explain() {
     let (mut path, now) = shallow_path(56 * ONE);
     assert!(!path.handle_quarter(now, RTT + 9_000), "six of nine are its own");
     let (mut path, now) = shallow_path(FULL);
@@ -52,7 +52,7 @@ fn queue_that_the_window_does_not_explain_is_yielded_to() {
 }
 
 #[test]
-fn return_in_a_shallow_buffer_adds_a_quarter_of_it_a_round() {
+fn return_in_shallow_buffer_adds_a_quarter_a_round() {
     let (mut path, now) = shallow_path(FULL);
     path.enter_floor(now, 100, 0);
     assert!(path.handle_sample(now, RTT));

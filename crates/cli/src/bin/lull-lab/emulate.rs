@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_are_kept_awake_for_what_measures_and_not_for_a_shell() {
+    fn processors_stay_awake_for_measurements_not_for_shells() {
         for (line, urgent) in [
             (&["emulate"][..], false),
             (&["emulate", "--rate", "5mbit", "--rtt", "40ms"], false),

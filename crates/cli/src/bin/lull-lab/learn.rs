@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_predictor_is_the_default_or_one_of_the_papers() {
+    fn predictor_is_the_default_or_one_of_the_papers() {
         for (text, is) in [
             ("default", true),
             ("ppm=2/10", true),

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_judged() {
+    fn reads_are_judged() {
         use Violation::{Back, Phantom, Stale};
         let found = |reads: &[(u64, usize, u64)]| {
             let (load, history) = history(reads);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_told_by_what_they_are_for() {
+    fn bytes_are_reported_by_purpose() {
         let origin = json!({ "pushed": 5, "demands": 2, "absorbed": 1, "replicas": [
             { "control_bytes": 10, "demand_bytes": 200, "speculative_bytes": 3_000 },
             { "control_bytes": 1, "demand_bytes": 0, "speculative_bytes": 4_000 },
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_is_noticed_however_much_was_sent_since() {
+    fn restart_is_noticed_after_any_amount_sent() {
         let sent = |life: u64, bytes: u64| {
             Sent::default().add(&json!({ "life": life, "control_bytes": bytes }))
         };
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_is_named_by_its_folder_and_its_mount() {
+    fn replica_is_named_by_folder_and_mount() {
         let place = |text: &str| text.parse::<Place>().ok();
         let expected = Place { folder: "paris".into(), mount: "/srv/a=b".into() };
         assert_eq!(place("paris=/srv/a=b"), Some(expected));

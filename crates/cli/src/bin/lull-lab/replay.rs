@@ -377,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_fetched_ahead_is_spelled_in_one_word() {
+    fn prefetch_mode_is_one_word() {
         let ms = Duration::from_millis;
         for (text, expected) in [
             ("none", Some(Prefetch::None)),

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_time_is_no_length() {
+    fn zero_duration_is_rejected() {
         assert_eq!(length("1500ms"), Ok(Duration::from_millis(1_500)));
         assert!(length("0s").is_err() && length("soon").is_err());
     }

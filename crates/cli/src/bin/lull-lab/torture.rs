@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_was_has_to_be_the_one_of_that_number() {
+    fn known_state_must_match_its_number() {
         let other = Changes::from([(name(0), Some(Body(9)))]);
         let deleted = Changes::from([(name(24), None)]);
         let log = [other, published([1, 2, 3, 4]), published([5, 6, 7, 8]), deleted];

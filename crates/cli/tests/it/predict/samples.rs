@@ -89,13 +89,13 @@ const SAMPLES: &[(&str, Sample)] = {
 };
 
 #[test]
-fn sample_logs_are_read_or_refused_with_the_reason() {
+fn sample_logs_are_read_or_rejected_with_the_reason() {
     let bench = Bench::new();
     for (name, expected) in SAMPLES {
         let file = if name.contains('.') { (*name).to_owned() } else { format!("{name}.log.gz") };
         let Some(path) = shared("cases/predict", &file) else {
             let why = format!("no cases/predict/{file} beside the tree");
-            lull_testing::skip("sample_logs_are_read_or_refused_with_the_reason", &why);
+            lull_testing::skip("sample_logs_are_read_or_rejected_with_the_reason", &why);
             continue;
         };
         // The name of a sample must not match the expected words.
@@ -132,7 +132,7 @@ fn sample_logs_are_read_or_refused_with_the_reason() {
 }
 
 #[test]
-fn log_of_one_address_is_taken_for_a_proxys() {
+fn log_with_one_address_is_recognised_as_that_of_a_proxy() {
     let bench = Bench::new();
     let log: String =
         (0..200).map(|at| line(20 * at, "192.0.2.7", &format!("/{}", at % 9))).collect();

@@ -134,12 +134,12 @@ fn look(place: &str, begun: Instant, replica: u64, seed: u64) -> Vec<checker::Re
 }
 
 #[test]
-fn no_promise_is_broken_while_each_of_them_is_killed() {
+fn promises_hold_while_each_process_is_killed() {
     judge(false);
 }
 
 #[test]
-fn no_promise_is_broken_in_mounts_while_each_of_them_is_killed() {
+fn promises_hold_in_mounts_while_each_process_is_killed() {
     needs!(fuse(), command("cat"));
     judge(true);
 }

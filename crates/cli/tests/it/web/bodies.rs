@@ -151,7 +151,7 @@ fn take(mut from: impl Read, first: usize, filling: u8) -> (u64, Vec<u8>) {
 }
 
 #[test]
-fn an_answer_of_5_gb_passes_in_flat_memory_with_a_length_and_in_chunks() {
+fn response_of_5_gb_passes_in_constant_memory() {
     let upstream = long_upstream(|head, stream| {
         let in_chunks = head.starts_with("GET /chunks ");
         let framing = if in_chunks {
@@ -174,7 +174,7 @@ fn an_answer_of_5_gb_passes_in_flat_memory_with_a_length_and_in_chunks() {
 }
 
 #[test]
-fn an_upload_of_5_gb_passes_in_flat_memory() {
+fn upload_of_5_gb_passes_in_constant_memory() {
     let upstream = long_upstream(|head, stream| {
         assert!(head.to_ascii_lowercase().contains(&format!("content-length: {BODY}\r\n")));
         let (mut left, mut piece) = (BODY, vec![1; PIECE]);
@@ -220,7 +220,7 @@ fn without_script(begun: &str) -> (String, u64) {
 }
 
 #[test]
-fn a_page_of_300_mb_is_given_the_script_in_flat_memory() {
+fn page_of_300_mb_gets_the_script_in_constant_memory() {
     let packed = packed();
     let upstream = long_upstream(move |head, stream| {
         let to = stream.get_mut();

@@ -60,7 +60,7 @@ impl SmallDisk {
 }
 
 #[test]
-fn a_log_on_a_full_disk_is_missed_once_and_goes_on_with_whole_lines() {
+fn log_on_a_full_disk_continues_with_whole_lines() {
     lull_testing::needs!(lull_testing::user_namespaces());
     let disk = SmallDisk::start();
     let log = disk.name("access.log");
@@ -103,7 +103,7 @@ fn a_log_on_a_full_disk_is_missed_once_and_goes_on_with_whole_lines() {
 }
 
 #[test]
-fn a_model_that_has_no_room_is_kept_as_it_was_until_there_is_some() {
+fn model_without_disk_space_is_kept_until_there_is_some() {
     lull_testing::needs!(lull_testing::user_namespaces());
     let (disk, upstream) = (SmallDisk::start(), upstream(Duration::ZERO));
     let logs = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use super::*;
 const A_MINUTE: Duration = Duration::from_secs(90);
 
 #[test]
-fn what_visitors_taught_survives_a_kill() {
+fn learned_visits_survive_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("site.model");
     let model = path.to_str().unwrap();
@@ -75,7 +75,7 @@ impl Watched {
 }
 
 #[test]
-fn what_is_usual_of_the_server_is_known_after_a_kill_until_its_owner_says_that_it_changed() {
+fn server_baseline_survives_a_kill_until_reset() {
     let folder = tempfile::tempdir().unwrap();
     let times = folder.path().join("site.model.times");
     let delay: Arc<AtomicU64> = Arc::default();
@@ -124,7 +124,7 @@ fn delaying(delay: &Arc<AtomicU64>) -> String {
 }
 
 #[test]
-fn what_is_barred_goes_on_from_one_process_to_the_next() {
+fn blocked_urls_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("site.model");
     let bars = folder.path().join("site.model.bars");

@@ -15,7 +15,7 @@ fn full_pipe() -> (Stdio, PipeReader) {
 }
 
 #[test]
-fn it_serves_reloads_keeps_its_model_and_ends_although_nobody_reads_what_it_writes() {
+fn proxy_serves_although_its_output_is_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("site.model");
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_from_where_most_are_makes_room() {
+    fn oldest_connection_of_the_largest_crowd_is_closed() {
         let mut strangers = Strangers::default();
         let mut take_in = |from| strangers.take_in(from, at(0));
         let first = take_in(four(1));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn of_as_many_from_everywhere_the_oldest_goes() {
+    fn oldest_connection_is_closed_when_all_networks_have_one() {
         let mut strangers = Strangers::default();
         let mut all: Vec<_> =
             (0..MOST as u8 + 1).map(|last| strangers.take_in(four(last), at(0))).collect();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_has_left_its_place() {
+    fn identified_replica_frees_its_place() {
         let mut strangers = Strangers::default();
         let mut all: Vec<_> = (0..MOST).map(|_| strangers.take_in(four(1), at(0))).collect();
         let (place, mut known, _) = all.remove(0);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_one_network_count_as_one_and_a_crowd_is_told_now_and_then() {
+    fn one_network_counts_as_one_and_crowds_are_reported_rarely() {
         let mut strangers = Strangers::default();
         let six = |last: u16| IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, last));
         let network = six(0);

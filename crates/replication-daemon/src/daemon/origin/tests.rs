@@ -161,7 +161,7 @@ fn is_closed<T>(answer: &Result<T, LinkError>) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_revoked_before_its_first_word_is_out() {
+async fn replica_revoked_before_its_hello_is_rejected() {
     let site = Site::new().await;
     let identity = site.join("one").await;
     let control = site.connect(&identity, Channel::Control).await.unwrap();
@@ -179,7 +179,7 @@ async fn who_is_revoked_before_its_first_word_is_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_replica_was_before_it_joined_anew_is_out() {
+async fn old_identity_is_rejected_after_joining_again() {
     let site = Site::new().await;
     let old = site.join("one").await;
     let control = site.connect(&old, Channel::Control).await.unwrap();
@@ -212,7 +212,7 @@ async fn what_a_replica_was_before_it_joined_anew_is_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_connects_and_says_nothing_keeps_out_nobody() {
+async fn silent_replica_blocks_no_other() {
     let site = Site::new().await;
     let identity = site.join("one").await;
     let mut open = Vec::new();
@@ -226,7 +226,7 @@ async fn a_replica_that_connects_and_says_nothing_keeps_out_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_joins_anew_is_talked_to_whatever_life_the_one_before_has_claimed() {
+async fn rejoined_replica_is_accepted_after_any_incarnation() {
     let site = Site::new().await;
     let old = site.join("one").await;
     // Of a machine with a wrong clock, or of one that is no longer used.
@@ -243,7 +243,7 @@ async fn who_joins_anew_is_talked_to_whatever_life_the_one_before_has_claimed() 
 }
 
 #[tokio::test]
-async fn a_congestion_control_that_can_be_none_is_told_of_at_the_start() {
+async fn invalid_congestion_control_is_reported_at_start() {
     let folder = tempfile::tempdir().unwrap();
     let origin = folder.path().join("origin");
     create_origin(&origin, MachineClock.read().wall).unwrap();
@@ -257,7 +257,7 @@ async fn a_congestion_control_that_can_be_none_is_told_of_at_the_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_was_set_back_is_told_so() {
+async fn replica_restored_from_a_backup_gets_that_error() {
     let site = Site::new().await;
     let identity = site.join("one").await;
     let begin = |life: u64| {
@@ -274,7 +274,7 @@ async fn a_replica_that_was_set_back_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_panics_ends_the_origin() {
+async fn panicking_call_ends_the_origin() {
     let site = Site::new().await;
     let origin = site.daemon.handle();
     let shared = Arc::clone(&origin.0);
@@ -295,7 +295,7 @@ async fn a_call_that_panics_ends_the_origin() {
 }
 
 #[tokio::test]
-async fn an_origin_whose_making_was_interrupted_is_made_again() {
+async fn interrupted_creation_of_an_origin_can_be_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let origin = folder.path().join("origin");
     let create = || create_origin(&origin, MachineClock.read().wall);
@@ -313,7 +313,7 @@ async fn an_origin_whose_making_was_interrupted_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_for_a_replica_that_will_show_nothing() {
+async fn wait_for_an_unreachable_replica_fails_at_once() {
     let site = Site::new().await;
     let origin = site.daemon.handle();
     let wait = |name: &str| {
@@ -349,7 +349,7 @@ async fn write(origin: &OriginHandle, files: &[(&str, usize)]) -> Sequence {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_is_waited_for_until_it_has_the_bodies_and_not_only_the_state() {
+async fn wait_for_a_replica_includes_bodies() {
     let site = Site::new().await;
     let origin = site.daemon.handle();
     let names = ["replica".to_owned()];
@@ -414,7 +414,7 @@ impl Prioritise for LargestFirst {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_are_pushed_in_the_order_of_the_policy_that_the_origin_is_given() {
+async fn bodies_are_pushed_in_the_order_of_the_policy() {
     let policies: [(Box<dyn Prioritise>, _); 2] = [
         (Box::new(ReadsPerWriteAndByte), ["small", "middle", "large"]),
         (Box::new(LargestFirst), ["large", "middle", "small"]),
@@ -444,7 +444,7 @@ fn of(origin: &OriginHandle, name: &str) -> PeerStatus {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_never_acknowledges_costs_the_origin_nothing_and_holds_up_nobody() {
+async fn replica_without_acknowledgements_costs_no_memory() {
     const WRITES: u64 = 200;
     const OBJECTS: u64 = 100;
     /// The buffered bytes of one connection before it sends.
@@ -524,7 +524,7 @@ async fn who_never_acknowledges_costs_the_origin_nothing_and_holds_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_is_lost_only_if_it_is_not_there_when_it_cannot_go() {
+async fn body_is_lost_only_if_a_second_look_fails() {
     let site = Site::new().await;
     let origin = site.daemon.handle();
     write(&origin, &[("small", 100), ("large", 200_000)]).await;
@@ -549,7 +549,7 @@ async fn a_body_is_lost_only_if_it_is_not_there_when_it_cannot_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_for_a_body_that_is_lost() {
+async fn lost_body_does_not_block_a_wait() {
     let site = Site::new().await;
     let origin = site.daemon.handle();
     let names = ["replica".to_owned()];

@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_written_meanwhile_a_tree_is_all_of_one_state(
+        fn tree_reflects_one_state_during_concurrent_writes(
             before in proptest::collection::btree_map(any::<u8>(), any::<u8>().prop_map(Some), 0..40),
             meanwhile in vec(
                 vec(proptest::collection::btree_map(any::<u8>(), any::<Option<u8>>(), 1..6), 0..4),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_comes_to_an_end_though_the_log_is_short_and_writes_never_pause() {
+    fn tree_completes_under_constant_writes_with_a_short_log() {
         let mut image = Image::empty([7; 32]);
         let objects: Vec<u8> = (0..200).collect();
         write(&mut image, 1, &objects.iter().map(|name| (*name, Some(1))).collect());

@@ -19,7 +19,7 @@ use crate::daemon::testing::origin_and_replica;
 use crate::daemon::{MachineClock, OriginDaemon, OriginOptions, create_origin, join};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_panics_ends_the_replica_and_nobody_waits_for_ever() {
+async fn panicking_call_ends_the_replica_and_its_waiting_reads() {
     let folder = tempfile::tempdir().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
     let (origin, daemon) = origin_and_replica(folder.path(), "replica", &clock).await;
@@ -73,7 +73,7 @@ async fn slow_line(origin: SocketAddr, at_once: usize, pause: Duration) -> Socke
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_on_which_a_message_takes_longer_than_anybody_is_silent_is_kept() {
+async fn slow_message_does_not_count_as_silence() {
     const FILES: usize = 200;
     let folder = tempfile::tempdir().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
@@ -126,7 +126,7 @@ async fn a_line_on_which_a_message_takes_longer_than_anybody_is_silent_is_kept()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_replica_gets_files_of_one_leaf_that_is_longer_than_a_message() {
+async fn new_replica_gets_a_leaf_longer_than_a_message() {
     let folder = tempfile::tempdir().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
     let (own, theirs) = (folder.path().join("replica"), folder.path().join("origin"));

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn tries_go_on_for_as_long_as_whoever_reads_waits() {
+    async fn retries_last_as_long_as_the_reader_waits() {
         let patience = Duration::from_millis(200);
         let (begun, mut tries, mut count) = (Instant::now(), Tries::new(Some(patience)), 0);
         while tries.next().await {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_wait_has_some_tries_all_the_same() {
+    async fn reader_without_patience_still_gets_some_retries() {
         let mut tries = Tries::new(Some(Duration::ZERO));
         let mut count = 0;
         while tries.next().await {

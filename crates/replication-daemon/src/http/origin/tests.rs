@@ -26,7 +26,7 @@ fn staged(folder: &TempDir) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_of_which_nothing_more_comes_is_given_up_and_nothing_of_it_is_left() {
+async fn stalled_upload_is_cancelled_without_traces() {
     const STALLED: Duration = Duration::from_secs(4);
     let (folder, daemon) = origin().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

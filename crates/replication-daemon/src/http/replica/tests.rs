@@ -24,7 +24,7 @@ impl Clock for Ahead {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_cannot_be_answered_here_is_sent_to_another_replica_once() {
+async fn unanswerable_read_is_redirected_once() {
     let folder = tempfile::tempdir().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
     let (origin, daemon) = origin_and_replica(folder.path(), "paris", &clock).await;
@@ -62,7 +62,7 @@ async fn who_cannot_be_answered_here_is_sent_to_another_replica_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_age_counts_from_the_read_however_long_its_body_was_looked_for() {
+async fn age_counts_from_the_read_despite_a_slow_body() {
     const LIMIT: Duration = Duration::from_secs(30);
     let folder = tempfile::tempdir().unwrap();
     let ahead = Arc::new(Ahead::default());
@@ -94,7 +94,7 @@ async fn an_age_counts_from_the_read_however_long_its_body_was_looked_for() {
 }
 
 #[test]
-fn a_range_is_what_the_rfc_says() {
+fn range_is_parsed_as_in_the_rfc() {
     for (text, expected) in [
         ("bytes=0-0", Ranged::Part(0, 1)),
         ("bytes=2-", Ranged::Part(2, 10)),
@@ -115,14 +115,14 @@ fn a_range_is_what_the_rfc_says() {
 }
 
 #[test]
-fn an_age_is_not_less_than_the_staleness() {
+fn age_is_rounded_up() {
     for (ms, seconds) in [(0, 0), (1, 1), (999, 1), (1_000, 1), (1_001, 2)] {
         assert_eq!(whole_seconds(Duration::from_millis(ms)), seconds, "{ms} ms");
     }
 }
 
 #[test]
-fn what_was_seen_comes_by_header_cookie_or_query() {
+fn session_token_comes_by_header_cookie_or_query() {
     let ring = |byte| Keyring::new(TokenKey::new([byte; 32]), None);
     let (ours, theirs) = (ring(1), ring(2));
     let token = |at| ours.issue(Sequence(at));
@@ -159,7 +159,7 @@ fn what_was_seen_comes_by_header_cookie_or_query() {
 }
 
 #[test]
-fn a_cookie_of_a_key_that_is_being_replaced_is_made_anew() {
+fn cookie_of_an_old_key_is_reissued() {
     let key = |byte| TokenKey::new([byte; 32]);
     let token = Keyring::new(key(1), None).issue(Sequence(4));
     let request = Request::builder().header(header::COOKIE, format!("{COOKIE}={token}"));
@@ -173,7 +173,7 @@ fn a_cookie_of_a_key_that_is_being_replaced_is_made_anew() {
 }
 
 #[test]
-fn a_token_goes_along_to_another_replica_once() {
+fn token_is_passed_to_another_replica_once() {
     for (uri, expected) in [
         ("/a/b", "http://other:1/a/b?lull-session=new"),
         ("/a?c=d", "http://other:1/a?c=d&lull-session=new"),

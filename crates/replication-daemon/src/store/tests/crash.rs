@@ -79,7 +79,7 @@ fn leave_torn(disks: &Disks, body: &Payload<Body>, random: &mut Random) {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_and_nothing_is_half_there_after_any_crash() {
+fn any_crash_loses_no_acknowledged_write_and_tears_nothing() {
     each_seed(|random| {
         let disks = Disks::new();
         disks.create_origin();
@@ -159,7 +159,7 @@ fn check(
 }
 
 #[test]
-fn a_replica_comes_back_with_a_whole_step_and_never_an_older_one_than_was_confirmed() {
+fn replica_recovers_a_complete_confirmed_step_after_a_crash() {
     each_seed(|random| {
         let disks = Disks::new();
         let state = ReplicaState::default();
@@ -238,7 +238,7 @@ fn body_of(content: &Content) -> Payload<Body> {
 }
 
 #[test]
-fn crashes_tear_what_was_not_synced() {
+fn crashes_tear_unsynced_writes() {
     // Otherwise the tests above would show nothing.
     let mut torn = 0;
     for seed in 0..20 {

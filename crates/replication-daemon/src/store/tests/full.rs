@@ -12,7 +12,7 @@ fn on_disk(disks: &Disks) -> Image {
 }
 
 #[test]
-fn bodies_find_no_room_where_the_state_does() {
+fn bodies_leave_the_last_space_to_the_state() {
     let disks = Disks::new();
     Store::create(disks.opener(), disks.bodies(), ReplicaState::default()).expect("an empty disk");
     let free = Arc::new(AtomicU64::new(0));
@@ -57,7 +57,7 @@ fn too_much() -> Append<Body> {
 }
 
 #[test]
-fn a_full_disk_refuses_whole_transactions_and_goes_on_when_there_is_room() {
+fn full_disk_refuses_whole_transactions_until_space_is_free() {
     for room in 0..12 {
         let disks = Disks::new();
         disks.create_origin();
@@ -105,7 +105,7 @@ fn without_cache(disks: &Disks) -> Store<OriginState> {
 
 /// A failed write makes the database fail for all readers, until it is opened again.
 #[test]
-fn who_reads_beside_writes_that_find_no_room_sees_nothing_of_that() {
+fn reads_are_unaffected_by_writes_to_a_full_disk() {
     let disks = Disks::new();
     disks.create_origin();
     let mut store = without_cache(&disks);
@@ -137,7 +137,7 @@ fn who_reads_beside_writes_that_find_no_room_sees_nothing_of_that() {
 }
 
 #[test]
-fn who_reads_beside_a_write_that_fails_for_good_is_told_so_at_once() {
+fn read_fails_at_once_after_a_permanent_write_error() {
     let disks = Disks::new();
     disks.create_origin();
     let mut store = without_cache(&disks);
@@ -152,7 +152,7 @@ fn who_reads_beside_a_write_that_fails_for_good_is_told_so_at_once() {
 }
 
 #[test]
-fn a_new_store_that_there_is_no_room_for_is_none() {
+fn store_creation_on_a_full_disk_leaves_no_store() {
     let mut rooms = 0;
     loop {
         let disks = Disks::new();
@@ -172,7 +172,7 @@ fn a_new_store_that_there_is_no_room_for_is_none() {
 }
 
 #[test]
-fn one_job_that_finds_no_room_takes_none_from_the_others() {
+fn job_without_space_does_not_block_the_others() {
     let disks = Disks::new();
     disks.create_origin();
     let Opened { mut store, .. } = disks.open::<OriginState>().expect("it was made");
@@ -200,7 +200,7 @@ fn counted(disks: &Disks) -> (Store<OriginState>, Arc<AtomicU64>) {
 }
 
 #[test]
-fn of_many_jobs_that_find_no_room_few_are_tried() {
+fn few_of_many_jobs_without_space_are_tried() {
     let disks = Disks::new();
     let (mut store, opened) = counted(&disks);
     let bodies: Vec<_> = (0..256_u64).map(|n| payload(n.to_le_bytes().repeat(8))).collect();
@@ -214,7 +214,7 @@ fn of_many_jobs_that_find_no_room_few_are_tried() {
 }
 
 #[test]
-fn what_has_found_no_room_is_not_tried_again_before_there_is_some() {
+fn job_without_space_is_not_retried_before_space_is_free() {
     let disks = Disks::new();
     let (mut store, opened) = counted(&disks);
     let free = Arc::new(AtomicU64::new(0));
@@ -234,7 +234,7 @@ fn what_has_found_no_room_is_not_tried_again_before_there_is_some() {
 }
 
 #[test]
-fn small_bodies_that_there_was_no_room_to_delete_go_when_there_is_some() {
+fn undeleted_small_bodies_are_removed_once_space_is_free() {
     let disks = Disks::new();
     let (mut store, _) = counted(&disks);
     let bodies = [1, 2, 3].map(|byte| payload(vec![byte; 10]));
@@ -258,7 +258,7 @@ fn small_bodies_that_there_was_no_room_to_delete_go_when_there_is_some() {
 }
 
 #[test]
-fn what_the_machine_is_out_of_for_a_while_is_known_by_its_cause() {
+fn temporary_shortage_is_recognized_by_its_error() {
     for (number, passes) in [(12, true), (23, true), (24, true), (5, false), (13, false)] {
         let error = || io::Error::from_raw_os_error(number);
         let wrapped = object_store::Error::Generic { store: "a", source: Box::new(error()) };
@@ -271,7 +271,7 @@ fn what_the_machine_is_out_of_for_a_while_is_known_by_its_cause() {
 
 /// It had its name when there was no descriptor for the folder.
 #[test]
-fn a_large_body_that_has_its_name_already_is_stored_when_that_is_tried_again() {
+fn renamed_large_body_is_stored_on_retry() {
     let folder = TempDir::new().expect("a folder");
     Store::create_replica(folder.path(), settings()).expect("an empty folder");
     let opened = Store::<ReplicaState>::open(folder.path(), settings(), at(1).wall);
@@ -289,7 +289,7 @@ fn a_large_body_that_has_its_name_already_is_stored_when_that_is_tried_again() {
 }
 
 #[test]
-fn a_large_body_goes_although_there_is_no_room_to_write_that_down() {
+fn large_body_is_deleted_without_space_for_the_record() {
     let folder = TempDir::new().expect("a folder");
     Store::create_replica(folder.path(), settings()).expect("an empty folder");
     let opened = Store::<ReplicaState>::open(folder.path(), settings(), at(1).wall);
@@ -307,7 +307,7 @@ fn a_large_body_goes_although_there_is_no_room_to_write_that_down() {
 }
 
 #[test]
-fn no_room_is_known_by_its_cause() {
+fn full_disk_is_recognized_by_its_error() {
     let full = || io::Error::from(io::ErrorKind::StorageFull);
     let wrapped = object_store::Error::Generic { store: "a", source: Box::new(full()) };
     assert!(is_full(&wrapped));

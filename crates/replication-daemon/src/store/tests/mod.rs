@@ -135,7 +135,7 @@ fn write(
 }
 
 #[test]
-fn an_origin_goes_on_where_it_was() {
+fn origin_resumes_its_state() {
     let folder = TempDir::new().expect("a folder");
     Store::create_origin(folder.path(), settings(), [7; 32]).expect("an empty folder");
     let (mut origin, mut store) = open_in(folder.path(), 1);
@@ -159,7 +159,7 @@ fn an_origin_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_store_is_made_once_and_opened_as_what_it_is() {
+fn store_is_created_once_and_opened_only_by_its_kind() {
     let folder = TempDir::new().expect("a folder");
     let open = |now| Store::<OriginState>::open(folder.path(), settings(), at(now).wall);
     assert!(matches!(open(1), Err(StoreError::Nothing(_))));
@@ -198,7 +198,7 @@ fn greeting(origin: &mut Origin<Body>, position: Position) -> ToReplica {
 }
 
 #[test]
-fn an_origin_restored_from_an_old_backup_is_recognised() {
+fn origin_restored_from_an_old_backup_is_detected() {
     let folder = TempDir::new().expect("a folder");
     let (live, backup) = (folder.path().join("live"), folder.path().join("backup"));
     Store::create_origin(&live, settings(), [7; 32]).expect("an empty folder");
@@ -255,7 +255,7 @@ fn replica_with(folder: &FilePath, body: &Payload<Body>) -> Store<ReplicaState> 
 
 /// A damaged body is not read, and after a restart its object waits to be fetched again.
 #[test]
-fn a_missing_or_corrupt_body_is_an_invalid_object() {
+fn missing_or_corrupt_body_makes_its_object_invalid() {
     let body = payload(vec![b'b'; 200_000]);
     for damage in ["missing", "torn", "rotten"] {
         let folder = TempDir::new().expect("a folder");
@@ -290,7 +290,7 @@ fn a_missing_or_corrupt_body_is_an_invalid_object() {
 const BODIES: &str = "bodies";
 
 #[test]
-fn a_large_body_goes_to_the_disk_as_it_comes() {
+fn large_body_is_written_to_disk_as_it_arrives() {
     let folder = TempDir::new().expect("a folder");
     Store::create_replica(folder.path(), settings()).expect("an empty folder");
     let opened = Store::<ReplicaState>::open(folder.path(), settings(), at(1).wall);
@@ -319,7 +319,7 @@ fn a_large_body_goes_to_the_disk_as_it_comes() {
 }
 
 #[test]
-fn a_body_that_is_given_up_leaves_nothing() {
+fn cancelled_body_leaves_no_file() {
     let folder = TempDir::new().expect("a folder");
     Store::create_replica(folder.path(), settings()).expect("an empty folder");
     let opened = Store::<ReplicaState>::open(folder.path(), settings(), at(1).wall);
@@ -348,7 +348,7 @@ fn a_body_that_is_given_up_leaves_nothing() {
 }
 
 #[test]
-fn a_store_that_is_in_use_is_left_as_it_is() {
+fn store_in_use_is_left_unchanged() {
     let folder = TempDir::new().expect("a folder");
     Store::create_replica(folder.path(), settings()).expect("an empty folder");
     let open = |now| Store::<ReplicaState>::open(folder.path(), settings(), at(now).wall);
@@ -368,7 +368,7 @@ fn a_store_that_is_in_use_is_left_as_it_is() {
 }
 
 #[test]
-fn what_the_log_is_bounded_to_at_a_start_is_on_the_disk() {
+fn log_truncation_at_start_is_persisted() {
     let folder = TempDir::new().expect("a folder");
     Store::create_origin(folder.path(), settings(), [7; 32]).expect("an empty folder");
     let (mut origin, mut store) = open_in(folder.path(), 1);
@@ -401,7 +401,7 @@ fn store_files(folder: &FilePath) -> usize {
 }
 
 #[test]
-fn what_waits_together_costs_one_sync() {
+fn jobs_waiting_together_cost_one_sync() {
     let disks = Disks::new();
     disks.create_origin();
     let Opened { mut store, .. } = disks.open::<OriginState>().expect("it was made");
@@ -437,7 +437,7 @@ fn dropping_bodies_syncs_the_database_only_if_they_are_in_it() {
 }
 
 #[test]
-fn a_worker_tells_of_each_job_and_ends_when_all_are_done() {
+fn worker_reports_each_job_and_ends_after_the_last() {
     let disks = Disks::new();
     disks.create_origin();
     let Opened { store, .. } = disks.open::<OriginState>().expect("it was made");
@@ -470,7 +470,7 @@ fn a_worker_tells_of_each_job_and_ends_when_all_are_done() {
 }
 
 #[test]
-fn a_worker_that_is_abandoned_begins_nothing_more_and_tells_nobody() {
+fn abandoned_worker_starts_no_job_and_reports_nothing() {
     let disks = Disks::new();
     disks.create_origin();
     let Opened { store, .. } = disks.open::<OriginState>().expect("it was made");
@@ -510,7 +510,7 @@ fn a_worker_that_is_abandoned_begins_nothing_more_and_tells_nobody() {
 }
 
 #[test]
-fn a_log_that_was_changed_is_not_taken_for_the_one_it_was() {
+fn modified_log_is_detected() {
     const LOG: redb::TableDefinition<'static, u64, &[u8]> = redb::TableDefinition::new("log");
     let folder = TempDir::new().expect("a folder");
     Store::create_origin(folder.path(), settings(), [7; 32]).expect("an empty folder");

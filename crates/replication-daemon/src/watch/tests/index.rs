@@ -63,7 +63,7 @@ fn closed_file_is_known_until_it_changes() {
 }
 
 #[test]
-fn file_that_may_be_mapped_is_read_for_a_minute() {
+fn possibly_mapped_file_is_read_again_for_a_minute() {
     let mut folder = Folder::new();
     folder.write("a");
     folder.read("a", Duration::from_secs(59));
@@ -77,7 +77,7 @@ fn file_that_may_be_mapped_is_read_for_a_minute() {
 }
 
 #[test]
-fn all_names_of_a_file_are_known_from_its_inode() {
+fn all_names_of_a_file_are_found_by_its_inode() {
     let mut folder = Folder::new();
     folder.write("a");
     folder.write("other");

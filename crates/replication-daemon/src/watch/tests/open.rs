@@ -23,7 +23,7 @@ fn restless_file_is_retried_with_backoff() {
 }
 
 #[test]
-fn open_file_is_looked_at_when_it_is_quiet() {
+fn open_file_is_scanned_when_quiet() {
     let mut plan = Plan::default();
     plan.handle(at(0), written("log"));
     plan.handle(at(9_000), written("log"));
@@ -45,7 +45,7 @@ fn open_file_is_looked_at_when_it_is_quiet() {
 }
 
 #[test]
-fn open_file_that_is_never_quiet_is_looked_at_each_minute() {
+fn open_file_that_is_never_quiet_is_scanned_each_minute() {
     let mut plan = Plan::default();
     let mut looks = Vec::new();
     for second in 0..200 {
@@ -61,7 +61,7 @@ fn open_file_that_is_never_quiet_is_looked_at_each_minute() {
 }
 
 #[test]
-fn file_that_is_written_while_its_mode_changes_is_taken_later() {
+fn file_written_during_a_mode_change_is_taken_later() {
     let version = Version { sequence: Sequence(1), content: content(1, false) };
     let committed = [("same", version), ("other", version)];
     let committed: BTreeMap<_, _> = committed.map(|(name, version)| (path(name), version)).into();

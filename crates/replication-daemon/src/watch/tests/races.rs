@@ -122,7 +122,7 @@ impl Bench {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_is_renamed_while_all_is_looked_at_is_never_missing() {
+async fn folder_renamed_during_a_full_scan_is_never_missing() {
     let mut bench = Bench::new(&[("d/a", b"a"), ("d/b/c", b"c")]).await;
     // The root's listing contains it, and it is gone when it is scanned.
     bench.watcher.events.between = Some(|folder| {
@@ -142,7 +142,7 @@ async fn a_folder_that_is_renamed_while_all_is_looked_at_is_never_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_whose_folder_is_renamed_while_others_are_looked_at_is_never_missing() {
+async fn file_in_a_folder_renamed_during_a_scan_is_never_missing() {
     let mut bench = Bench::new(&[("a/b", b"b"), ("z/x", b"x")]).await;
     // It is written at the moment in which a folder is created, and is scanned after that.
     bench.watcher.events.between = Some(|folder| {
@@ -159,7 +159,7 @@ async fn a_file_whose_folder_is_renamed_while_others_are_looked_at_is_never_miss
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_renamed_again_while_it_is_read_for_the_store_is_never_missing() {
+async fn file_renamed_again_while_it_is_read_is_never_missing() {
     let mut bench = Bench::new(&[("old", b"1")]).await;
     bench.write("old", b"another");
     bench.rename("old", "new");
@@ -175,7 +175,7 @@ async fn a_file_that_is_renamed_again_while_it_is_read_for_the_store_is_never_mi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_is_renamed_without_end_holds_up_nothing() {
+async fn endlessly_renamed_folder_blocks_nothing() {
     let mut bench = Bench::new(&[("d/a", b"a")]).await;
     bench.watcher.events.between = Some(|folder| {
         for (from, to) in [("d", "e"), ("e", "d")] {
@@ -198,7 +198,7 @@ async fn a_folder_that_is_renamed_without_end_holds_up_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_belongs_to_no_rename_is_cut_and_what_does_is_not() {
+async fn only_changes_outside_a_rename_are_split() {
     let half = vec![1; MOST_BYTES as usize / 2 + 1];
     let mut other = half.clone();
     other[0] = 2;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_is_seen_becomes_what_is_committed() {
+fn scan_result_becomes_the_commit() {
     let version =
         |body, executable| Version { sequence: Sequence(1), content: content(body, executable) };
     let committed = [

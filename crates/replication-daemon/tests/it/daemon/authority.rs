@@ -19,7 +19,7 @@ use super::sessions::{get, header};
 use super::site::{LIMIT, Site, body, path, patient, runtime};
 
 #[test]
-fn a_renewal_that_fails_is_tried_again_until_it_succeeds() {
+fn failed_renewal_is_retried_until_it_succeeds() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let sequence = site.write(&[("a", Some(b"one"))]).await;
@@ -38,7 +38,7 @@ fn a_renewal_that_fails_is_tried_again_until_it_succeeds() {
 }
 
 #[test]
-fn certificates_are_renewed_while_origin_and_replica_run() {
+fn certificates_are_renewed_at_runtime() {
     const DAY: i64 = 86_400 * 1_000_000_000;
     runtime().block_on(async {
         let folder = tempfile::tempdir().expect("a folder");
@@ -72,7 +72,7 @@ fn certificates_are_renewed_while_origin_and_replica_run() {
 }
 
 #[test]
-fn the_key_of_session_tokens_is_replaced_with_the_authority() {
+fn session_token_key_is_replaced_with_the_authority() {
     runtime().block_on(async {
         let site = Site::new(2).await;
         site.reach(Sequence::ZERO).await;
@@ -153,7 +153,7 @@ async fn seen(site: &Site, address: SocketAddr, cookie: &str) -> [Option<Sequenc
 }
 
 #[test]
-fn no_session_goes_back_because_the_key_of_its_token_is_replaced() {
+fn token_key_rotation_takes_no_session_back() {
     runtime().block_on(async {
         let (site, last) = one_behind().await;
         assert_eq!(site.read(1, "page").await.as_deref(), Some(&b"old"[..]));
@@ -177,7 +177,7 @@ fn no_session_goes_back_because_the_key_of_its_token_is_replaced() {
 }
 
 #[test]
-fn no_session_goes_back_at_a_replica_that_never_knew_the_key_of_its_token() {
+fn replica_without_the_old_key_takes_no_session_back() {
     runtime().block_on(async {
         let (mut site, last) = one_behind().await;
         let old = site.replica(0).tokens().issue(last);
@@ -202,7 +202,7 @@ fn no_session_goes_back_at_a_replica_that_never_knew_the_key_of_its_token() {
 }
 
 #[test]
-fn a_replica_joins_again_where_it_was_and_keeps_what_it_has() {
+fn rejoining_replica_keeps_its_data() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let large = body(7, 300_000);
@@ -233,7 +233,7 @@ fn a_replica_joins_again_where_it_was_and_keeps_what_it_has() {
 }
 
 #[test]
-fn a_replica_that_is_out_says_why_and_asks_ever_more_seldom() {
+fn rejected_replica_reports_why_and_backs_off() {
     runtime().block_on(async {
         let site = Site::new(2).await;
         site.reach(Sequence::ZERO).await;
@@ -259,7 +259,7 @@ fn a_replica_that_is_out_says_why_and_asks_ever_more_seldom() {
 }
 
 #[test]
-fn a_replica_that_a_restored_origin_does_not_know_says_so() {
+fn replica_unknown_to_a_restored_origin_reports_it() {
     runtime().block_on(async {
         let mut site = Site::new(0).await;
         let identity = site.folder().join("origin/identity.json");
@@ -282,7 +282,7 @@ fn is_open(stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn whoever_connects_and_says_nothing_keeps_no_replica_out() {
+fn silent_connections_block_no_replica() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         site.reach(Sequence::ZERO).await;

@@ -71,7 +71,7 @@ fn session(replica: ReplicaHandle, end: watch::Receiver<bool>) -> JoinHandle<Vec
 }
 
 #[test]
-fn a_replica_that_was_away_for_longer_than_the_log_gets_differences_only_and_never_goes_back() {
+fn replica_behind_the_log_gets_differences_and_never_regresses() {
     runtime().block_on(async {
         let mut site = Site::with_log(LOG).await;
         let gate = Gate::to(site.address()).await;

@@ -42,7 +42,7 @@ fn piece_of(bytes: &[u8], number: usize) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn of_a_large_body_only_those_pieces_are_looked_at_that_are_read() {
+fn only_the_pieces_of_a_large_body_that_are_read_are_checked() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let large = body(4, 10 * PIECE + 7);
@@ -71,7 +71,7 @@ fn of_a_large_body_only_those_pieces_are_looked_at_that_are_read() {
 }
 
 #[test]
-fn a_body_stays_for_who_reads_it_though_it_was_overwritten_long_ago() {
+fn body_in_use_stays_after_an_overwrite() {
     runtime().block_on(async {
         let mut site = Site::with(1, |config| config.grace = Duration::from_millis(100)).await;
         let large = body(1, 300_000);
@@ -93,7 +93,7 @@ fn a_body_stays_for_who_reads_it_though_it_was_overwritten_long_ago() {
 }
 
 #[test]
-fn a_body_stays_for_who_reads_it_though_others_need_the_room() {
+fn body_in_use_is_not_evicted() {
     runtime().block_on(async {
         // Space for one body, not for two.
         let mut site = Site::with(1, |config| config.quota = Some(Bytes(400_000))).await;
@@ -112,7 +112,7 @@ fn a_body_stays_for_who_reads_it_though_others_need_the_room() {
 }
 
 #[test]
-fn a_reader_who_waits_gets_a_body_that_was_given_up_however_often_before() {
+fn waiting_reader_gets_a_repeatedly_evicted_body() {
     runtime().block_on(async {
         let mut site = Site::with(1, |config| config.retry = Duration::from_millis(10)).await;
         // A file that is read as a whole.

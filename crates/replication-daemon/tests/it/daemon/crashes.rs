@@ -143,7 +143,7 @@ async fn read(here: Shared, begun: Instant, session: u64) -> Vec<Read> {
 }
 
 #[test]
-fn no_promise_is_broken_while_origin_and_replicas_crash() {
+fn guarantees_hold_while_origin_and_replicas_crash() {
     runtime().block_on(async {
         let staleness = Staleness {
             connected: CONNECTED,

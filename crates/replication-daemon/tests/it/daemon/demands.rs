@@ -134,7 +134,7 @@ impl Pair {
 }
 
 #[test]
-fn a_file_that_is_read_while_it_is_pushed_goes_to_its_reader_alone() {
+fn file_read_during_its_push_is_sent_only_to_the_reader() {
     const PUSHED: u64 = 8 << 20;
     runtime().block_on(async {
         let pair = Pair::new(Strategy::Trip, PUSHED, &[("large", LARGE)]).await;
@@ -171,7 +171,7 @@ fn a_file_that_is_read_while_it_is_pushed_goes_to_its_reader_alone() {
 }
 
 #[test]
-fn small_files_are_read_beside_a_large_one_which_is_given_up_with_its_reader() {
+fn small_files_overtake_a_large_one_cancelled_with_its_reader() {
     runtime().block_on(async {
         let files = [("large", LARGE), ("middle", 300_000), ("small", 1_000), ("tiny", 10)];
         let pair = Pair::new(Strategy::DemandOnly, u64::MAX, &files).await;

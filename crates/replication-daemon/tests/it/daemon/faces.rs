@@ -55,7 +55,7 @@ pub(crate) async fn listen() -> (TcpListener, SocketAddr) {
 }
 
 #[test]
-fn what_needs_no_body_waits_for_none() {
+fn request_without_a_body_does_not_wait_for_one() {
     runtime().block_on(async {
         let mut site = Site::with(1, bare).await;
         let sequence = site.write(&[("filler", Some(&body(9, 150_000)))]).await;
@@ -91,7 +91,7 @@ fn what_needs_no_body_waits_for_none() {
 }
 
 #[test]
-fn a_part_is_one_of_the_version_that_whoever_asks_has_the_rest_of() {
+fn if_range_part_belongs_to_the_version_of_the_client() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let (old, new) = (body(1, LARGE), body(2, LARGE + 1));
@@ -134,7 +134,7 @@ fn a_part_is_one_of_the_version_that_whoever_asks_has_the_rest_of() {
 }
 
 #[test]
-fn a_range_of_nothing_is_told_with_the_size() {
+fn range_beyond_the_end_is_answered_with_the_size() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let sequence = site.write(&[("a", Some(&body(1, 10))), ("empty", Some(b""))]).await;
@@ -166,7 +166,7 @@ fn a_range_of_nothing_is_told_with_the_size() {
 }
 
 #[test]
-fn age_grows_while_nothing_is_heard_of_the_origin_and_is_small_again_when_it_is() {
+fn age_grows_without_the_origin_and_drops_on_return() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let sequence = site.write(&[("a", Some(b"1"))]).await;
@@ -204,7 +204,7 @@ fn age_grows_while_nothing_is_heard_of_the_origin_and_is_small_again_when_it_is(
 }
 
 #[test]
-fn how_a_replica_is_need_not_be_shown_to_all_who_read() {
+fn status_can_be_hidden_from_readers() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let sequence = site.write(&[("a", Some(b"1"))]).await;
@@ -237,7 +237,7 @@ fn how_a_replica_is_need_not_be_shown_to_all_who_read() {
 }
 
 #[test]
-fn the_token_of_an_origin_is_for_writes_and_for_nothing_that_its_folder_is_for() {
+fn origin_token_allows_only_writes() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         site.write(&[("a", Some(b"1"))]).await;
@@ -268,7 +268,7 @@ fn the_token_of_an_origin_is_for_writes_and_for_nothing_that_its_folder_is_for()
 }
 
 #[test]
-fn a_browser_shows_the_page_of_an_origin_to_who_types_the_token_as_a_password() {
+fn origin_page_accepts_the_token_as_a_password() {
     runtime().block_on(async {
         let site = Site::new(0).await;
         let (listener, address) = listen().await;
@@ -299,7 +299,7 @@ fn a_browser_shows_the_page_of_an_origin_to_who_types_the_token_as_a_password() 
 }
 
 #[test]
-fn who_sends_a_large_body_in_vain_reads_why() {
+fn rejected_upload_gets_its_reason() {
     runtime().block_on(async {
         let site = Site::new(0).await;
         let (listener, address) = listen().await;
@@ -325,7 +325,7 @@ fn who_sends_a_large_body_in_vain_reads_why() {
 }
 
 #[test]
-fn who_puts_an_object_keeps_its_mode_and_can_ask_a_replica_for_it() {
+fn put_keeps_the_mode_and_returns_a_session_token() {
     runtime().block_on(async {
         let site = Site::new(1).await;
         let mut stager = site.origin().bodies().stage();
@@ -364,7 +364,7 @@ fn who_puts_an_object_keeps_its_mode_and_can_ask_a_replica_for_it() {
 }
 
 #[test]
-fn a_write_with_a_condition_is_done_only_if_that_holds() {
+fn conditional_write_succeeds_only_if_its_condition_holds() {
     runtime().block_on(async {
         let site = Site::new(1).await;
         let (listener, address) = listen().await;
@@ -447,7 +447,7 @@ fn a_write_with_a_condition_is_done_only_if_that_holds() {
 }
 
 #[test]
-fn who_goes_away_while_his_body_is_fetched_again_leaves_nothing_that_waits() {
+fn client_that_leaves_during_a_refetch_leaves_no_read() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let size = 20 * PIECE;

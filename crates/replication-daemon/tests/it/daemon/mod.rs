@@ -33,7 +33,7 @@ use site::{Site, body, path, patient, runtime};
 const SIZES: [usize; 5] = [0, 1_000, 50_000, 300_000, 3_000_000];
 
 #[test]
-fn what_is_written_is_read_at_each_replica() {
+fn written_file_is_readable_at_each_replica() {
     runtime().block_on(async {
         let mut site = Site::new(2).await;
         let files: Vec<(String, Vec<u8>)> =
@@ -75,7 +75,7 @@ fn what_is_written_is_read_at_each_replica() {
 }
 
 #[test]
-fn a_replica_is_of_use_without_its_origin_and_catches_up_when_it_is_back() {
+fn replica_works_without_its_origin_and_catches_up_later() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let sequence = site.write(&[("a", Some(b"one"))]).await;
@@ -100,7 +100,7 @@ fn a_replica_is_of_use_without_its_origin_and_catches_up_when_it_is_back() {
 }
 
 #[test]
-fn a_session_that_has_seen_newer_state_waits_for_it() {
+fn session_with_a_newer_state_waits_for_it() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         site.reach(Sequence::ZERO).await;
@@ -119,7 +119,7 @@ fn a_session_that_has_seen_newer_state_waits_for_it() {
 }
 
 #[test]
-fn a_ticket_lets_one_replica_in_once_and_a_revoked_one_is_out() {
+fn ticket_admits_one_replica_and_a_revoked_one_is_rejected() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let sequence = site.write(&[("a", Some(b"one"))]).await;
@@ -156,7 +156,7 @@ fn a_ticket_lets_one_replica_in_once_and_a_revoked_one_is_out() {
 }
 
 #[test]
-fn an_origin_restored_from_an_old_backup_is_refused() {
+fn origin_restored_from_an_old_backup_is_rejected() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let sequence = site.write(&[("a", Some(b"one"))]).await;
@@ -184,7 +184,7 @@ fn an_origin_restored_from_an_old_backup_is_refused() {
 }
 
 #[test]
-fn a_body_that_the_origin_has_lost_is_told_and_not_asked_for_again_and_again() {
+fn lost_body_is_reported_and_not_requested_repeatedly() {
     runtime().block_on(async {
         let mut site = Site::new(0).await;
         let large = body(3, 200_000);
@@ -212,7 +212,7 @@ fn a_body_that_the_origin_has_lost_is_told_and_not_asked_for_again_and_again() {
 }
 
 #[test]
-fn the_authority_is_replaced_while_replicas_go_on() {
+fn authority_is_replaced_while_replicas_run() {
     runtime().block_on(async {
         let mut site = Site::new(2).await;
         let sequence = site.write(&[("a", Some(b"one"))]).await;
@@ -265,7 +265,7 @@ async fn with_a_large_body() -> Site {
 }
 
 #[test]
-fn bytes_are_counted_since_the_start_of_the_origin() {
+fn bytes_are_counted_from_the_start_of_the_origin() {
     runtime().block_on(async {
         let mut site = with_a_large_body().await;
         let lives = |site: &Site| (site.origin().status().life, site.replica(0).status().life);
@@ -290,7 +290,7 @@ fn bytes_are_counted_since_the_start_of_the_origin() {
 }
 
 #[test]
-fn the_origin_tells_how_its_replicas_are() {
+fn origin_shows_the_state_of_its_replicas() {
     runtime().block_on(async {
         let mut site = with_a_large_body().await;
         let one = |site: &Site| site.origin().status().replicas[0].clone();
@@ -312,7 +312,7 @@ fn the_origin_tells_how_its_replicas_are() {
 }
 
 #[test]
-fn what_was_masked_is_told_when_the_connection_is_back() {
+fn masked_time_is_reported_after_a_reconnection() {
     runtime().block_on(async {
         let mut site = with_a_large_body().await;
         let status = |site: &Site| site.replica(0).status();
@@ -333,7 +333,7 @@ fn what_was_masked_is_told_when_the_connection_is_back() {
 }
 
 #[test]
-fn an_origin_that_starts_again_tells_of_who_is_away() {
+fn restarted_origin_lists_absent_replicas() {
     runtime().block_on(async {
         let mut site = with_a_large_body().await;
         let one = |site: &Site| site.origin().status().replicas[0].clone();

@@ -173,7 +173,7 @@ pub(crate) fn bare(config: &mut Config) {
 pub(crate) const LARGE: usize = 90_000;
 
 #[test]
-fn files_and_folders_are_what_was_written() {
+fn mounted_files_and_folders_equal_the_written_ones() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, |_| {}).await;
@@ -225,7 +225,7 @@ fn files_and_folders_are_what_was_written() {
 }
 
 #[test]
-fn nobody_writes_there() {
+fn mount_is_read_only() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, |_| {}).await;
@@ -249,7 +249,7 @@ fn nobody_writes_there() {
 }
 
 #[test]
-fn a_handle_and_a_mapping_keep_the_version_that_they_opened() {
+fn handle_and_mapping_keep_their_version() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, |_| {}).await;
@@ -271,7 +271,7 @@ fn a_handle_and_a_mapping_keep_the_version_that_they_opened() {
 }
 
 #[test]
-fn the_kernel_keeps_pages_of_a_version_and_shows_none_of_another() {
+fn kernel_caches_pages_of_one_version_only() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, |_| {}).await;
@@ -286,7 +286,7 @@ fn the_kernel_keeps_pages_of_a_version_and_shows_none_of_another() {
 }
 
 #[test]
-fn a_listing_is_what_the_folder_was_when_it_was_opened() {
+fn listing_reflects_the_folder_at_open() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, |_| {}).await;
@@ -311,7 +311,7 @@ fn a_listing_is_what_the_folder_was_when_it_was_opened() {
 }
 
 #[test]
-fn no_name_is_answered_without_the_lease() {
+fn names_need_the_lease() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::leased().await;
@@ -348,7 +348,7 @@ fn no_name_is_answered_without_the_lease() {
 }
 
 #[test]
-fn what_is_no_read_waits_for_no_lease() {
+fn operations_that_read_nothing_need_no_lease() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, |config| {
@@ -393,7 +393,7 @@ fn what_is_no_read_waits_for_no_lease() {
 }
 
 #[test]
-fn mode_decides_who_reads_and_runs_a_file() {
+fn mode_controls_read_and_execute_permission() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, |_| {}).await;
@@ -438,7 +438,7 @@ fn mode_decides_who_reads_and_runs_a_file() {
 }
 
 #[test]
-fn who_waits_in_open_gets_the_body_when_it_comes() {
+fn blocked_open_gets_the_body_when_it_arrives() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, bare).await;
@@ -454,7 +454,7 @@ fn who_waits_in_open_gets_the_body_when_it_comes() {
 }
 
 #[test]
-fn who_waits_in_open_can_be_interrupted_and_killed_and_others_go_on() {
+fn blocked_open_can_be_interrupted_without_blocking_others() {
     needs!(fuse(), command("python3"));
     for order in [Order::Conservative, Order::Aggressive] {
         runtime().block_on(async {
@@ -496,7 +496,7 @@ fn who_waits_in_open_can_be_interrupted_and_killed_and_others_go_on() {
 }
 
 #[test]
-fn a_read_that_waits_for_too_long_is_an_error_where_that_is_asked_for() {
+fn blocked_read_times_out_if_configured() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(Some(Duration::from_millis(200)), bare).await;
@@ -510,7 +510,7 @@ fn a_read_that_waits_for_too_long_is_an_error_where_that_is_asked_for() {
 }
 
 #[test]
-fn an_overwritten_body_is_there_for_the_time_of_grace_and_stale_after_it() {
+fn overwritten_body_is_stale_after_the_grace_period() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let grace = Duration::from_secs(2);
@@ -532,7 +532,7 @@ fn an_overwritten_body_is_there_for_the_time_of_grace_and_stale_after_it() {
 }
 
 #[test]
-fn the_time_of_a_folder_changes_with_what_is_in_it() {
+fn folder_time_changes_with_its_entries() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, |_| {}).await;

@@ -36,7 +36,7 @@ async fn given_up() -> Seen {
 }
 
 #[test]
-fn what_is_open_and_was_given_up_for_want_of_room_is_fetched_again() {
+fn evicted_body_of_an_open_file_is_fetched_again() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = given_up().await;
@@ -46,7 +46,7 @@ fn what_is_open_and_was_given_up_for_want_of_room_is_fetched_again() {
 }
 
 #[test]
-fn who_waits_for_pages_of_what_is_open_keeps_nobody_waiting_and_is_ended_by_a_signal() {
+fn page_wait_blocks_no_other_reader_and_ends_by_a_signal() {
     needs!(fuse(), command("python3"));
     // A handled signal ends nothing: the read waits for the pages as well.
     let handled = format!("signal.setitimer(signal.ITIMER_REAL, 0.1) and {MORE}");
@@ -80,7 +80,7 @@ fn who_waits_for_pages_of_what_is_open_keeps_nobody_waiting_and_is_ended_by_a_si
 }
 
 #[test]
-fn many_who_wait_for_pages_of_what_is_open_leave_room_for_others() {
+fn many_page_waits_leave_capacity_for_others() {
     const FILES: u8 = 100;
     needs!(fuse(), command("python3"));
     runtime().block_on(async {

@@ -54,7 +54,7 @@ async fn with_a_lost_body(source: &TempDir) -> Site {
 }
 
 #[test]
-fn a_lost_body_comes_back_when_it_is_published_again() {
+fn lost_body_is_restored_by_publishing_it_again() {
     runtime().block_on(async {
         let large = body(3, 200_000);
         let source = folder(&[("small", b"small"), ("large", &large)]);
@@ -75,7 +75,7 @@ fn a_lost_body_comes_back_when_it_is_published_again() {
 }
 
 #[test]
-fn a_watched_folder_gives_back_what_the_origin_has_lost() {
+fn watched_folder_restores_lost_bodies() {
     runtime().block_on(async {
         let large = body(3, 200_000);
         let source = folder(&[("small", b"small"), ("large", &large)]);
@@ -94,7 +94,7 @@ fn a_watched_folder_gives_back_what_the_origin_has_lost() {
 }
 
 #[test]
-fn a_write_is_refused_if_what_it_was_made_for_has_changed_and_not_if_something_else_has() {
+fn write_is_refused_only_if_its_own_subtree_has_changed() {
     runtime().block_on(async {
         let mut site = Site::new(0).await;
         let first = site.write(&[("site/a", Some(b"1")), ("other", Some(b"1"))]).await;
@@ -142,7 +142,7 @@ fn busy(site: &Site, name: &'static str, pause: Duration) -> tokio::task::JoinHa
 }
 
 #[test]
-fn who_publishes_beside_other_writers_sends_each_body_once() {
+fn publisher_beside_other_writers_sends_each_body_once() {
     runtime().block_on(async {
         let site = Site::new(0).await;
         let face = face(&site);
@@ -174,7 +174,7 @@ fn who_publishes_beside_other_writers_sends_each_body_once() {
 }
 
 #[test]
-fn an_empty_folder_deletes_nothing_unless_it_is_said_so() {
+fn empty_folder_deletes_nothing_without_confirmation() {
     runtime().block_on(async {
         let mut site = Site::new(0).await;
         site.write(&[("site/a", Some(b"1")), ("site/b", Some(b"2")), ("other", Some(b"3"))]).await;
@@ -197,7 +197,7 @@ fn an_empty_folder_deletes_nothing_unless_it_is_said_so() {
 }
 
 #[test]
-fn who_is_waited_for_has_to_be_known_and_may_be_waited_for_in_vain() {
+fn wait_needs_a_known_replica_and_may_time_out() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let sequence = site.write(&[("a", Some(b"1"))]).await;

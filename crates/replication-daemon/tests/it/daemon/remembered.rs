@@ -13,7 +13,7 @@ use super::site::{path, runtime};
 /// The order and the lease hold with remembered names: a name is looked up again after each state, and after
 /// the lease.
 #[test]
-fn names_are_remembered_until_the_state_changes() {
+fn names_are_cached_until_the_state_changes() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::leased().await;
@@ -50,7 +50,7 @@ fn names_are_remembered_until_the_state_changes() {
 }
 
 #[test]
-fn remembered_name_does_not_lead_into_a_private_folder() {
+fn cached_name_gives_no_access_to_a_private_folder() {
     needs!(root(), fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, |_| {}).await;

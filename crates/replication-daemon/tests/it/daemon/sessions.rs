@@ -33,7 +33,7 @@ pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn a_browser_that_is_sent_to_another_replica_does_not_go_back_there() {
+fn redirected_browser_does_not_regress_on_return() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let sequence = site.write(&[("page", Some(b"old"))]).await;
@@ -69,7 +69,7 @@ fn a_browser_that_is_sent_to_another_replica_does_not_go_back_there() {
 }
 
 #[test]
-fn two_replicas_that_send_to_each_other_end_with_the_reason() {
+fn mutual_redirects_end_with_the_reason() {
     runtime().block_on(async {
         let mut site = Site::new(2).await;
         let sequence = site.write(&[("page", Some(b"one"))]).await;
@@ -106,7 +106,7 @@ fn two_replicas_that_send_to_each_other_end_with_the_reason() {
 }
 
 #[test]
-fn a_cookie_of_another_origin_is_replaced() {
+fn cookie_of_another_origin_is_replaced() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let sequence = site.write(&[("page", Some(b"one"))]).await;

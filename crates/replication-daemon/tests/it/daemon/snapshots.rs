@@ -8,7 +8,7 @@ use super::mounts::{LARGE, LIMIT, Seen, bare};
 use super::site::{body, runtime};
 
 #[test]
-fn a_state_that_was_is_a_folder() {
+fn past_state_is_a_folder() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, |_| {}).await;
@@ -68,7 +68,7 @@ fn a_state_that_was_is_a_folder() {
 }
 
 #[test]
-fn a_state_that_was_is_read_when_the_origin_is_away() {
+fn past_state_is_readable_without_the_origin() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::leased().await;
@@ -90,7 +90,7 @@ fn a_state_that_was_is_read_when_the_origin_is_away() {
 }
 
 #[test]
-fn a_body_that_was_overwritten_before_it_came_is_stale_and_a_current_one_is_fetched() {
+fn unfetched_overwritten_body_is_stale_in_a_past_state() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, bare).await;
@@ -112,7 +112,7 @@ fn a_body_that_was_overwritten_before_it_came_is_stale_and_a_current_one_is_fetc
 }
 
 #[test]
-fn a_state_is_forgotten_with_what_was_overwritten_in_it() {
+fn past_state_expires_with_its_overwritten_bodies() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let grace = Duration::from_secs(2);

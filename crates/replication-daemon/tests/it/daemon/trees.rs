@@ -189,7 +189,7 @@ fn http_follows_links_within_the_tree_only() {
 
 /// Each publication makes the link lead to a file that only it has.
 #[test]
-fn link_that_changes_always_leads_to_a_file() {
+fn changing_link_always_leads_to_a_file() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         let (local, client) = face(&site);
@@ -233,7 +233,7 @@ fn link_that_changes_always_leads_to_a_file() {
 }
 
 #[test]
-fn all_entries_that_cannot_be_published_are_listed() {
+fn all_unpublishable_entries_are_listed() {
     runtime().block_on(async {
         let site = Site::new(0).await;
         let (face, client) = face(&site);

@@ -17,7 +17,7 @@ use super::mounts::{LARGE, LIMIT, Reader, Seen, bare};
 use super::site::{Site, body, patient, runtime};
 
 #[test]
-fn a_mount_in_use_is_unmounted_and_what_waits_there_gets_an_error() {
+fn busy_mount_is_unmounted_and_its_reads_fail() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, bare).await;
@@ -46,7 +46,7 @@ async fn nothing_waits(site: &Site) {
 }
 
 #[test]
-fn a_mount_that_somebody_else_ends_by_force_leaves_no_read_that_waits() {
+fn forced_external_unmount_ends_waiting_reads() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, bare).await;
@@ -71,7 +71,7 @@ fn a_mount_that_somebody_else_ends_by_force_leaves_no_read_that_waits() {
 }
 
 #[test]
-fn a_mount_that_somebody_else_ends_is_told_of_and_may_be_made_again() {
+fn external_unmount_is_reported_and_can_be_remounted() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let mut seen = Seen::new(None, |_| {}).await;
@@ -108,7 +108,7 @@ impl Clock for Panicking {
 }
 
 #[test]
-fn a_thread_of_a_mount_that_panics_is_no_unmounting() {
+fn panicking_mount_thread_is_reported_as_such() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let clock = Arc::new(Panicking::default());

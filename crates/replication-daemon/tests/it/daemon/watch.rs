@@ -219,7 +219,7 @@ fn found(folder: &FilePath) -> io::Result<Files> {
 }
 
 #[test]
-fn what_is_in_a_folder_is_committed_and_what_is_done_there_later() {
+fn watched_folder_is_committed_initially_and_on_changes() {
     runtime().block_on(async {
         let large = body(1, 3_000_000);
         let begin: [(&str, &[u8]); 3] = [("a", b"a"), ("d/e/b", b"b"), ("large", &large)];
@@ -279,7 +279,7 @@ fn what_is_in_a_folder_is_committed_and_what_is_done_there_later() {
 }
 
 #[test]
-fn a_folder_that_is_renamed_is_one_transaction() {
+fn folder_rename_is_one_transaction() {
     runtime().block_on(async {
         let names: Vec<_> = (0..300).map(|number| format!("old/{}/{number}", number % 7)).collect();
         let files: Vec<_> = names.iter().map(|name| (name.as_str(), name.as_bytes())).collect();
@@ -308,7 +308,7 @@ fn a_folder_that_is_renamed_is_one_transaction() {
 }
 
 #[test]
-fn a_file_that_is_written_again_and_again_is_committed_in_the_end() {
+fn repeatedly_written_file_is_committed_eventually() {
     runtime().block_on(async {
         let watching = Watching::new(&[("a", b"0")]).await;
         watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
@@ -353,7 +353,7 @@ fn writes_of(file: &File) -> u8 {
 }
 
 #[test]
-fn what_cannot_be_published_is_told_once_and_stops_nothing() {
+fn unpublishable_entry_is_reported_once_and_blocks_nothing() {
     runtime().block_on(async {
         let watching = Watching::new(&[("a", b"a"), (".lull/mine", b"mine")]).await;
         let path = |name: &str| watching.path(name);
@@ -388,7 +388,7 @@ fn what_cannot_be_published_is_told_once_and_stops_nothing() {
 }
 
 #[test]
-fn what_was_done_while_nobody_watched_is_committed_at_the_start() {
+fn changes_made_while_stopped_are_committed_at_start() {
     runtime().block_on(async {
         let mut watching = Watching::new(&[("a", b"a"), ("b", b"b"), ("c", b"c")]).await;
         watching.settle().await;
@@ -419,7 +419,7 @@ fn what_was_done_while_nobody_watched_is_committed_at_the_start() {
 }
 
 #[test]
-fn a_folder_that_is_emptied_is_empty_though_events_of_it_were_lost() {
+fn emptied_folder_is_empty_despite_lost_events() {
     runtime().block_on(async {
         let watching = Watching::new(&[("a", b"a"), ("d/b", b"b")]).await;
         watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
@@ -451,7 +451,7 @@ impl Drop for Mount {
 }
 
 #[test]
-fn a_disk_that_goes_without_a_word_takes_no_file_with_it() {
+fn silently_unmounted_disk_deletes_no_file() {
     needs!(root());
     runtime().block_on(async {
         let mut watching = Watching::new(&[]).await;
@@ -474,7 +474,7 @@ fn a_disk_that_goes_without_a_word_takes_no_file_with_it() {
 }
 
 #[test]
-fn a_file_that_is_written_while_its_folder_is_renamed_is_never_missing() {
+fn file_written_during_a_folder_rename_is_never_missing() {
     runtime().block_on(async {
         let large = body(1, 20_000_000);
         let watching = Watching::new(&[("old/a", b"a"), ("old/log", &large)]).await;
@@ -507,7 +507,7 @@ fn a_file_that_is_written_while_its_folder_is_renamed_is_never_missing() {
 }
 
 #[test]
-fn what_is_written_anew_and_renamed_is_never_missing_however_large_it_is() {
+fn rewritten_and_renamed_file_of_any_size_is_never_missing() {
     runtime().block_on(async {
         // Only changes within a moment are one transaction, and a busy disk can delay a close for longer.
         let mut runs = 0;
@@ -549,7 +549,7 @@ async fn renamed_when_written_anew() -> bool {
 }
 
 #[test]
-fn a_folder_that_is_renamed_while_a_large_file_is_read_is_one_transaction() {
+fn folder_renamed_during_a_large_read_is_one_transaction() {
     runtime().block_on(async {
         let watching = Watching::new(&[("big", b"1"), ("z/x", b"1")]).await;
         watching.told(|event| matches!(event, WatchEvent::Watching(_))).await;
@@ -573,7 +573,7 @@ fn a_folder_that_is_renamed_while_a_large_file_is_read_is_one_transaction() {
 }
 
 #[test]
-fn an_origin_does_not_watch_itself_nor_what_is_no_folder() {
+fn origin_does_not_watch_itself_or_a_file() {
     runtime().block_on(async {
         let site = Site::new(0).await;
         let own = site.folder().join("origin");

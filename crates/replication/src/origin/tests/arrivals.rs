@@ -25,7 +25,7 @@ impl Bench {
 }
 
 #[test]
-fn a_pushed_body_is_there_when_the_replica_has_said_so() {
+fn pushed_body_counts_as_arrived_when_taken() {
     let mut bench =
         Bench::with_all(Config { under_way: 1, under_way_bytes: Bytes(0), ..Config::default() });
     let at = bench.committed("a1 b2 c-");
@@ -46,7 +46,7 @@ fn a_pushed_body_is_there_when_the_replica_has_said_so() {
 }
 
 #[test]
-fn a_body_that_a_read_has_asked_for_is_there_when_the_replica_has_said_so() {
+fn demanded_body_counts_as_arrived_when_fetched() {
     let mut bench = Bench::with_all(Config::default());
     let at = bench.committed("a1");
     bench.say(ToOrigin::Demand(path("none")));
@@ -60,7 +60,7 @@ fn a_body_that_a_read_has_asked_for_is_there_when_the_replica_has_said_so() {
 }
 
 #[test]
-fn a_body_on_its_way_when_the_connection_breaks_is_still_to_come() {
+fn body_in_flight_at_a_disconnect_is_still_pending() {
     let mut bench = Bench::with_all(Config::default());
     let position = bench.origin.last();
     let at = bench.committed("a1 b2");
@@ -81,7 +81,7 @@ fn a_body_on_its_way_when_the_connection_breaks_is_still_to_come() {
 }
 
 #[test]
-fn what_was_overwritten_or_deleted_or_is_lost_is_not_to_come() {
+fn overwritten_deleted_or_lost_body_is_not_pending() {
     let mut bench =
         Bench::with_all(Config { under_way: 0, under_way_bytes: Bytes(0), ..Config::default() });
     let at = bench.committed("a1 b2 c3");
@@ -94,7 +94,7 @@ fn what_was_overwritten_or_deleted_or_is_lost_is_not_to_come() {
 }
 
 #[test]
-fn what_is_not_pushed_is_not_to_come() {
+fn body_that_is_not_pushed_is_not_pending() {
     for (strategy, arrived) in
         [(Strategy::DemandOnly, 1), (Strategy::Threshold(0.5), 1), (Strategy::Trip, 0)]
     {
@@ -107,7 +107,7 @@ fn what_is_not_pushed_is_not_to_come() {
 }
 
 #[test]
-fn nothing_is_known_of_a_replica_before_it_has_said_what_it_lacks() {
+fn nothing_counts_as_arrived_before_the_lacking_list() {
     let mut bench = Bench::new(Config::default());
     let at = bench.committed("a1");
     bench.hello(Some(bench.origin.last()));
@@ -121,7 +121,7 @@ fn nothing_is_known_of_a_replica_before_it_has_said_what_it_lacks() {
 }
 
 #[test]
-fn bodies_that_came_early_are_pushed_again_to_a_replica_that_has_started_again() {
+fn early_bodies_are_pushed_again_after_a_replica_restart() {
     let mut bench = Bench::with_all(Config::default());
     let applied = bench.origin.last();
     let at = bench.committed("a1");
@@ -138,7 +138,7 @@ fn bodies_that_came_early_are_pushed_again_to_a_replica_that_has_started_again()
 }
 
 #[test]
-fn a_replica_that_confirms_nothing_may_ask_for_no_more_than_others() {
+fn demand_limit_holds_without_confirmations() {
     let mut bench = Bench::with_all(Config { demands: 3, ..Config::default() });
     bench.committed("a1");
     for asked in 1..=4 {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn case_clashes_are_refused_where_that_is_asked_for() {
+fn case_clashes_are_refused_if_configured() {
     let config = Config { case_clashes: CaseClashes::Refuse, ..Config::default() };
     let clash = |one, other| Refused::Case(path(one), path(other));
     let mut bench = Bench::new(config);
@@ -37,7 +37,7 @@ fn case_clashes_are_refused_where_that_is_asked_for() {
 }
 
 #[test]
-fn what_would_clash_is_known_before_it_is_written() {
+fn case_clash_is_known_before_the_write() {
     let config = Config { case_clashes: CaseClashes::Refuse, ..Config::default() };
     let mut bench = Bench::new(config);
     bench.committed("README1");

@@ -18,7 +18,7 @@ fn these(bodies: &[u8]) -> Named {
 }
 
 #[test]
-fn a_condition_is_one_of_an_object_and_its_body() {
+fn condition_compares_an_object_and_its_body() {
     let one = Digest([1; 32]);
     for (named, [present, absent]) in [
         (Named::Any, [true, false]),
@@ -36,7 +36,7 @@ fn a_condition_is_one_of_an_object_and_its_body() {
 }
 
 #[test]
-fn of_two_writes_that_are_meant_for_the_same_version_one_is_done() {
+fn one_of_two_writes_for_the_same_version_succeeds() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1");
     // All wait for the disk together: the first one is not in the state when the others come.

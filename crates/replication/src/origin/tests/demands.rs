@@ -78,7 +78,7 @@ fn name(body: &Frame<BodyHeader>) -> &str {
 }
 
 #[test]
-fn of_what_is_withdrawn_before_it_leaves_nothing_leaves_and_that_is_told() {
+fn demand_withdrawn_before_sending_is_confirmed_and_not_sent() {
     let mut bench = Bench::with(Strategy::DemandOnly, &[("a", 10), ("b", 10)]);
     bench.withdraw("a");
     assert_eq!(bench.withdrawn(), [""; 0], "nobody had asked");
@@ -100,7 +100,7 @@ fn of_what_is_withdrawn_before_it_leaves_nothing_leaves_and_that_is_told() {
 }
 
 #[test]
-fn a_body_that_nobody_waits_for_any_more_is_left_to_the_background() {
+fn withdrawn_body_returns_to_the_background() {
     for (strategy, left) in [(Strategy::Trip, vec![1]), (Strategy::DemandOnly, Vec::new())] {
         let mut bench = Bench::with(strategy, &[("a", 100)]);
         let at = bench.origin.last().sequence;
@@ -121,7 +121,7 @@ fn a_body_that_nobody_waits_for_any_more_is_left_to_the_background() {
 }
 
 #[test]
-fn what_the_background_has_sent_already_is_not_left_to_it_again() {
+fn body_pushed_already_does_not_return_to_the_background() {
     let mut bench = Bench::with(Strategy::Trip, &[("a", 100)]);
     assert_eq!(bench.pushed(), [1]);
     bench.ask("a");
@@ -132,7 +132,7 @@ fn what_the_background_has_sent_already_is_not_left_to_it_again() {
 }
 
 #[test]
-fn a_push_ends_when_a_read_is_sent_all_of_its_body() {
+fn push_ends_when_a_read_gets_the_whole_body() {
     let mut bench = Bench::with(Strategy::Trip, &[("a", 100), ("b", 100), ("c", 100)]);
     let (push, other) = (bench.push(), bench.push());
     assert_eq!((name(&push), name(&other)), ("a", "b"));
@@ -151,7 +151,7 @@ fn a_push_ends_when_a_read_is_sent_all_of_its_body() {
 }
 
 #[test]
-fn a_body_that_was_left_to_a_read_waits_in_the_background_again_when_nobody_reads_it() {
+fn body_left_to_a_withdrawn_read_is_queued_again() {
     let mut bench = Bench::with(Strategy::Trip, &[("a", 100)]);
     let at = bench.origin.last().sequence;
     let push = bench.push();
@@ -172,7 +172,7 @@ fn a_body_that_was_left_to_a_read_waits_in_the_background_again_when_nobody_read
 }
 
 #[test]
-fn a_push_goes_on_beside_a_read_of_another_version_or_of_which_nobody_waits() {
+fn push_continues_beside_a_withdrawn_or_older_read() {
     let mut bench = Bench::with(Strategy::Trip, &[("a", 100)]);
     bench.ask("a");
     let old = bench.next().expect("a body");
@@ -195,7 +195,7 @@ fn a_push_goes_on_beside_a_read_of_another_version_or_of_which_nobody_waits() {
 }
 
 #[test]
-fn what_is_pushed_in_order_is_not_left_to_a_read() {
+fn ordered_push_is_not_left_to_a_read() {
     let mut bench = Bench::new(Config { lanes: LANES, ..Config::default() });
     bench.put("a", 100);
     let image = bench.origin.image().clone();
@@ -216,7 +216,7 @@ fn what_is_pushed_in_order_is_not_left_to_a_read() {
 }
 
 #[test]
-fn a_body_on_its_way_is_still_to_come_also_when_the_connection_breaks() {
+fn demanded_body_in_flight_is_pending_after_a_disconnect() {
     let mut bench = Bench::with(Strategy::Trip, &[("a", 100)]);
     let at = bench.origin.last();
     bench.say(ToOrigin::Ping { sent: LocalTime::default() });
@@ -233,7 +233,7 @@ fn a_body_on_its_way_is_still_to_come_also_when_the_connection_breaks() {
 }
 
 #[test]
-fn short_bodies_pass_long_ones_and_each_lane_keeps_its_order() {
+fn short_bodies_overtake_and_each_lane_keeps_its_order() {
     let bodies = [("long", 100), ("longer", 641), ("long too", 100), ("s", 10), ("t", 0)];
     let mut bench = Bench::with(Strategy::DemandOnly, &bodies);
     for (name, _) in bodies {
@@ -252,7 +252,7 @@ fn short_bodies_pass_long_ones_and_each_lane_keeps_its_order() {
 }
 
 #[test]
-fn a_body_that_was_written_again_goes_by_the_lane_of_the_new_one() {
+fn rewritten_body_uses_the_lane_of_its_new_size() {
     let mut bench = Bench::with(Strategy::DemandOnly, &[("a", 10), ("b", 100), ("c", 10)]);
     for name in ["a", "b", "c"] {
         bench.ask(name);
@@ -271,7 +271,7 @@ fn a_body_that_was_written_again_goes_by_the_lane_of_the_new_one() {
 }
 
 #[test]
-fn who_sends_all_of_a_body_at_once_is_given_them_in_the_order_in_which_they_were_asked_for() {
+fn unsplit_sender_gets_demands_in_request_order() {
     let bodies = [("a", 100), ("b", 10), ("c", 641), ("d", 10)];
     let mut bench = Bench::with(Strategy::DemandOnly, &bodies);
     bodies.iter().for_each(|(name, _)| bench.ask(name));
@@ -282,7 +282,7 @@ fn who_sends_all_of_a_body_at_once_is_given_them_in_the_order_in_which_they_were
 }
 
 #[test]
-fn what_is_withdrawn_counts_until_that_is_told() {
+fn withdrawn_demands_count_until_confirmed() {
     let mut bench = Bench::new(Config { demands: 3, ..Config::default() });
     bench.hello(Some(bench.origin.last()));
     bench.told();
@@ -329,7 +329,7 @@ fn step() -> impl Generates<Value = Step> {
 
 proptest! {
     #[test]
-    fn each_demand_is_answered_once_whatever_is_withdrawn(steps in vec(step(), 0..120)) {
+    fn each_demand_is_answered_once_with_any_withdrawals(steps in vec(step(), 0..120)) {
         let mut bench = Bench::with(Strategy::Trip, &[("a", 10), ("b", 100), ("c", 10_000)]);
         let mut open = [0_usize; NAMES.len()];
         let mut sending: [Option<Frame<BodyHeader>>; Lane::COUNT] = Default::default();

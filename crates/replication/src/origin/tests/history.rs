@@ -12,7 +12,7 @@ fn kept(bench: &Bench) -> (u64, u64) {
 }
 
 #[test]
-fn the_log_goes_back_as_far_as_what_it_overwrote_has_room() {
+fn log_length_is_limited_by_overwritten_bytes() {
     let mut bench = bounded(Config { log_bytes: Bytes(25), ..Config::default() });
     // Bodies are of ten bytes each.
     for (text, expected) in [
@@ -30,7 +30,7 @@ fn the_log_goes_back_as_far_as_what_it_overwrote_has_room() {
 }
 
 #[test]
-fn bodies_that_the_log_does_not_tell_of_any_more_are_deleted() {
+fn bodies_beyond_the_log_are_deleted() {
     let mut bench = bounded(Config { log_bytes: Bytes(15), ..Config::default() });
     for text in ["a1", "a2", "a3", "a4"] {
         bench.committed(text);
@@ -42,7 +42,7 @@ fn bodies_that_the_log_does_not_tell_of_any_more_are_deleted() {
 }
 
 #[test]
-fn a_small_body_that_is_just_being_deleted_goes_with_the_log_when_that_is_done() {
+fn small_body_stored_during_its_deletion_goes_with_the_log() {
     let mut bench =
         Bench::new(Config { inline: Bytes(10), log_bytes: Bytes(5), ..Config::default() });
     bench.committed("a1");
@@ -69,7 +69,7 @@ fn a_small_body_that_is_just_being_deleted_goes_with_the_log_when_that_is_done()
 }
 
 #[test]
-fn other_names_and_other_times_of_a_body_overwrite_nothing() {
+fn other_names_and_metadata_of_a_body_overwrite_nothing() {
     let mut bench = bounded(Config::default());
     bench.committed("a1 b2");
     bench.committed("a- c1");
@@ -83,7 +83,7 @@ fn other_names_and_other_times_of_a_body_overwrite_nothing() {
 }
 
 #[test]
-fn the_log_goes_back_as_far_as_its_changes_are_not_too_many() {
+fn log_length_is_limited_by_changes() {
     let mut bench = bounded(Config { log_changes: 4, ..Config::default() });
     for (text, after) in [("a1 b2", 0), ("c3 d4", 0), ("e5", 1), ("a6 b6 c6 d6 e6 f6", 3)] {
         bench.committed(text);
@@ -94,7 +94,7 @@ fn the_log_goes_back_as_far_as_its_changes_are_not_too_many() {
 }
 
 #[test]
-fn whoever_follows_is_told_of_a_commit_however_much_it_overwrites() {
+fn follower_gets_a_commit_of_any_overwritten_size() {
     let mut bench = bounded(Config { log_bytes: Bytes(5), log_changes: 1, ..Config::default() });
     bench.committed("a1 b2");
     bench.hello(Some(bench.origin.last()));
@@ -119,7 +119,7 @@ fn begun_with_less_room() -> Bench {
 }
 
 #[test]
-fn bounds_hold_from_the_start() {
+fn limits_hold_from_the_start() {
     let mut bench = begun_with_less_room();
     let Some(Effect::Append(append)) = bench.origin.poll_effect() else { panic!("a step") };
     assert_eq!((append.commits.len(), append.log_after), (0, Sequence(2)));
@@ -133,7 +133,7 @@ fn bounds_hold_from_the_start() {
 }
 
 #[test]
-fn what_the_log_forgets_at_a_start_is_not_told_as_lost() {
+fn log_truncation_at_start_reports_no_lost_bodies() {
     let mut bench = bounded(Config::default());
     bench.committed("a1");
     bench.committed("a2");
@@ -149,7 +149,7 @@ fn what_the_log_forgets_at_a_start_is_not_told_as_lost() {
 }
 
 #[test]
-fn a_start_makes_room_also_on_a_full_disk() {
+fn start_frees_space_on_a_full_disk() {
     let mut bench = begun_with_less_room();
     assert!(matches!(bench.origin.poll_effect(), Some(Effect::Append(_))));
     bench.origin.handle_appended(reading(0), Err(DiskFull));
@@ -163,7 +163,7 @@ fn a_start_makes_room_also_on_a_full_disk() {
 }
 
 #[test]
-fn what_all_objects_take_is_known_however_they_came_about() {
+fn total_object_size_is_exact_after_any_writes() {
     for log in [0, 1, 100] {
         let mut bench = bounded(Config { log, ..Config::default() });
         // The writes of one array become durable in one step.

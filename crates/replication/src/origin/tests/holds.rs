@@ -9,7 +9,7 @@ fn put(body: u8) -> Transaction<()> {
 }
 
 #[test]
-fn a_body_that_is_held_is_there_for_the_transaction_that_names_it() {
+fn held_body_is_kept_for_its_transaction() {
     let mut bench = Bench::new(Config { log: 1, ..Config::default() });
     let (one, other) = (HoldId(1), HoldId(2));
     bench.origin.handle_hold(one, payload(1, 10));
@@ -40,7 +40,7 @@ fn a_body_that_is_held_is_there_for_the_transaction_that_names_it() {
 }
 
 #[test]
-fn a_body_without_room_is_not_held() {
+fn body_without_space_is_not_held() {
     let mut bench = Bench::new(Config::default());
     let digest = Digest([1; 32]);
     bench.origin.handle_hold(HoldId(1), payload(1, 10));
@@ -61,7 +61,7 @@ fn a_body_without_room_is_not_held() {
 }
 
 #[test]
-fn a_lost_body_comes_back_by_being_held() {
+fn lost_body_is_restored_by_a_hold() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1");
     bench.origin.handle_missing(reading(0), &Digest([1; 32]));
@@ -80,7 +80,7 @@ fn a_lost_body_comes_back_by_being_held() {
 
 /// `D` is on its way for a hold, and in the log for a write. Each of them may fail, in both orders.
 #[test]
-fn a_body_that_comes_in_two_ways_is_there_if_one_of_them_comes_about() {
+fn body_of_a_hold_and_a_write_exists_if_either_succeeds() {
     let digest = Digest([1; 32]);
     for (log_first, held, written) in [
         (false, Err(DiskFull), Ok(())),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_lost_body_is_told_not_pushed_and_comes_back_with_a_write() {
+fn lost_body_is_reported_not_pushed_and_restored_by_a_write() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1");
     bench.committed("b2");
@@ -32,7 +32,7 @@ fn a_lost_body_is_told_not_pushed_and_comes_back_with_a_write() {
 }
 
 #[test]
-fn what_waits_for_a_lost_body_is_refused_and_holds_up_nobody() {
+fn write_that_needs_a_lost_body_is_refused_without_delay() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1");
     let one = Content { digest: Digest([1; 32]), size: Bytes(10), metadata: Metadata::default() };
@@ -55,7 +55,7 @@ fn what_waits_for_a_lost_body_is_refused_and_holds_up_nobody() {
 }
 
 #[test]
-fn what_a_start_does_not_find_is_kept_once_it_is_written_again() {
+fn body_missing_at_start_is_kept_after_a_rewrite() {
     let mut bench = Bench::new(Config { log: 1, ..Config::default() });
     bench.committed("a1");
     let image = bench.origin.image().clone();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_waits_is_pushed_once_wherever_others_have_made_it_move() {
+fn reordered_queue_pushes_each_body_once() {
     let mut bench = Bench::new(Config::default());
     bench.hello(Some(bench.origin.last()));
     bench.told();

@@ -16,7 +16,7 @@ impl Bench {
 }
 
 #[test]
-fn large_commits_go_in_parts() {
+fn large_commits_are_split() {
     let mut bench = Bench::new(Config { part: 2, ..Config::default() });
     bench.hello(Some(bench.origin.last()));
     bench.told();
@@ -25,7 +25,7 @@ fn large_commits_go_in_parts() {
 }
 
 #[test]
-fn no_part_of_a_commit_takes_a_slow_line_for_long() {
+fn parts_of_a_commit_are_short_enough_for_a_slow_line() {
     let mut bench = Bench::new(Config::default());
     bench.hello(Some(bench.origin.last()));
     bench.told();
@@ -74,7 +74,7 @@ fn part_of(message: ToReplica) -> (u16, Vec<Path>, bool) {
 }
 
 #[test]
-fn full_leaves_go_in_parts_one_behind_the_other() {
+fn full_leaves_are_split_and_sent_in_order() {
     let mut paths = paths_of_one_leaf(7, 20);
     let full = leaf_of(&paths[0]);
     let single = ["y", "z"].map(path).into_iter().find(|path| leaf_of(path) != full);
@@ -96,7 +96,7 @@ fn full_leaves_go_in_parts_one_behind_the_other() {
 }
 
 #[test]
-fn no_part_of_a_leaf_takes_a_slow_line_for_long_whatever_names_are_chosen_for_it() {
+fn parts_of_a_leaf_are_short_for_any_names() {
     let paths = paths_of_one_leaf(8, LONGEST_PATH);
     let leaf = leaf_of(&paths[0]);
     let mut bench = asked_of(Config::default(), &paths, vec![leaf]);

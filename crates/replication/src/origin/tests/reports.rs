@@ -7,7 +7,7 @@ use crate::message::Report;
 use crate::time::Drift;
 
 #[test]
-fn how_stale_a_replica_is_does_not_depend_on_how_long_its_report_was_under_way() {
+fn staleness_does_not_depend_on_report_delay() {
     for delay in [0, 5_000] {
         let mut bench = Bench::new(Config::default());
         bench.hello(None);
@@ -35,7 +35,7 @@ fn lag_and_away(bench: &Bench) -> (u64, Option<u128>) {
 }
 
 #[test]
-fn of_who_was_not_heard_since_the_start_the_least_is_told() {
+fn lower_bound_is_shown_for_replicas_unseen_since_start() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1");
     // Another life continues the log.
@@ -67,7 +67,7 @@ fn of_who_was_not_heard_since_the_start_the_least_is_told() {
 }
 
 #[test]
-fn who_was_heard_is_away_since_its_last_word() {
+fn seen_replica_is_away_since_its_last_message() {
     let mut bench = Bench::new(Config::default());
     let begin = bench.origin.last();
     bench.committed("a1");
@@ -86,7 +86,7 @@ fn who_was_heard_is_away_since_its_last_word() {
 }
 
 #[test]
-fn a_report_that_does_not_know_how_stale_it_is_takes_nothing_back() {
+fn report_without_staleness_keeps_the_last_value() {
     let mut bench = Bench::new(Config::default());
     bench.hello(None);
     let reflects = Some(reading(1_000).wall);
@@ -100,7 +100,7 @@ fn a_report_that_does_not_know_how_stale_it_is_takes_nothing_back() {
 }
 
 #[test]
-fn how_far_a_clock_is_off_is_known_the_worse_the_longer_it_was_not_heard() {
+fn skew_interval_widens_with_silence() {
     let config = Config { drift: Drift(500), ..Config::default() };
     let mut bench = Bench::new(config);
     bench.hello(None);

@@ -19,7 +19,7 @@ fn passed() -> Bench {
 }
 
 #[test]
-fn a_resync_that_the_log_passes_begins_anew() {
+fn resync_passed_by_the_log_restarts() {
     let mut bench = passed();
     bench.say(ToOrigin::Resynced(Sequence(1)));
     assert_eq!(sequences(&bench.told()), [0_u64; 0], "that was the old one");
@@ -28,7 +28,7 @@ fn a_resync_that_the_log_passes_begins_anew() {
 }
 
 #[test]
-fn a_question_about_a_tree_that_was_replaced_is_not_answered_by_the_new_one() {
+fn query_about_a_replaced_tree_is_not_answered() {
     let mut bench = passed();
     // Requested before the replica has received it.
     bench.say(ToOrigin::Ask { of: Sequence(1), part: Ask::Leaves(vec![7]) });
@@ -42,7 +42,7 @@ fn a_question_about_a_tree_that_was_replaced_is_not_answered_by_the_new_one() {
 }
 
 #[test]
-fn replicas_that_stall_in_a_resync_keep_one_tree_between_them() {
+fn stalled_resyncs_share_one_tree() {
     let mut bench = passed();
     let old = Arc::downgrade(bench.origin.snapshot.as_ref().expect("a tree"));
     for text in ["e5", "f6", "g7"] {
@@ -69,7 +69,7 @@ fn replicas_that_stall_in_a_resync_keep_one_tree_between_them() {
 }
 
 #[test]
-fn no_body_is_pushed_while_trees_are_compared_and_each_goes_once() {
+fn bodies_are_pushed_once_and_only_after_the_comparison() {
     let mut bench = passed();
     assert_eq!(bench.pushed(), [0; 0]);
     // It had the first of them.
@@ -84,7 +84,7 @@ fn no_body_is_pushed_while_trees_are_compared_and_each_goes_once() {
 }
 
 #[test]
-fn a_new_replica_gets_what_was_written_while_it_compared_trees_by_each_strategy() {
+fn new_replica_gets_writes_made_during_its_comparison() {
     for strategy in [Strategy::Trip, Strategy::PushAll] {
         let mut bench = Bench::new(Config { log: 2, strategy, ..Config::default() });
         bench.committed("a1");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_rollback_is_one_more_transaction() {
+fn rollback_is_a_new_transaction() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1 b2");
     bench.committed("a3 c4");
@@ -29,7 +29,7 @@ fn a_rollback_is_one_more_transaction() {
 }
 
 #[test]
-fn a_rollback_is_equal_to_the_old_state_whoever_writes_meanwhile() {
+fn rollback_equals_the_old_state_despite_concurrent_writes() {
     let mut bench = Bench::new(Config::default());
     bench.committed("a1 x1");
     bench.committed("a2");

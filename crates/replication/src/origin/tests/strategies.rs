@@ -26,7 +26,7 @@ fn heartbeats(told: &[ToReplica]) -> Vec<(i64, u64, bool)> {
 }
 
 #[test]
-fn a_replica_is_told_whether_to_apply_invalidations_as_they_come() {
+fn welcome_says_whether_to_apply_invalidations_eagerly() {
     use Strategy::{DemandOnly, PushAll, Threshold, Trip};
     for (strategy, expected) in
         [(Trip, false), (DemandOnly, true), (PushAll, true), (Threshold(0.5), true)]
@@ -47,7 +47,7 @@ fn a_replica_is_told_whether_to_apply_invalidations_as_they_come() {
 }
 
 #[test]
-fn demand_only_pushes_nothing_and_tells_at_once() {
+fn demand_only_pushes_nothing_and_invalidates_at_once() {
     let mut bench = bench(Strategy::DemandOnly);
     bench.committed("a1");
     bench.committed("b2");
@@ -64,7 +64,7 @@ fn demand_only_pushes_nothing_and_tells_at_once() {
 }
 
 #[test]
-fn push_all_pushes_the_log_and_each_invalidation_follows_its_bodies() {
+fn push_all_sends_each_invalidation_after_its_bodies() {
     let mut bench = bench(Strategy::PushAll);
     for text in ["a1", "a2 b3", "b-", "c4"] {
         bench.committed(text);
@@ -84,7 +84,7 @@ fn push_all_pushes_the_log_and_each_invalidation_follows_its_bodies() {
 }
 
 #[test]
-fn while_an_invalidation_waits_heartbeats_speak_of_what_was_before_it() {
+fn heartbeats_wait_behind_a_delayed_invalidation() {
     let mut bench = bench(Strategy::PushAll);
     bench.say(ToOrigin::Ping { sent: reading(0).local });
     bench.ms = 5_000;
@@ -105,7 +105,7 @@ fn while_an_invalidation_waits_heartbeats_speak_of_what_was_before_it() {
 }
 
 #[test]
-fn a_threshold_pushes_what_is_likely_to_be_read_and_keeps_the_order() {
+fn threshold_pushes_likely_reads_in_order() {
     let mut bench = bench(Strategy::Threshold(0.5));
     for text in ["a1", "b2"] {
         bench.committed(text);
@@ -124,7 +124,7 @@ fn a_threshold_pushes_what_is_likely_to_be_read_and_keeps_the_order() {
 }
 
 #[test]
-fn the_first_write_of_an_object_is_one_of_its_writes() {
+fn first_write_of_an_object_is_counted() {
     let mut bench = bench(Strategy::Threshold(0.6));
     bench.committed("a1");
     bench.say(ToOrigin::Reads(vec![(path("a"), 1)]));
@@ -134,7 +134,7 @@ fn the_first_write_of_an_object_is_one_of_its_writes() {
 }
 
 #[test]
-fn a_replica_that_is_told_late_gets_the_version_that_it_was_told_of() {
+fn delayed_replica_gets_the_announced_version() {
     let mut bench = bench(Strategy::Threshold(0.5));
     bench.committed("a1");
     assert_eq!(sequences(&bench.told()), [2]);
@@ -156,7 +156,7 @@ fn a_replica_that_is_told_late_gets_the_version_that_it_was_told_of() {
 }
 
 #[test]
-fn bodies_of_what_a_replica_has_buffered_are_pushed_again() {
+fn bodies_of_buffered_invalidations_are_pushed_again() {
     let mut bench = bench(Strategy::PushAll);
     let applied = bench.origin.last();
     bench.committed("a1");
@@ -176,7 +176,7 @@ fn bodies_of_what_a_replica_has_buffered_are_pushed_again() {
 }
 
 #[test]
-fn a_log_that_is_too_short_for_a_slow_replica_ends_in_a_resync() {
+fn log_too_short_for_a_slow_replica_ends_in_a_resync() {
     let strategy = Strategy::PushAll;
     let mut bench = Bench::new(Config {
         strategy,
@@ -196,7 +196,7 @@ fn a_log_that_is_too_short_for_a_slow_replica_ends_in_a_resync() {
 }
 
 #[test]
-fn what_goes_in_order_is_worth_the_rest_also_when_it_was_overwritten() {
+fn ordered_push_of_an_overwritten_body_is_finished() {
     for (strategy, wanted) in [(Strategy::PushAll, true), (Strategy::Trip, false)] {
         let mut bench = bench(strategy);
         bench.committed("a1");

@@ -43,7 +43,7 @@ impl Bench {
 }
 
 #[test]
-fn a_replica_that_cannot_apply_keeps_no_more_than_there_is_room_for_and_loses_nothing() {
+fn blocked_replica_bounds_its_buffer_and_loses_nothing() {
     for full in [false, true] {
         let mut bench = bench();
         let refused = bench.overfill("a-", full);
@@ -73,7 +73,7 @@ fn a_replica_that_cannot_apply_keeps_no_more_than_there_is_room_for_and_loses_no
 }
 
 #[test]
-fn what_was_not_taken_in_renews_no_lease() {
+fn refused_message_renews_no_lease() {
     let mut bench = bench();
     bench.commit(1, "a-");
     bench.overfill("a-", false);
@@ -85,7 +85,7 @@ fn what_was_not_taken_in_renews_no_lease() {
 }
 
 #[test]
-fn commits_that_take_half_of_the_room_are_applied_without_their_bodies() {
+fn commits_over_half_of_the_buffer_are_applied_without_bodies() {
     let mut bench = bench();
     for sequence in 1..100 {
         bench.commit(sequence, "a1");
@@ -100,7 +100,7 @@ fn commits_that_take_half_of_the_room_are_applied_without_their_bodies() {
 }
 
 #[test]
-fn a_commit_that_is_larger_than_the_room_is_taken_in() {
+fn commit_larger_than_the_buffer_is_accepted() {
     let mut bench = bench();
     let many: Vec<String> = (0..100).map(|number| format!("a{number}-")).collect();
     bench.part(1, &many[..50].join(" "), true);
@@ -142,7 +142,7 @@ fn act() -> impl Strategy<Value = Act> {
 
 proptest! {
     #[test]
-    fn bodies_that_wait_are_counted(
+    fn waiting_bodies_are_counted(
         acts in prop::collection::vec(act(), 1..60),
         slice in prop_oneof![Just(1_usize), Just(2), Just(256)],
     ) {

@@ -36,7 +36,7 @@ impl Bench {
 }
 
 #[test]
-fn a_pushed_body_counts_as_taken_when_it_is_in_the_store_or_discarded() {
+fn pushed_body_is_taken_once_stored_or_discarded() {
     let mut bench = Bench::new(config());
     bench.sent();
     bench.body(1, "a1", false);
@@ -65,7 +65,7 @@ fn a_pushed_body_counts_as_taken_when_it_is_in_the_store_or_discarded() {
 }
 
 #[test]
-fn a_body_that_was_asked_for_counts_as_fetched_when_it_is_in_the_store_or_there_is_none() {
+fn demanded_body_is_fetched_once_stored_or_absent() {
     let mut bench = Bench::new(config());
     bench.sent();
     let fetched = |bench: &mut Bench| {
@@ -98,7 +98,7 @@ fn without_body() -> Bench {
 }
 
 #[test]
-fn what_is_lacking_is_said_before_the_first_ping() {
+fn lacking_list_is_sent_before_the_first_ping() {
     let mut bench = without_body();
     bench.connect_to_another_life();
     let sent = bench.sent();
@@ -108,7 +108,7 @@ fn what_is_lacking_is_said_before_the_first_ping() {
 }
 
 #[test]
-fn a_body_that_is_lost_while_a_step_is_written_is_missed_by_the_step_too() {
+fn body_lost_during_a_step_is_invalid_in_the_step_too() {
     let mut bench = Bench::new(config());
     bench.commit(1, "q1");
     bench.body(1, "q1", false);
@@ -134,7 +134,7 @@ fn a_body_that_is_lost_while_a_step_is_written_is_missed_by_the_step_too() {
 }
 
 #[test]
-fn what_found_no_room_is_asked_for_again_when_the_disk_was_not_full_for_a_while() {
+fn body_rejected_by_a_full_disk_is_requested_again_later() {
     let mut bench = Bench::new(config());
     bench.full();
     bench.commit(1, "a1 b2");
@@ -165,7 +165,7 @@ fn what_found_no_room_is_asked_for_again_when_the_disk_was_not_full_for_a_while(
 }
 
 #[test]
-fn a_large_body_that_finds_no_room_while_it_comes_is_asked_for_again_too() {
+fn large_body_rejected_while_arriving_is_requested_again() {
     let mut bench = Bench::new(config());
     bench.full();
     bench.sent();
@@ -179,7 +179,7 @@ fn a_large_body_that_finds_no_room_while_it_comes_is_asked_for_again_too() {
 }
 
 #[test]
-fn of_what_found_no_room_some_is_asked_for_and_then_as_much_as_finds_room() {
+fn retries_after_a_full_disk_grow_while_they_succeed() {
     let mut bench = Bench::new(config());
     // Each has a different body. Otherwise one would be that of all.
     let bodies = ('0'..='9').chain('a'..='z');
@@ -202,7 +202,7 @@ fn of_what_found_no_room_some_is_asked_for_and_then_as_much_as_finds_room() {
 }
 
 #[test]
-fn what_was_asked_for_and_broke_off_is_sent_again_though_nobody_waits_for_it_any_more() {
+fn truncated_demand_is_sent_again_without_a_waiting_read() {
     for came in [false, true] {
         let mut bench = Bench::new(config());
         bench.commit(1, "a1");
@@ -223,7 +223,7 @@ fn what_was_asked_for_and_broke_off_is_sent_again_though_nobody_waits_for_it_any
 }
 
 #[test]
-fn a_read_of_what_the_origin_has_lost_is_told_so_and_holds_up_no_other() {
+fn read_of_a_lost_body_fails_and_blocks_no_other() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1 b2");
     bench.body(1, "b2", false);
@@ -255,7 +255,7 @@ fn a_read_of_what_the_origin_has_lost_is_told_so_and_holds_up_no_other() {
 }
 
 #[test]
-fn a_version_that_the_origin_has_lost_is_not_told_of_before_the_state_has_it() {
+fn lost_version_is_reported_only_once_applied() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.wait(10_000);
@@ -277,7 +277,7 @@ fn a_version_that_the_origin_has_lost_is_not_told_of_before_the_state_has_it() {
 }
 
 #[test]
-fn what_waits_for_its_body_makes_the_state_stale() {
+fn commit_waiting_for_its_body_makes_the_state_stale() {
     let mut bench = Bench::new(config());
     let stale = |bench: &Bench| bench.replica.staleness(reading(bench.ms).local);
     bench.wait(1_000);
@@ -311,7 +311,7 @@ fn what_waits_for_its_body_makes_the_state_stale() {
 }
 
 #[test]
-fn a_pushed_body_that_has_come_bad_is_asked_for_once_more_on_its_connection() {
+fn corrupt_pushed_body_is_requested_once_more_per_connection() {
     let mut bench = Bench::new(config());
     let spoil = |bench: &mut Bench, payload| {
         let version = Version { sequence: Sequence(1), content: content(1) };
@@ -346,7 +346,7 @@ fn a_pushed_body_that_has_come_bad_is_asked_for_once_more_on_its_connection() {
 }
 
 #[test]
-fn a_body_that_comes_under_one_name_makes_all_objects_valid_that_lack_it() {
+fn body_makes_all_objects_with_its_digest_valid() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1 b2");
     bench.commit(2, "c1");
@@ -370,7 +370,7 @@ fn a_body_that_comes_under_one_name_makes_all_objects_valid_that_lack_it() {
 }
 
 #[test]
-fn a_body_that_comes_while_a_step_without_it_is_written_is_found_when_that_is_done() {
+fn body_that_arrives_during_a_step_is_found_after_it() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.wait(10_000);
@@ -387,7 +387,7 @@ fn a_body_that_comes_while_a_step_without_it_is_written_is_found_when_that_is_do
 }
 
 #[test]
-fn a_read_of_what_was_given_up_for_want_of_room_finds_the_body_under_another_name() {
+fn read_of_an_evicted_object_finds_its_body_elsewhere() {
     let mut bench = Bench::new(Config { quota: Some(Bytes(20)), ..config() });
     bench.commit(1, "a1 c2");
     bench.body(1, "a1", false);
@@ -407,7 +407,7 @@ fn a_read_of_what_was_given_up_for_want_of_room_finds_the_body_under_another_nam
 }
 
 #[test]
-fn what_is_lacking_is_said_by_each_connection_until_the_origin_has_heard_it() {
+fn lacking_list_is_sent_on_each_connection_until_confirmed() {
     let mut bench = without_body();
     bench.connect_to_another_life();
     assert_eq!(bench.lacking(), ["a"], "an origin that has lost its queue");
@@ -429,7 +429,7 @@ fn what_is_lacking_is_said_by_each_connection_until_the_origin_has_heard_it() {
 }
 
 #[test]
-fn what_a_comparison_has_found_to_be_lacking_is_said_by_the_next_connection() {
+fn comparison_result_is_sent_on_the_next_connection() {
     let mut bench = Bench::new(config());
     let version = Version { sequence: Sequence(6), content: content(6) };
     let tree = MerkleTree::new([(&path("a"), version)]);

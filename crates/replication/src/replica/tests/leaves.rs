@@ -47,7 +47,7 @@ impl Bench {
 }
 
 #[test]
-fn a_leaf_that_comes_in_parts_is_taken_over_when_the_last_has_come() {
+fn leaf_in_parts_is_applied_after_its_last_part() {
     let paths = paths_of_one_leaf(10, 20);
     let (mut bench, entries, _) = waiting(&paths);
     let leaf = leaf_of(&paths[0]);
@@ -60,7 +60,7 @@ fn a_leaf_that_comes_in_parts_is_taken_over_when_the_last_has_come() {
 }
 
 #[test]
-fn parts_that_make_no_leaf_end_the_connection_and_the_next_one_begins_anew() {
+fn invalid_parts_end_the_connection_and_the_leaf_restarts() {
     type Parts<'a> = Vec<(&'a [(Path, Version)], bool)>;
     let paths = paths_of_one_leaf(6, 20);
     let leaf = leaf_of(&paths[0]);
@@ -97,7 +97,7 @@ fn parts_that_make_no_leaf_end_the_connection_and_the_next_one_begins_anew() {
 }
 
 #[test]
-fn a_leaf_of_which_a_part_has_come_is_told_from_its_beginning_on_the_next_connection() {
+fn partial_leaf_restarts_on_the_next_connection() {
     let paths = paths_of_one_leaf(6, 20);
     let (mut bench, entries, start) = waiting(&paths);
     let leaf = leaf_of(&paths[0]);
@@ -111,7 +111,7 @@ fn a_leaf_of_which_a_part_has_come_is_told_from_its_beginning_on_the_next_connec
 }
 
 #[test]
-fn no_leaf_is_told_between_the_parts_of_another_one() {
+fn parts_of_two_leaves_are_not_mixed() {
     let mut bench = Bench::new(config());
     bench.replica.handle_disconnected(reading(0));
     let version = Version { sequence: Sequence(6), content: content(6) };

@@ -34,7 +34,7 @@ fn rewritten(text: &str) -> (Bench, What) {
 }
 
 #[test]
-fn more_of_what_is_open_keeps_no_read_waiting() {
+fn read_of_an_open_file_blocks_no_other_read() {
     let (mut bench, a, _) = without_a(config());
     bench.replica.handle_disconnected(reading(bench.ms));
     assert_eq!(bench.ask(a, 0), "Invalid", "read 3");
@@ -50,7 +50,7 @@ fn more_of_what_is_open_keeps_no_read_waiting() {
 }
 
 #[test]
-fn more_of_what_is_open_waits_for_no_read_and_no_lease() {
+fn read_of_an_open_file_waits_for_no_other_read_or_lease() {
     let (mut bench, a, b) = without_a(config());
     bench.wait(10_000);
     assert_eq!(bench.read("b"), "Stale", "read 3");
@@ -69,14 +69,14 @@ fn more_of_what_is_open_waits_for_no_read_and_no_lease() {
 }
 
 #[test]
-fn more_of_what_is_open_is_gone_when_it_was_overwritten_though_the_newer_body_is_to_come() {
+fn open_file_is_gone_after_an_overwrite() {
     let (mut bench, a) = rewritten("a3");
     assert_eq!(bench.ask(a, 0), "-");
     assert_eq!(bench.demanded(), [""; 0], "the origin has no other one to send");
 }
 
 #[test]
-fn more_of_what_is_open_comes_when_another_version_has_the_same_body() {
+fn open_file_is_served_by_another_version_with_its_body() {
     let (mut bench, a) = rewritten("a1");
     assert_eq!(bench.ask(a, 0), "Invalid", "read 3");
     bench.body(2, "a1", true);
@@ -85,7 +85,7 @@ fn more_of_what_is_open_comes_when_another_version_has_the_same_body() {
 }
 
 #[test]
-fn who_goes_on_with_what_is_open_is_told_that_the_origin_has_lost_it() {
+fn reader_of_an_open_file_learns_that_its_body_is_lost() {
     let (mut bench, a, _) = without_a(config());
     assert_eq!(bench.ask(a.clone(), 0), "Invalid", "read 3");
     let sequence = Sequence(1);
@@ -97,7 +97,7 @@ fn who_goes_on_with_what_is_open_is_told_that_the_origin_has_lost_it() {
 }
 
 #[test]
-fn more_of_what_is_open_is_no_further_read_of_the_object() {
+fn read_of_an_open_file_is_not_counted_again() {
     let (mut bench, _, b) = without_a(config());
     bench.ask(b, 0);
     bench.sent();
@@ -110,7 +110,7 @@ fn more_of_what_is_open_is_no_further_read_of_the_object() {
 }
 
 #[test]
-fn more_of_what_is_open_is_not_asked_for_while_states_are_compared() {
+fn read_of_an_open_file_sends_no_demand_during_comparison() {
     let (mut bench, a, _) = without_a(config());
     bench.replica.handle_disconnected(reading(bench.ms));
     let root = MerkleTree::new([]).root();

@@ -20,7 +20,7 @@ fn outage(bench: &mut Bench) -> Option<(i64, i64, u128)> {
 }
 
 #[test]
-fn a_cut_is_masked_until_the_larger_bound_is_over() {
+fn outage_is_masked_until_the_larger_bound_ends() {
     let mut bench = Bench::new(config());
     bench.wait(5_000);
     bench.replica.handle_disconnected(reading(5_000));
@@ -33,7 +33,7 @@ fn a_cut_is_masked_until_the_larger_bound_is_over() {
 }
 
 #[test]
-fn a_cut_is_masked_until_the_first_read_that_has_to_wait_for_a_connection() {
+fn outage_is_masked_until_a_read_needs_the_connection() {
     for disconnected in [None, Some(Duration::from_secs(60))] {
         let mut config = config();
         config.staleness.disconnected = disconnected;
@@ -66,7 +66,7 @@ fn a_cut_is_masked_until_the_first_read_that_has_to_wait_for_a_connection() {
 }
 
 #[test]
-fn how_long_a_cut_was_masked_is_known_when_it_is_over() {
+fn masked_time_is_known_when_the_outage_ends() {
     let mut bench = Bench::new(config());
     assert_eq!(outage(&mut bench), None, "what was before the first connection was no loss");
     bench.commit(1, "a1");
@@ -112,7 +112,7 @@ fn without_body() -> Bench {
 }
 
 #[test]
-fn a_read_that_waited_on_a_silent_line_ends_the_mask() {
+fn read_waiting_on_a_silent_connection_ends_the_mask() {
     let mut bench = silent_line();
     bench.wait(3_000);
     assert_eq!(bench.read("none"), "Stale");
@@ -123,7 +123,7 @@ fn a_read_that_waited_on_a_silent_line_ends_the_mask() {
 }
 
 #[test]
-fn so_does_one_that_was_given_up_there() {
+fn read_cancelled_on_a_silent_connection_ends_the_mask() {
     let mut bench = silent_line();
     bench.wait(3_000);
     assert_eq!(bench.read("none"), "Stale");
@@ -137,7 +137,7 @@ fn so_does_one_that_was_given_up_there() {
 }
 
 #[test]
-fn a_read_that_waited_before_the_last_word_counts_from_that() {
+fn read_waiting_before_the_last_message_counts_from_there() {
     let mut bench = without_body();
     bench.wait(1_000);
     assert_eq!(bench.read("a"), "Invalid");
@@ -149,7 +149,7 @@ fn a_read_that_waited_before_the_last_word_counts_from_that() {
 }
 
 #[test]
-fn reads_that_a_connection_has_helped_or_could_have_do_not_end_the_mask() {
+fn reads_that_a_connection_can_answer_keep_the_mask() {
     let mut bench = without_body();
     bench.wait(500);
     // One read is cancelled before the origin's last message, and one is answered after it.

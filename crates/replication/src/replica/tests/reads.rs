@@ -5,7 +5,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::*;
 
 #[test]
-fn reads_wait_when_the_origin_was_not_heard_for_delta() {
+fn reads_wait_after_delta_without_the_origin() {
     for (wait, connected, expected) in [
         (9_999, true, "-"),
         (10_000, true, "Stale"),
@@ -23,7 +23,7 @@ fn reads_wait_when_the_origin_was_not_heard_for_delta() {
 }
 
 #[test]
-fn a_blocked_read_goes_on_with_the_next_heartbeat() {
+fn blocked_read_resumes_with_the_next_heartbeat() {
     let mut bench = Bench::new(config());
     bench.wait(10_000);
     assert_eq!(bench.read("a"), "Stale");
@@ -32,7 +32,7 @@ fn a_blocked_read_goes_on_with_the_next_heartbeat() {
 }
 
 #[test]
-fn a_lost_connection_lets_the_larger_delta_count() {
+fn larger_delta_counts_after_a_disconnect() {
     let mut bench = Bench::new(config());
     bench.wait(10_000);
     assert_eq!(bench.read("a"), "Stale");
@@ -42,7 +42,7 @@ fn a_lost_connection_lets_the_larger_delta_count() {
 }
 
 #[test]
-fn overdue_invalidations_come_before_reads_when_the_connection_is_back() {
+fn overdue_invalidations_precede_reads_after_a_reconnection() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.replica.handle_disconnected(reading(0));
@@ -61,7 +61,7 @@ fn overdue_invalidations_come_before_reads_when_the_connection_is_back() {
 }
 
 #[test]
-fn what_is_told_again_after_a_reconnection_is_known() {
+fn repeated_invalidations_after_a_reconnection_are_ignored() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.replica.handle_disconnected(reading(0));
@@ -73,7 +73,7 @@ fn what_is_told_again_after_a_reconnection_is_known() {
 }
 
 #[test]
-fn nonsense_ends_the_connection() {
+fn invalid_message_ends_the_connection() {
     let heartbeat = |committed| ToReplica::Heartbeat {
         stamp: reading(0).wall,
         committed: Sequence(committed),
@@ -120,7 +120,7 @@ fn messages_of_an_earlier_connection_are_dropped() {
 }
 
 #[test]
-fn a_body_of_a_history_that_is_no_more_gives_way_to_that_of_the_one_there_is() {
+fn body_of_a_lost_history_is_replaced() {
     for told_first in [false, true] {
         let mut bench = Bench::new(config());
         bench.body(1, "a2", false);
@@ -167,7 +167,7 @@ fn a_body_of_a_history_that_is_no_more_gives_way_to_that_of_the_one_there_is() {
 }
 
 #[test]
-fn an_aggressive_read_passes_one_that_waits_and_a_conservative_one_does_not() {
+fn only_aggressive_reads_overtake_a_waiting_read() {
     for (order, expected) in [(Order::Aggressive, "-"), (Order::Conservative, "Order")] {
         let mut bench = Bench::new(Config { order, ..config() });
         bench.commit(1, "a1");
@@ -183,7 +183,7 @@ fn an_aggressive_read_passes_one_that_waits_and_a_conservative_one_does_not() {
 }
 
 #[test]
-fn a_session_that_has_seen_more_elsewhere_has_it_applied_or_waits() {
+fn read_after_a_newer_token_applies_it_or_waits() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.disk();
@@ -199,7 +199,7 @@ fn a_session_that_has_seen_more_elsewhere_has_it_applied_or_waits() {
 }
 
 #[test]
-fn a_listing_is_one_read_of_all_names() {
+fn listing_is_one_read_of_all_names() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1 b2");
     bench.wait(10_000);
@@ -211,7 +211,7 @@ fn a_listing_is_one_read_of_all_names() {
 }
 
 #[test]
-fn a_folder_has_the_names_of_its_own_level_in_order() {
+fn folder_lists_its_own_level_in_order() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a.b1 a/b2 a/c/d3 a04 b/e5");
     bench.wait(10_000);
@@ -285,7 +285,7 @@ fn answer_holds_until_the_lease_ends_or_a_commit_is_due() {
 }
 
 #[test]
-fn answer_is_not_kept_where_invalidations_come_at_once() {
+fn answer_is_not_cached_with_eager_invalidations() {
     let mut bench = Bench::new(Config { eager: Some(true), ..config() });
     bench.commit(1, "a-");
     bench.heartbeat(1);
@@ -297,7 +297,7 @@ fn answer_is_not_kept_where_invalidations_come_at_once() {
 }
 
 #[test]
-fn names_are_read_under_the_lease_and_in_order_like_bodies() {
+fn names_need_the_lease_and_the_order_like_bodies() {
     let mut bench = Bench::new(config());
     bench.wait(10_000);
     assert_eq!(bench.ask(What::Entry(path("a")), 0), "Stale");
@@ -307,7 +307,7 @@ fn names_are_read_under_the_lease_and_in_order_like_bodies() {
 }
 
 #[test]
-fn a_version_that_was_looked_up_is_read_for_as_long_as_its_body_is_here() {
+fn looked_up_version_is_readable_while_its_body_exists() {
     let mut bench = Bench::new(Config { grace: Duration::from_secs(20), ..config() });
     bench.commit(1, "a1");
     bench.body(1, "a1", false);
@@ -335,7 +335,7 @@ fn a_version_that_was_looked_up_is_read_for_as_long_as_its_body_is_here() {
 }
 
 #[test]
-fn a_missing_body_makes_its_object_invalid_and_is_fetched_again() {
+fn missing_body_makes_its_object_invalid_and_is_refetched() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.body(1, "a1", false);
@@ -350,7 +350,7 @@ fn a_missing_body_makes_its_object_invalid_and_is_fetched_again() {
 }
 
 #[test]
-fn a_body_that_is_here_under_another_name_is_not_waited_for() {
+fn body_stored_under_another_name_is_used_at_once() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.body(1, "a1", false);
@@ -365,7 +365,7 @@ fn a_body_that_is_here_under_another_name_is_not_waited_for() {
 }
 
 #[test]
-fn what_was_not_read_for_longest_makes_room() {
+fn least_recently_read_object_is_evicted() {
     let mut bench = Bench::new(Config { quota: Some(Bytes(25)), ..config() });
     bench.commit(1, "a1");
     bench.body(1, "a1", false);
@@ -389,7 +389,7 @@ fn what_was_not_read_for_longest_makes_room() {
 }
 
 #[test]
-fn an_overwritten_body_can_be_fetched_for_a_while() {
+fn overwritten_body_is_readable_during_the_grace_period() {
     let mut bench = Bench::new(Config { grace: Duration::from_secs(5), ..config() });
     bench.commit(1, "a1");
     bench.body(1, "a1", false);
@@ -403,7 +403,7 @@ fn an_overwritten_body_can_be_fetched_for_a_while() {
 }
 
 #[test]
-fn a_restart_begins_with_what_was_committed_and_knows_nothing_of_time() {
+fn restart_resumes_the_committed_state_without_a_lease() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.body(1, "a1", false);
@@ -422,7 +422,7 @@ fn a_restart_begins_with_what_was_committed_and_knows_nothing_of_time() {
 }
 
 #[test]
-fn counts_of_reads_are_reported() {
+fn read_counts_are_reported() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.body(1, "a1", false);
@@ -436,7 +436,7 @@ fn counts_of_reads_are_reported() {
 }
 
 #[test]
-fn a_body_that_does_not_come_is_asked_for_again_after_a_while() {
+fn demand_without_an_answer_is_repeated() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1");
     bench.wait(10_000);
@@ -461,7 +461,7 @@ fn a_body_that_does_not_come_is_asked_for_again_after_a_while() {
 }
 
 #[test]
-fn no_more_bodies_are_asked_for_than_may_be_in_memory() {
+fn demanded_bytes_are_bounded() {
     let config = Config { order: Order::Aggressive, demand_bytes: Bytes(80), ..config() };
     let mut bench = Bench::new(config);
     bench.commit(1, "a1 b2 c3 d4");
@@ -484,7 +484,7 @@ fn no_more_bodies_are_asked_for_than_may_be_in_memory() {
 }
 
 #[test]
-fn a_large_body_is_not_kept_waiting_by_small_ones_that_were_asked_for_later() {
+fn large_body_is_not_starved_by_later_small_ones() {
     let config = Config { order: Order::Aggressive, demand_bytes: Bytes(80), ..config() };
     let mut bench = Bench::new(config);
     bench.commit(1, "a1 b9 c3 d4");
@@ -512,7 +512,7 @@ fn a_large_body_is_not_kept_waiting_by_small_ones_that_were_asked_for_later() {
 }
 
 #[test]
-fn many_reads_that_wait_are_looked_at_in_no_time() {
+fn checking_many_waiting_reads_is_fast() {
     const FILES: u64 = 4_096;
     let name = |at: u64| format!("f{at}x");
     let config = Config { order: Order::Aggressive, ..config() };
@@ -539,7 +539,7 @@ fn many_reads_that_wait_are_looked_at_in_no_time() {
 }
 
 #[test]
-fn a_token_of_what_never_comes_holds_up_no_other_read_and_forces_nothing() {
+fn unreachable_token_blocks_no_other_read_and_forces_nothing() {
     for order in [Order::Conservative, Order::Aggressive] {
         let mut bench = Bench::new(Config { order, ..config() });
         bench.commit(1, "a1");
@@ -562,7 +562,7 @@ fn a_token_of_what_never_comes_holds_up_no_other_read_and_forces_nothing() {
 }
 
 #[test]
-fn nothing_is_said_to_the_origin_while_bodies_of_the_last_connection_are_in_memory() {
+fn nothing_is_sent_while_old_bodies_are_in_memory() {
     let mut bench = Bench::new(config());
     bench.commit(1, "a1 b2");
     bench.body(1, "a1", false);
@@ -582,7 +582,7 @@ fn nothing_is_said_to_the_origin_while_bodies_of_the_last_connection_are_in_memo
 }
 
 #[test]
-fn a_commit_that_renews_the_lease_has_the_reads_answered_that_waited_for_that() {
+fn commit_that_renews_the_lease_answers_waiting_reads() {
     let mut bench = Bench::new(config());
     bench.wait(10_000);
     assert_eq!(bench.read("a"), "Stale");

@@ -18,7 +18,7 @@ fn with_two(config: Config) -> Bench {
 }
 
 #[test]
-fn a_new_body_takes_the_room_of_the_one_that_it_replaces() {
+fn new_body_takes_the_space_of_the_one_that_it_replaces() {
     for (body_first, grace) in [(false, 0), (true, 0), (false, 20), (true, 20)] {
         let grace = Duration::from_secs(grace);
         let mut bench = with_two(Config { grace, ..bounded(25) });
@@ -41,7 +41,7 @@ fn a_new_body_takes_the_room_of_the_one_that_it_replaces() {
 }
 
 #[test]
-fn a_body_that_another_object_has_as_well_makes_no_room() {
+fn body_shared_with_another_object_frees_no_space() {
     let mut bench = with_two(bounded(25));
     bench.commit(2, "c1");
     bench.disk();
@@ -51,7 +51,7 @@ fn a_body_that_another_object_has_as_well_makes_no_room() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_not_waited_for() {
+fn body_over_the_quota_is_not_awaited() {
     for body_first in [false, true] {
         let mut bench = with_two(bounded(25));
         if body_first {
@@ -71,7 +71,7 @@ fn what_there_is_no_room_for_is_not_waited_for() {
 }
 
 #[test]
-fn what_there_is_room_for_is_waited_for_all_the_same() {
+fn body_within_the_quota_is_awaited() {
     let mut bench = with_two(bounded(35));
     bench.body(2, "c9", false);
     bench.commit(2, "c9 d4");
@@ -87,7 +87,7 @@ fn what_there_is_room_for_is_waited_for_all_the_same() {
 }
 
 #[test]
-fn an_origin_that_has_lost_its_queue_is_told_of_what_there_is_room_for() {
+fn lacking_list_for_a_new_origin_respects_the_quota() {
     for (quota, expected) in [(None, vec!["c"]), (Some(25), vec![]), (Some(30), vec!["c"])] {
         let mut bench = with_two(Config { quota: quota.map(Bytes), ..config() });
         bench.commit(2, "c3");
@@ -101,7 +101,7 @@ fn an_origin_that_has_lost_its_queue_is_told_of_what_there_is_room_for() {
 }
 
 #[test]
-fn of_what_was_overwritten_the_oldest_goes_and_no_more_than_has_to() {
+fn oldest_overwritten_bodies_are_evicted_first() {
     let grace = Duration::from_secs(20);
     let mut bench = with_two(Config { grace, ..bounded(45) });
     for (sequence, text) in [(2, "a3"), (3, "b4")] {
@@ -120,7 +120,7 @@ fn of_what_was_overwritten_the_oldest_goes_and_no_more_than_has_to() {
 }
 
 #[test]
-fn a_body_that_was_overwritten_twice_goes_with_both() {
+fn body_overwritten_twice_is_dropped_with_both() {
     let grace = Duration::from_secs(20);
     let mut bench = with_two(Config { grace, ..bounded(55) });
     for (sequence, text) in [(2, "a3"), (3, "a1"), (4, "a4")] {

@@ -60,7 +60,7 @@ impl Bench {
 }
 
 #[test]
-fn large_step_is_shown_at_once() {
+fn large_step_becomes_visible_at_once() {
     let mut bench = sliced(1);
     bench.commit(1, "a1 b2 d/a3 d/b4");
     bench.bring_all(1, "a1 b2 d/a3 d/b4");
@@ -124,7 +124,7 @@ fn text(changes: &[(usize, u8)]) -> Vec<String> {
 proptest! {
     /// Slices of one or two changes, with reads in between, have the same result as one step.
     #[test]
-    fn slices_come_to_the_same_as_one_call(
+    fn sliced_step_equals_one_call(
         acts in prop::collection::vec(act(), 1..25),
         slice in 1..3_usize,
     ) {

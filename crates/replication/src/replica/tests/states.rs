@@ -81,7 +81,7 @@ impl Bench {
 }
 
 #[test]
-fn a_state_that_was_is_told_for_as_long_as_what_was_overwritten_in_it_is_kept() {
+fn past_state_is_listed_while_its_bodies_are_kept() {
     let mut bench = Bench::new(kept(20));
     bench.write(1, "a1 d/b2");
     bench.wait(5_000);
@@ -130,7 +130,7 @@ fn each_commit_of_a_step_is_a_state() {
 }
 
 #[test]
-fn a_body_that_was_here_is_kept_also_for_a_state_within_a_step() {
+fn old_body_is_kept_for_a_state_within_a_step() {
     for (quota, expected) in [(None, Holding::Here), (Some(Bytes(35)), Holding::Gone)] {
         let mut bench = Bench::new(Config { quota, ..kept(20) });
         bench.write(1, "a1");
@@ -153,7 +153,7 @@ fn a_body_that_was_here_is_kept_also_for_a_state_within_a_step() {
 }
 
 #[test]
-fn what_cannot_be_kept_for_want_of_room_is_gone_and_its_state_is_still_told() {
+fn state_is_listed_even_if_a_body_was_evicted() {
     let mut bench = Bench::new(Config { quota: Some(Bytes(25)), ..kept(20) });
     bench.write(1, "a1 b2");
     bench.write(2, "a-");
@@ -170,7 +170,7 @@ fn what_cannot_be_kept_for_want_of_room_is_gone_and_its_state_is_still_told() {
 }
 
 #[test]
-fn without_a_time_of_grace_there_is_the_present_state_only() {
+fn only_the_current_state_exists_without_a_grace_period() {
     let mut bench = Bench::new(config());
     bench.write(1, "a1");
     bench.write(2, "a2");
@@ -180,7 +180,7 @@ fn without_a_time_of_grace_there_is_the_present_state_only() {
 }
 
 #[test]
-fn a_resync_leaves_out_the_states_that_it_has_passed_over() {
+fn resync_omits_the_states_that_it_skips() {
     let mut bench = Bench::new(kept(20));
     bench.write(1, "a1");
     bench.write(2, "b2");
@@ -204,7 +204,7 @@ fn a_resync_leaves_out_the_states_that_it_has_passed_over() {
 }
 
 #[test]
-fn a_resync_that_begins_anew_takes_over_what_was_told_before() {
+fn restarted_resync_reuses_received_leaves() {
     let mut bench = Bench::new(config());
     bench.replica.handle_disconnected(reading(0));
     let version = |sequence, body| Version { sequence: Sequence(sequence), content: content(body) };
@@ -266,7 +266,7 @@ fn one_file() -> (MerkleTree, Start) {
 }
 
 #[test]
-fn a_resync_that_waits_for_the_disk_gives_no_connection_up() {
+fn resync_waiting_for_the_disk_keeps_its_connection() {
     let mut bench = Bench::new(Config { silence: Duration::from_secs(10), ..config() });
     bench.replica.handle_disconnected(reading(0));
     let (tree, start) = one_file();
@@ -295,7 +295,7 @@ fn a_resync_that_waits_for_the_disk_gives_no_connection_up() {
 }
 
 #[test]
-fn a_message_that_comes_slowly_is_no_silence() {
+fn slow_message_does_not_count_as_silence() {
     let mut bench = Bench::new(Config { silence: Duration::from_secs(10), ..config() });
     let closes = |bench: &mut Bench| {
         let mut events = core::iter::from_fn(|| bench.replica.poll_event());
@@ -316,7 +316,7 @@ fn a_message_that_comes_slowly_is_no_silence() {
 }
 
 #[test]
-fn a_resync_takes_over_what_was_told_before_the_connection_broke() {
+fn resync_reuses_leaves_received_before_a_disconnect() {
     let mut bench = Bench::new(config());
     bench.replica.handle_disconnected(reading(0));
     let (tree, start) = one_file();
@@ -335,7 +335,7 @@ fn a_resync_takes_over_what_was_told_before_the_connection_broke() {
 }
 
 #[test]
-fn a_resync_that_contradicts_itself_is_never_shown_and_begins_anew() {
+fn inconsistent_resync_is_never_visible_and_restarts() {
     let (tree, start) = one_file();
     let version = Version { sequence: Sequence(6), content: content(7) };
     let other = MerkleTree::new([(&path("a"), version)]);
@@ -416,7 +416,7 @@ fn commits() -> impl Strategy<Value = Vec<(Vec<Option<bool>>, bool, i64)>> {
 
 proptest! {
     #[test]
-    fn every_state_that_is_told_is_one_that_the_origin_had(commits in commits()) {
+    fn every_listed_state_existed_at_the_origin(commits in commits()) {
         let mut bench = Bench::new(kept(15));
         let mut had = vec![BTreeMap::<String, u64>::new()];
         let mut shown = BTreeSet::new();

@@ -44,7 +44,7 @@ impl Bench {
 }
 
 #[test]
-fn a_body_is_withdrawn_when_nobody_has_waited_for_it_for_a_while() {
+fn demand_is_withdrawn_some_time_after_its_last_reader() {
     let mut bench = bench(Order::Aggressive);
     assert_eq!((bench.read("a"), bench.read("a")), ("Invalid".to_owned(), "Invalid".to_owned()));
     assert_eq!(bench.wanted(), ["+a"]);
@@ -65,7 +65,7 @@ fn a_body_is_withdrawn_when_nobody_has_waited_for_it_for_a_while() {
 }
 
 #[test]
-fn who_asks_again_in_time_waits_for_the_body_that_is_on_its_way() {
+fn returning_reader_waits_for_the_body_in_flight() {
     let mut bench = bench(Order::Conservative);
     assert_eq!(bench.read("a"), "Invalid");
     bench.leaves(1);
@@ -80,7 +80,7 @@ fn who_asks_again_in_time_waits_for_the_body_that_is_on_its_way() {
 }
 
 #[test]
-fn a_read_that_waits_behind_another_one_waits_for_its_body_as_well() {
+fn read_queued_behind_another_keeps_its_demand() {
     let mut bench = bench(Order::Conservative);
     assert_eq!(bench.read("a"), "Invalid");
     bench.leaves(1);
@@ -90,7 +90,7 @@ fn a_read_that_waits_behind_another_one_waits_for_its_body_as_well() {
 }
 
 #[test]
-fn who_comes_when_a_body_was_withdrawn_has_it_asked_for_again_and_gets_it() {
+fn reader_after_a_withdrawal_gets_a_new_demand() {
     for end in ["told", "broken off", "whole"] {
         let mut bench = bench(Order::Conservative);
         assert_eq!(bench.read("a"), "Invalid");
@@ -119,7 +119,7 @@ fn who_comes_when_a_body_was_withdrawn_has_it_asked_for_again_and_gets_it() {
 }
 
 #[test]
-fn what_is_told_of_bodies_that_were_not_withdrawn_changes_nothing() {
+fn confirmation_of_an_unknown_withdrawal_changes_nothing() {
     let mut bench = bench(Order::Conservative);
     assert_eq!(bench.read("a"), "Invalid");
     for name in ["a", "b", "none"] {
@@ -132,7 +132,7 @@ fn what_is_told_of_bodies_that_were_not_withdrawn_changes_nothing() {
 }
 
 #[test]
-fn a_body_that_came_by_the_background_is_withdrawn_and_a_late_one_is_of_no_use() {
+fn demand_is_withdrawn_after_a_pushed_body_arrives() {
     let mut bench = bench(Order::Conservative);
     assert_eq!(bench.read("a"), "Invalid");
     bench.body(1, "a1", false);
@@ -146,7 +146,7 @@ fn a_body_that_came_by_the_background_is_withdrawn_and_a_late_one_is_of_no_use()
 }
 
 #[test]
-fn with_the_connection_all_that_was_asked_for_is_gone() {
+fn disconnect_clears_all_demands() {
     let mut bench = bench(Order::Aggressive);
     assert_eq!((bench.read("a"), bench.read("b")), ("Invalid".to_owned(), "Invalid".to_owned()));
     bench.leaves(1);
@@ -161,7 +161,7 @@ fn with_the_connection_all_that_was_asked_for_is_gone() {
 }
 
 #[test]
-fn a_long_body_that_nobody_waits_for_leaves_its_room_when_it_has_ended() {
+fn withdrawn_long_body_frees_its_lane_when_it_has_ended() {
     for has_begun in [true, false] {
         let mut bench = bench(Order::Aggressive);
         for name in ["c", "d"] {
@@ -181,7 +181,7 @@ fn a_long_body_that_nobody_waits_for_leaves_its_room_when_it_has_ended() {
 }
 
 #[test]
-fn short_bodies_are_asked_for_while_a_long_one_is_on_its_way() {
+fn short_bodies_are_requested_beside_a_long_one() {
     for (names, expected) in
         [(["c", "a", "b", "d"], ["+c", "+a"]), (["a", "c", "b", "d"], ["+a", "+c"])]
     {

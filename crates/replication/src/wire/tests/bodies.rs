@@ -6,7 +6,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_body_in_pieces_comes_whole_and_a_changed_one_is_not_taken_for_it(
+    fn body_in_pieces_is_intact_unless_changed(
         size in prop_oneof![0..300_usize, (0..6 * PIECE), (0..6_usize).prop_map(|n| n * PIECE)],
         seed in any::<u8>(),
         damage in any::<prop::sample::Index>(),
@@ -45,7 +45,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn bodies_of_several_lanes_come_whole_however_they_take_turns(
+    fn interleaved_bodies_of_several_lanes_are_intact(
         turns in vec(0..3_usize, 0..40),
         broken in any::<bool>(),
     ) {
@@ -121,7 +121,7 @@ fn received(parts: &[BodyPart]) -> Result<(Vec<u8>, bool), Unexpected> {
 }
 
 #[test]
-fn a_body_that_is_broken_off_is_not_intact() {
+fn cancelled_body_is_not_intact() {
     let (parts, _) = sent(&vec![7; 3 * PIECE]);
     for cut in 1..parts.len() {
         let broken = BodyPart::Broken { lane: parts[0].lane() };
@@ -131,7 +131,7 @@ fn a_body_that_is_broken_off_is_not_intact() {
 }
 
 #[test]
-fn by_a_lane_one_body_comes_after_the_other() {
+fn bodies_of_one_lane_arrive_in_sequence() {
     let (short, _) = sent(&[7; 100]);
     let (long, _) = sent(&vec![7; 3 * PIECE]);
     let mut assembly = Assembly::default();
@@ -158,7 +158,7 @@ fn by_a_lane_one_body_comes_after_the_other() {
 }
 
 #[test]
-fn nothing_follows_the_header_of_a_body_that_is_lost() {
+fn header_of_a_lost_body_has_no_parts() {
     let (parts, _) = sent(&vec![7; 3 * PIECE]);
     let BodyPart::Header(header) = &parts[0] else { panic!("{:?}", parts[0]) };
     let header = BodyHeader { lost: true, ..header.clone() };
@@ -175,7 +175,7 @@ fn nothing_follows_the_header_of_a_body_that_is_lost() {
 }
 
 #[test]
-fn parts_out_of_order_are_refused() {
+fn parts_out_of_order_are_rejected() {
     let (parts, _) = sent(&vec![7; 3 * PIECE]);
     for order in [&[1][..], &[2], &[0, 0], &[0, 2], &[0, 1, 1], &[0, 1, 3], &[0, 1, 2, 2]] {
         let mut assembly = Assembly::default();

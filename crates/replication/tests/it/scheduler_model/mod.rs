@@ -393,37 +393,37 @@ fn check_every_state(scope: Scope, order: Order, overtake: bool) {
 }
 
 #[test]
-fn scheduler_is_correct_for_two_readers_in_every_order() {
+fn two_readers_are_correct_in_every_order() {
     check_every_state(READERS, Order::Conservative, true);
 }
 
 #[test]
-fn scheduler_is_correct_without_overtaking_in_every_order() {
+fn no_overtaking_is_correct_in_every_order() {
     check_every_state(READERS, Order::Conservative, false);
 }
 
 #[test]
-fn scheduler_is_correct_for_aggressive_reads_in_every_order() {
+fn aggressive_reads_are_correct_in_every_order() {
     check_every_state(READERS, Order::Aggressive, true);
 }
 
 #[test]
-fn scheduler_is_correct_with_late_messages_in_every_order() {
+fn late_messages_are_correct_in_every_order() {
     check_every_state(CLOCKS, Order::Conservative, false);
 }
 
 #[test]
-fn scheduler_is_correct_across_a_cut_in_every_order() {
+fn disconnects_are_correct_in_every_order() {
     check_every_state(CONNECTIONS, Order::Conservative, true);
 }
 
 #[test]
-fn scheduler_is_correct_when_readers_give_up_in_every_order() {
+fn cancelled_reads_are_correct_in_every_order() {
     check_every_state(LEAVERS, Order::Conservative, true);
 }
 
 #[test]
-fn the_search_finds_seeded_bugs() {
+fn search_finds_seeded_bugs() {
     for (scope, fault, broken) in [
         (READERS, Fault::BodyBeforeInvalidations, ORDER),
         (READERS, Fault::HalfATransaction, WHOLE),

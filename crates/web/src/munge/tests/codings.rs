@@ -6,7 +6,7 @@ use flate2::write::{GzEncoder, MultiGzDecoder};
 use super::*;
 
 #[test]
-fn each_piece_goes_out_as_it_comes() {
+fn each_chunk_is_forwarded_on_arrival() {
     for coding in ["identity", "gzip", "br", "zstd"] {
         let munging = munging(&[HTML, ("content-encoding", coding)]);
         let coding = munging.coding;
@@ -42,7 +42,7 @@ fn each_piece_goes_out_as_it_comes() {
 }
 
 #[test]
-fn gzip_is_read_as_others_write_it_and_written_as_they_read_it() {
+fn gzip_interoperates_in_both_directions() {
     let page = format!("<head></head>{}", "<p>text</p>".repeat(5000));
     let gzip = |text: &[u8]| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -68,7 +68,7 @@ fn gzip_is_read_as_others_write_it_and_written_as_they_read_it() {
 }
 
 #[test]
-fn what_is_not_compressed_as_it_says_passes_as_it_is() {
+fn malformed_compressed_body_passes_unchanged() {
     let page = b"<html><head></head><body>not compressed</body></html>";
     for way in WAYS {
         for pieces in [cut(page, &[]), page.chunks(3).collect()] {
@@ -104,7 +104,7 @@ fn what_is_not_compressed_as_it_says_passes_as_it_is() {
 const TAKES_ZSTD: (&str, &str) = ("accept-encoding", "gzip, deflate, br, zstd");
 
 #[test]
-fn what_is_packed_goes_out_as_zstd_to_who_takes_that() {
+fn compressed_page_is_sent_as_zstd_if_accepted() {
     for (takes, came, expected) in [
         ("gzip, deflate, br, zstd", "br", "zstd"),
         ("gzip, deflate, br, zstd", "gzip", "zstd"),
@@ -157,7 +157,7 @@ fn munger_between((came, goes): (Coding, Coding)) -> Munger {
 }
 
 #[test]
-fn a_page_is_the_same_in_whatever_coding_it_goes_out() {
+fn page_is_the_same_in_every_output_coding() {
     let page = format!("<head></head>{}", "<p>text</p>".repeat(5000));
     for way in WAYS {
         let packed = pack(way.0, page.as_bytes());
@@ -170,7 +170,7 @@ fn a_page_is_the_same_in_whatever_coding_it_goes_out() {
 }
 
 #[test]
-fn a_body_that_is_cut_off_stays_cut_off() {
+fn truncated_body_stays_truncated() {
     let page = "<head></head>".to_owned() + &"text ".repeat(1000);
     for way in WAYS {
         let packed = pack(way.0, page.as_bytes());
@@ -187,7 +187,7 @@ fn a_body_that_is_cut_off_stays_cut_off() {
 }
 
 #[test]
-fn nothing_stays_nothing() {
+fn empty_body_stays_empty() {
     for coding in CODINGS {
         let (out, _) = munge_pieces(munger_of(coding), &[b""]).unwrap();
         assert!(out.is_empty(), "{coding:?}");
@@ -197,7 +197,7 @@ fn nothing_stays_nothing() {
 }
 
 #[test]
-fn a_small_piece_that_holds_a_long_page_is_taken_in_steps() {
+fn small_chunk_that_unpacks_to_a_long_page_is_split() {
     const LENGTH: usize = 64 << 20;
     for coding in [Coding::Gzip, Coding::Brotli, Coding::Zstd] {
         let mut packed = Vec::new();
@@ -261,7 +261,7 @@ fn pack_parts(coding: Coding, parts: &[&[u8]], level: u32, in_members: bool) -> 
 
 proptest! {
     #[test]
-    fn a_page_is_the_same_without_the_tag_however_it_was_packed(
+    fn page_is_unchanged_except_the_tag_in_every_coding(
         page in soup(), parts in prop::collection::vec(0..1000_usize, 0..6),
         cuts in prop::collection::vec(0..1000_usize, 0..8),
         coding in 1..4_usize, level in 0..10_u32, in_members in any::<bool>(),

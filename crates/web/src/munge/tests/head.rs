@@ -92,7 +92,7 @@ fn only_pages_are_rewritten() {
 }
 
 #[test]
-fn a_cache_control_that_nobody_can_read_may_forbid_changes() {
+fn unreadable_cache_control_blocks_rewriting() {
     let unreadable = HeaderValue::from_bytes(b"max-age=60, \xff").unwrap();
     let (mut request, mut response) = (asked(GOES), answered(&[HTML]));
     response.headers.insert("cache-control", unreadable.clone());
@@ -105,7 +105,7 @@ fn a_cache_control_that_nobody_can_read_may_forbid_changes() {
 }
 
 #[test]
-fn only_get_and_its_head_with_200_are_rewritten() {
+fn only_get_and_head_with_200_are_rewritten() {
     for (method, status, expected) in [
         ("GET", 200, true),
         ("HEAD", 200, true),
@@ -124,7 +124,7 @@ fn only_get_and_its_head_with_200_are_rewritten() {
 }
 
 #[test]
-fn headers_promise_nothing_that_the_script_breaks() {
+fn headers_invalidated_by_the_script_are_dropped() {
     let before = [
         HTML,
         ("content-length", "100"),
@@ -158,7 +158,7 @@ fn headers_promise_nothing_that_the_script_breaks() {
 }
 
 #[test]
-fn a_page_that_has_not_changed_is_still_answered_by_304() {
+fn unchanged_page_still_gets_304() {
     for (sent, widened) in [
         ("W/\"abc\"", "W/\"abc\", \"abc\""),
         ("\"abc\"", "\"abc\""),

@@ -8,7 +8,7 @@ fn read(coding: Coding, body: &[u8], length: usize) -> Option<Result<(), NoPlace
 }
 
 #[test]
-fn what_a_page_says_is_read_in_every_coding_and_in_any_pieces() {
+fn opt_out_is_read_in_every_coding_and_chunking() {
     for (page, expected) in [
         ("<head><meta name=lull content=off></head>", Some(Err(NoPlace::OptOut))),
         (
@@ -31,7 +31,7 @@ fn what_a_page_says_is_read_in_every_coding_and_in_any_pieces() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told() {
+fn unreadable_page_is_reported() {
     for fields in [
         &[HTML, ("content-encoding", "deflate")][..],
         &[HTML, ("content-encoding", "gzip, br")],
@@ -54,7 +54,7 @@ fn what_cannot_be_read_is_told() {
 }
 
 #[test]
-fn what_is_no_page_is_not_read() {
+fn other_content_types_are_not_inspected() {
     for kind in ["text/css", "image/png", "text/plain; charset=utf-16"] {
         let found = inspect(&answered(&[("content-type", kind)]).headers);
         assert!(matches!(found, Ok(None)), "{kind}");

@@ -72,7 +72,7 @@ fn without_tag(page: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_script_goes_to_the_end_of_the_head() {
+fn script_is_placed_at_the_end_of_the_head() {
     // `@` marks the place of the script.
     for page in [
         "<!doctype html><html><head><title>a</title>@</head><body>b</body></html>",
@@ -110,7 +110,7 @@ fn the_script_goes_to_the_end_of_the_head() {
 }
 
 #[test]
-fn where_it_could_do_harm_the_page_stays_as_it_is() {
+fn page_is_unchanged_where_a_tag_could_do_harm() {
     let huge = format!("<head><link href=\"data:{}\"></head>", "x".repeat(300 * 1024));
     for (page, why) in [
         ("", NoPlace::NoTag),
@@ -194,7 +194,7 @@ fn where_it_could_do_harm_the_page_stays_as_it_is() {
 }
 
 #[test]
-fn an_escape_sequence_behind_the_place_means_nothing_before_it() {
+fn escape_sequence_after_the_tag_has_no_effect() {
     let page = b"<head></head><pre>\x1b[1m</pre>";
     let munger = munging(&[("content-type", "text/html")]).munger();
     let (out, outcome) = munge_pieces(munger, &[page]).unwrap();
@@ -202,7 +202,7 @@ fn an_escape_sequence_behind_the_place_means_nothing_before_it() {
 }
 
 #[test]
-fn what_is_harmless_in_a_head_is_passed_over() {
+fn harmless_head_elements_do_not_block_the_tag() {
     for page in [
         "<head><meta name=lull content=on>@</head>",
         "<head><meta name=robots content='index, follow'>@</head>",
@@ -223,7 +223,7 @@ fn what_is_harmless_in_a_head_is_passed_over() {
 }
 
 #[test]
-fn the_tag_takes_the_nonce_of_the_page() {
+fn tag_takes_the_nonce_of_the_page() {
     let csp = ("content-security-policy", "script-src 'nonce-abc'");
     let munger = munging(&[HTML, csp]).munger();
     let (out, _) = munge_pieces(munger, &[b"<head></head>"]).unwrap();
@@ -262,12 +262,12 @@ fn munger_of(coding: Coding) -> Munger {
 const CODINGS: [Coding; 4] = [Coding::Identity, Coding::Gzip, Coding::Brotli, Coding::Zstd];
 
 #[test]
-fn a_real_site_is_the_same_without_the_tag() {
+fn real_site_is_unchanged_except_the_tag() {
     lull_testing::needs!(lull_testing::command("tar"), lull_testing::command("zstd"));
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/site");
     let archive = data.join("site-shell-novice.tar.zst");
     if !archive.exists() {
-        lull_testing::skip("a_real_site_is_the_same_without_the_tag", "no site beside the tree");
+        lull_testing::skip("real_site_is_unchanged_except_the_tag", "no site beside the tree");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -372,7 +372,7 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn any_page_in_any_pieces_is_the_same_without_the_tag(
+    fn any_page_in_any_chunks_is_unchanged_except_the_tag(
         page in soup(), cuts in prop::collection::vec(0..1000_usize, 0..8), coding in 0..4_usize,
     ) {
         let coding = CODINGS[coding];
@@ -386,7 +386,7 @@ proptest! {
 
     /// Chunk boundaries change nothing.
     #[test]
-    fn the_place_does_not_depend_on_the_pieces(
+    fn tag_place_does_not_depend_on_chunks(
         page in soup(), cuts in prop::collection::vec(0..1000_usize, 0..8),
     ) {
         let whole = munge(&page);
@@ -400,7 +400,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_in_the_name_of_a_coding_do_no_harm(
+    fn arbitrary_bytes_in_any_coding_do_no_harm(
         bytes in prop::collection::vec(any::<u8>(), 0..400), coding in 0..4_usize,
         cuts in prop::collection::vec(0..1000_usize, 0..4),
     ) {

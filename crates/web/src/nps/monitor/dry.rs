@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_hour_without_a_budget_is_told_once_until_there_is_one() {
+    fn hour_without_budget_is_reported_once() {
         let mut dry = Dry::default();
         let (mut now, mut told) = (Timestamp::ZERO, Vec::new());
         let mut look = |minutes: u32, is_wanted, has_budget| {

@@ -11,7 +11,7 @@ fn fails(state: &mut State, place: u32, path: &str) -> Failing {
 }
 
 #[test]
-fn an_object_is_to_blame_if_others_are_answered() {
+fn failure_is_blamed_on_an_object_if_others_answer() {
     let mut state = State { failures: vec![0; 2], ..State::default() };
     assert_eq!(fails(&mut state, 1, "/b"), Failing::Alone { is_new: true });
     assert_eq!(state.failed(ObjectId(1), "/b"), Failing::Alone { is_new: false });
@@ -28,7 +28,7 @@ fn an_object_is_to_blame_if_others_are_answered() {
 }
 
 #[test]
-fn what_was_given_up_is_bounded() {
+fn list_of_dropped_objects_is_bounded() {
     for number in 0..3 * MOST_GIVEN_UP {
         let mut state = State { failures: vec![0; 2], ..State::default() };
         state.given_up = (0..number).map(|one| format!("/{one}")).collect();
@@ -79,7 +79,7 @@ fn shown(monitor: &Monitor) -> Vec<(String, Option<u128>)> {
 }
 
 #[test]
-fn each_epoch_needs_a_sample_while_it_learns_and_just_after_a_question() {
+fn epoch_needs_a_sample_while_learning_and_after_a_request() {
     let learning = Monitor::new(MonitorSettings::default());
     learning.begin(names(&["/a"]), Timestamp::ZERO);
     assert!(learning.state().is_busy(Timestamp::ZERO));
@@ -91,7 +91,7 @@ fn each_epoch_needs_a_sample_while_it_learns_and_just_after_a_question() {
 }
 
 #[test]
-fn a_pause_is_the_time_for_other_objects_and_those_that_stay_get_no_slower() {
+fn objects_change_in_a_pause_and_kept_ones_keep_thresholds() {
     let (monitor, mut now) = known(&["/a", "/b"], 10 * MS);
     assert_eq!(shown(&monitor), [one("/a", Some(21)), one("/b", Some(21))]);
     assert!(!monitor.state().chooses);
@@ -120,7 +120,7 @@ fn a_pause_is_the_time_for_other_objects_and_those_that_stay_get_no_slower() {
 }
 
 #[test]
-fn an_owner_who_says_that_the_server_changed_has_all_of_it_learned_anew() {
+fn relearn_forgets_all_thresholds() {
     for after in [&["/a", "/b"][..], &["/b", "/c"], &[]] {
         let (monitor, now) = known(&["/a", "/b"], 10 * MS);
         monitor.state().given_up = names(&["/gone"]);
@@ -138,7 +138,7 @@ fn an_owner_who_says_that_the_server_changed_has_all_of_it_learned_anew() {
 }
 
 #[test]
-fn while_a_slow_object_waits_to_be_asked_for_the_others_are_heard() {
+fn visitor_samples_count_while_a_probe_is_due() {
     let (monitor, mut now) = known(&["/slow", "/fast"], 10 * MS);
     for _ in 0..21 {
         now += 100 * MS;
@@ -167,7 +167,7 @@ fn while_a_slow_object_waits_to_be_asked_for_the_others_are_heard() {
 }
 
 #[test]
-fn who_has_a_log_rotated_lets_no_threshold_rise() {
+fn log_rotation_raises_no_threshold() {
     let (monitor, now) = known(&["/a", "/b"], 10 * MS);
     monitor.state().given_up = names(&["/gone"]);
     monitor.choose();
@@ -179,7 +179,7 @@ fn who_has_a_log_rotated_lets_no_threshold_rise() {
 }
 
 #[test]
-fn what_was_learned_goes_on_from_one_process_to_the_next() {
+fn thresholds_survive_a_restart() {
     let (monitor, now) = known(&["/a"], 10 * MS);
     assert_eq!(monitor.time_changes(), 1);
     let kept = monitor.keep_times();
@@ -218,7 +218,7 @@ fn fall(monitor: &Monitor, paths: &[&str], mut now: Timestamp) -> Timestamp {
 }
 
 #[test]
-fn an_outage_is_not_what_the_overload_after_it_is_learned_by() {
+fn overload_after_an_outage_does_not_raise_thresholds() {
     let objects = &["/a", "/b"];
     let (monitor, now) = known(objects, 10 * MS);
     let now = fall(&monitor, objects, now);
@@ -241,7 +241,7 @@ fn an_outage_is_not_what_the_overload_after_it_is_learned_by() {
 }
 
 #[test]
-fn a_budget_does_not_double_again_after_an_outage() {
+fn budget_does_not_double_again_after_an_outage() {
     let objects = &["/a"];
     let (monitor, now) = known(objects, 10 * MS);
     // The worth of two documents: until then it doubles, whether it is used or not.
@@ -263,7 +263,7 @@ fn a_budget_does_not_double_again_after_an_outage() {
 }
 
 #[test]
-fn objects_that_are_answered_keep_what_is_known_when_another_is_given_up() {
+fn answering_objects_keep_thresholds_when_another_is_dropped() {
     let (monitor, now) = known(&["/a", "/b"], 10 * MS);
     for _ in 0..MOST_FAILURES {
         monitor.state().answered(ObjectId(0), "/a");
@@ -276,7 +276,7 @@ fn objects_that_are_answered_keep_what_is_known_when_another_is_given_up() {
 }
 
 #[test]
-fn thresholds_that_were_given_are_not_learned_anew() {
+fn configured_thresholds_are_not_learned_again() {
     let parameters = Some(Parameters::paper([20 * MS]));
     let monitor = Monitor::new(MonitorSettings { objects: names(&["/a"]), parameters });
     monitor.begin(names(&["/a"]), Timestamp::ZERO);
@@ -305,7 +305,7 @@ fn refusals_halve_the_budget_once_a_second() {
 }
 
 #[test]
-fn why_there_is_no_budget_is_told_after_an_hour() {
+fn missing_budget_is_explained_after_an_hour() {
     let hour = Duration::from_secs(3_600);
     let (monitor, now) = known(&["/a"], 10 * MS);
     let look = |now| monitor.state().look(now, true);
@@ -330,7 +330,7 @@ fn overload(monitor: &Monitor, mut now: Timestamp) -> Timestamp {
 }
 
 #[test]
-fn a_loaded_server_is_not_asked_while_visitors_say_how_it_is() {
+fn loaded_server_is_not_probed_while_visitors_give_samples() {
     let (monitor, now) = known(&["/a"], 10 * MS);
     monitor.answered("/a", now, 10 * MS);
     assert!(!monitor.state().is_told_by_visitors(now), "it is not loaded, as far as is known");
@@ -370,7 +370,7 @@ fn pages_of_a_loaded_server_wait_before_they_ask() {
 }
 
 #[test]
-fn by_the_paper_s_budget_each_page_asks() {
+fn pages_never_wait_with_the_budget_of_the_paper() {
     let parameters = Some(Parameters::paper([20 * MS]));
     let monitor = Monitor::new(MonitorSettings { objects: names(&["/a"]), parameters });
     monitor.begin(names(&["/a"]), Timestamp::ZERO);

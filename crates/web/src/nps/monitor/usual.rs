@@ -93,7 +93,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn no_threshold_rises_and_those_that_were_learned_last_are_kept() {
+    fn thresholds_never_rise_and_the_latest_are_kept() {
         let mut usual = Usual::default();
         usual.note("/a", 10 * MS);
         usual.note("/a", 300 * MS);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_taken_and_nothing_else() {
+    fn only_valid_saved_thresholds_are_loaded() {
         let mut before = Usual::default();
         assert_eq!(before.changes(), 0);
         before.note("/a b", 10 * MS);

@@ -57,7 +57,7 @@ fn theme(_: u64) -> (&'static str, String) {
 }
 
 #[test]
-fn value_that_many_share_is_accepted_if_pages_are_the_same() {
+fn shared_value_is_accepted_if_pages_are_the_same() {
     let mut site = Site::new();
     site.is_read();
     assert!(!site.learned.has("theme", "dark"));
@@ -113,7 +113,7 @@ fn session_cookie_is_neither_accepted_nor_proposed() {
 }
 
 #[test]
-fn one_page_that_differs_revokes_the_cookie_at_once() {
+fn one_different_page_revokes_the_cookie_at_once() {
     let mut site = Site::new();
     site.is_read();
     site.is_read_with(theme);
@@ -127,7 +127,7 @@ fn one_page_that_differs_revokes_the_cookie_at_once() {
 }
 
 #[test]
-fn another_value_that_differs_revokes_all_values() {
+fn one_different_value_revokes_all_values() {
     let mut site = Site::new();
     site.is_read();
     site.is_read_with(theme);
@@ -136,7 +136,7 @@ fn another_value_that_differs_revokes_all_values() {
 }
 
 #[test]
-fn page_that_was_edited_suspends_the_cookie_for_a_moment() {
+fn edited_page_suspends_the_cookie_for_a_moment() {
     let mut site = Site::new();
     site.is_read();
     site.is_read_with(theme);
@@ -148,7 +148,7 @@ fn page_that_was_edited_suspends_the_cookie_for_a_moment() {
 }
 
 #[test]
-fn pages_that_differ_for_everybody_prove_nothing() {
+fn pages_that_differ_for_all_clients_prove_nothing() {
     let mut site = Site::new();
     let mut nonce = 0;
     for _ in 0..50 {
@@ -179,7 +179,7 @@ proptest! {
     /// For all acts of visitors and all times of edits: a value that has changed a compared page is not
     /// accepted once that is known.
     #[test]
-    fn cookie_that_changes_a_page_is_not_accepted_for_long(
+    fn cookie_that_changes_a_page_is_soon_revoked(
         steps in proptest::collection::vec((0_u64..12, 0_u64..8, 0_u8..4, 0_u8..40), 0..800),
     ) {
         let mut site = Site::new();
@@ -201,7 +201,7 @@ proptest! {
     }
 
     #[test]
-    fn memory_is_bounded_whatever_cookies_are_sent(
+    fn memory_is_bounded_for_any_cookies(
         names in proptest::collection::vec(("[a-z]{1,3}", "[a-z]{1,2}"), 500),
     ) {
         let mut site = Site::new();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_redirect_or_a_cookie_bars_the_url_whoever_saw_it() {
+fn redirect_or_cookie_bars_the_url_for_every_client() {
     for (method, status, fields, barred) in [
         ("GET", 302, &[("location", "/b")][..], true),
         ("HEAD", 302, &[("location", "/b")], true),
@@ -57,7 +57,7 @@ fn no_store_for_an_anonymous_visitor_bars_the_url() {
 }
 
 #[test]
-fn what_scripts_ask_for_a_part_of_a_page_is_not_fetched_ahead() {
+fn url_requested_as_a_page_fragment_is_not_prefetched() {
     const HTML: (&str, &str) = ("content-type", "text/html; charset=utf-8");
     const WHOLE: (&str, &str) = ("sec-fetch-dest", "document");
     for (asks, status, fields, barred) in [
@@ -105,7 +105,7 @@ fn what_scripts_ask_for_a_part_of_a_page_is_not_fetched_ahead() {
 }
 
 #[test]
-fn a_redirect_of_the_root_to_its_other_name_bars_nothing() {
+fn redirect_of_the_root_to_another_host_bars_nothing() {
     for (url, location, barred) in [
         ("/", "https://www.site.example", false),
         ("/", "https://www.site.example/", false),

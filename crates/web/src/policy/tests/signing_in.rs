@@ -88,7 +88,7 @@ fn copy_is_not_renewed_once_its_url_is_barred() {
 }
 
 #[test]
-fn cookies_of_a_reply_clear_nothing_and_add_nothing() {
+fn cookies_of_a_reply_leave_the_cache_unchanged() {
     for cookie in [None, Some("_ga=1"), Some("session=1")] {
         let fields: Vec<_> =
             cookie.map(|value| ("cookie", value)).into_iter().chain([CHROME]).collect();
@@ -130,7 +130,7 @@ fn first_reply_to_credentials_sets_the_cookie() {
 }
 
 #[test]
-fn where_a_password_is_asked_for_nothing_is_fetched_ahead() {
+fn password_protected_pages_are_not_prefetched() {
     let folders = ["/app", "/my%20files", "/caf%C3%A9", "/100%25"];
     for (folder, by_prefetch) in folders.into_iter().flat_map(|one| [(one, false), (one, true)]) {
         let (inner, other) = (format!("{folder}/in"), format!("{folder}/a"));

@@ -12,7 +12,7 @@ fn of_a_request(policy: &Policy, more: &[(&str, &str)]) -> Admitted {
 }
 
 #[test]
-fn what_varies_on_fields_that_neither_sends_is_found() {
+fn vary_on_fields_that_neither_request_sends_is_accepted() {
     for vary in [
         "RSC, Next-Router-State-Tree, Next-Router-Prefetch",
         "HX-Request",
@@ -36,7 +36,7 @@ fn what_varies_on_fields_that_neither_sends_is_found() {
 }
 
 #[test]
-fn what_varies_on_a_field_that_only_this_visitor_sends_is_not_kept_and_bars_nothing() {
+fn vary_on_a_field_of_this_visitor_bars_no_url() {
     let mut policy = policy();
     let admitted = of_a_request(&policy, &[("x-inertia", "1")]);
     let mut head = answered(200, &[("vary", "Accept-Encoding, X-Inertia")]);

@@ -39,7 +39,7 @@ fn all(headers: &HeaderMap, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn requests_that_two_parsers_could_read_in_two_ways_are_refused() {
+fn ambiguous_requests_are_rejected() {
     let host = ("host", "site.example");
     for (target, headers, has_body, status) in [
         ("/", &[][..], false, 400),
@@ -70,7 +70,7 @@ fn requests_that_two_parsers_could_read_in_two_ways_are_refused() {
 }
 
 #[test]
-fn other_versions_have_other_rules_for_hosts() {
+fn host_rules_depend_on_the_http_version() {
     let mut old = head("/", &[]);
     old.version = Version::HTTP_10;
     assert_eq!(check(&old, false, 1000).unwrap().host, None, "HTTP/1.0 has no Host");
@@ -82,7 +82,7 @@ fn other_versions_have_other_rules_for_hosts() {
 }
 
 #[test]
-fn limits_and_methods_have_statuses_of_their_own() {
+fn limits_and_methods_have_their_own_statuses() {
     let host = [("host", "site.example")];
     let long = format!("/{}", "x".repeat(1000));
     assert_eq!(check(&head(&long, &host), false, 1000).unwrap_err().status, 414);
@@ -96,7 +96,7 @@ fn limits_and_methods_have_statuses_of_their_own() {
 }
 
 #[test]
-fn the_host_of_an_absolute_target_goes_before_host() {
+fn host_of_an_absolute_target_replaces_the_host_field() {
     let mut head = head("http://site.example:81/a?b", &[("host", "evil.example")]);
     let checked = check(&head, false, 1000).unwrap();
     to_upstream(&mut head, &checked, Framing::None, &forwarding(false));
@@ -106,7 +106,7 @@ fn the_host_of_an_absolute_target_goes_before_host() {
 }
 
 #[test]
-fn what_concerns_one_connection_does_not_pass() {
+fn hop_by_hop_fields_are_not_forwarded() {
     let sent = sent(
         &[
             ("host", "site.example"),
@@ -134,7 +134,7 @@ fn what_concerns_one_connection_does_not_pass() {
 }
 
 #[test]
-fn forwarded_headers_are_believed_only_where_it_is_said() {
+fn forwarded_fields_are_trusted_only_if_configured() {
     let claims = [
         ("host", "site.example"),
         ("x-forwarded-for", "203.0.113.1"),
@@ -179,7 +179,7 @@ fn forwarded_headers_are_believed_only_where_it_is_said() {
 }
 
 #[test]
-fn what_servers_cannot_tell_from_it_is_believed_no_more() {
+fn underscore_twins_of_forwarded_fields_are_dropped() {
     let twins = ["x_forwarded_for", "X_Forwarded-Proto", "x-forwarded_host", "X_REAL_IP"];
     let mut claims = vec![("host", "site.example"), ("x_own", "1")];
     claims.extend(twins.map(|name| (name, "203.0.113.1")));
@@ -191,7 +191,7 @@ fn what_servers_cannot_tell_from_it_is_believed_no_more() {
 }
 
 #[test]
-fn the_mark_becomes_a_purpose() {
+fn lull_mark_becomes_sec_purpose() {
     let host = ("host", "site.example");
     let purpose = ("sec-purpose", "prefetch;prerender");
     for (headers, expected) in [
@@ -213,7 +213,7 @@ fn the_mark_becomes_a_purpose() {
 }
 
 #[test]
-fn the_host_may_be_rewritten_and_via_be_added() {
+fn host_may_be_rewritten_and_via_added() {
     let other = HeaderValue::from_static("inner.example");
     let name = HeaderValue::from_static("lull");
     let forwarding =
@@ -225,7 +225,7 @@ fn the_host_may_be_rewritten_and_via_be_added() {
 }
 
 #[test]
-fn a_body_has_one_framing() {
+fn body_has_one_framing() {
     let host = ("host", "site.example");
     let length = ("content-length", "5");
     let framed = |headers: &[(&str, &str)], framing| {
@@ -264,7 +264,7 @@ fn several_cookie_fields_become_one() {
 }
 
 #[test]
-fn who_brings_nothing_says_so_where_something_would_mean_something() {
+fn empty_post_and_put_declare_a_zero_length() {
     for (method, length) in [(Method::POST, &["0"][..]), (Method::PUT, &["0"]), (Method::GET, &[])]
     {
         let mut head = head("/", &[("host", "site.example")]);
@@ -308,7 +308,7 @@ fn reply(status: u16, headers: &[(&str, &str)]) -> response::Parts {
 }
 
 #[test]
-fn a_response_loses_what_is_the_upstreams_own() {
+fn fields_of_the_upstream_connection_are_removed() {
     let mut head = reply(
         200,
         &[
@@ -328,7 +328,7 @@ fn a_response_loses_what_is_the_upstreams_own() {
 }
 
 #[test]
-fn a_response_whose_end_is_unclear_is_unusable() {
+fn response_with_unclear_end_is_unusable() {
     for (status, headers, upgrade) in [
         (200, &[("transfer-encoding", "gzip, chunked")][..], false),
         (200, &[("transfer-encoding", "gzip")], false),
@@ -349,7 +349,7 @@ proptest! {
     /// For any client's request, the upstream's request has one host, one framing, and no field about the
     /// client's connection.
     #[test]
-    fn no_request_goes_upstream_with_two_meanings(
+    fn upstream_request_has_one_host_and_one_framing(
         names in proptest::collection::vec(
             proptest::sample::select(&[
                 "connection", "content-length", "transfer-encoding", "te", "upgrade", "x-lull",

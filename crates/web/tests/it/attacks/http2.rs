@@ -66,7 +66,7 @@ mod h2 {
 }
 
 #[test]
-fn requests_that_are_reset_as_fast_as_they_come_end_the_connection() {
+fn immediate_resets_end_the_connection() {
     let proxy = proxy(mirror());
     let mut client = h2::connect(&proxy);
     let flags = h2::END_STREAM | h2::END_HEADERS;
@@ -103,7 +103,7 @@ fn arrives(arrivals: &Receiver<()>, proxy: &common::Proxy) -> bool {
 }
 
 #[test]
-fn requests_that_are_reset_once_they_are_upstream_end_the_connection() {
+fn resets_after_forwarding_end_the_connection() {
     let (arrived, arrivals) = channel();
     let arrived = Mutex::new(arrived);
     let proxy = proxy(upstream(move |mut peer| {
@@ -134,7 +134,7 @@ fn requests_that_are_reset_once_they_are_upstream_end_the_connection() {
 }
 
 #[test]
-fn headers_of_a_connection_are_malformed_in_http2() {
+fn connection_specific_headers_are_malformed_in_http2() {
     for (name, value) in [
         ("transfer-encoding", "chunked"),
         ("te", "gzip"),
@@ -161,7 +161,7 @@ fn headers_of_a_connection_are_malformed_in_http2() {
 }
 
 #[test]
-fn a_host_that_is_not_the_authority_is_refused_in_http2() {
+fn host_that_differs_from_authority_is_rejected_in_http2() {
     let proxy = proxy(mirror());
     let mut client = h2::connect(&proxy);
     let block = [h2::GET, &h2::field("host", "b")].concat();
@@ -172,7 +172,7 @@ fn a_host_that_is_not_the_authority_is_refused_in_http2() {
 }
 
 #[test]
-fn a_head_without_end_is_not_collected_in_http2() {
+fn endless_head_is_not_buffered_in_http2() {
     let proxy = proxy(mirror());
     let mut client = h2::connect(&proxy);
     client.send(h2::frame(h2::HEADERS, h2::END_STREAM, 1, h2::GET));
@@ -244,7 +244,7 @@ fn asking_for_much(proxy: &common::Proxy) -> Client {
 const FIRST_WINDOW: usize = 65_535;
 
 #[test]
-fn an_answer_that_is_not_taken_is_reset_in_http2_whatever_else_is_said() {
+fn unread_answer_is_reset_in_http2_despite_other_frames() {
     let proxy = slow_or_big(impatient_of_stalls);
     let mut client = asking_for_much(&proxy);
     pings(&client);
@@ -255,7 +255,7 @@ fn an_answer_that_is_not_taken_is_reset_in_http2_whatever_else_is_said() {
 }
 
 #[test]
-fn an_answer_that_is_not_taken_ends_in_http2_while_heads_alone_fill_the_way() {
+fn unread_answer_ends_in_http2_while_heads_fill_the_window() {
     let proxy = proxy_with(
         upstream(|mut peer| {
             while let Some(head) = peer.head() {
@@ -291,7 +291,7 @@ fn an_answer_that_is_not_taken_ends_in_http2_while_heads_alone_fill_the_way() {
 }
 
 #[test]
-fn an_answer_that_is_taken_slowly_is_waited_for_in_http2() {
+fn slowly_read_answer_is_kept_in_http2() {
     let proxy = slow_or_big(impatient_of_stalls);
     let mut client = asking_for_much(&proxy);
     let mut room = FIRST_WINDOW;
@@ -312,7 +312,7 @@ fn an_answer_that_is_taken_slowly_is_waited_for_in_http2() {
 }
 
 #[test]
-fn a_body_that_does_not_come_is_reset_in_http2_whatever_else_is_said() {
+fn unsent_body_is_reset_in_http2_despite_other_frames() {
     for (kind, stream, payload) in [(h2::PING, 0, &[0; 8][..]), (h2::DATA, 1, &b"x"[..])] {
         let proxy = slow_or_big(impatient_of_stalls);
         let mut client = h2::connect(&proxy);
@@ -357,7 +357,7 @@ fn fill(client: &mut Client, stream: u32) {
 }
 
 #[test]
-fn a_body_that_does_not_come_is_reset_in_http2_whatever_the_upstream_does_not_take() {
+fn unsent_body_is_reset_in_http2_with_a_stalled_upstream() {
     let proxy = proxy_with(
         upstream(|mut peer| {
             peer.head().unwrap();
@@ -384,7 +384,7 @@ fn a_body_that_does_not_come_is_reset_in_http2_whatever_the_upstream_does_not_ta
 }
 
 #[test]
-fn a_body_that_is_answered_and_does_not_come_keeps_no_connection_upstream() {
+fn answered_unsent_body_frees_its_upstream_connection() {
     let (gone, told) = channel();
     let gone = Mutex::new(gone);
     let proxy = proxy_with(

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn links_in_shadow_roots_are_fetched_when_pointed_at() {
+fn links_in_shadow_roots_are_prefetched_on_hover() {
     needs!(chromium::installed());
     let site = Site::start(&[(SHADOW, &[">/inside", ">/drawn"])]);
     let mut chromium = Chromium::start();
@@ -18,7 +18,7 @@ fn links_in_shadow_roots_are_fetched_when_pointed_at() {
 }
 
 #[test]
-fn nofollow_link_of_a_shadow_root_is_not_fetched() {
+fn nofollow_link_in_a_shadow_root_is_not_prefetched() {
     needs!(chromium::installed());
     let site = Site::start(&[(SHADOW, &["/hidden", "/b"])]);
     let mut chromium = Chromium::start();
@@ -29,7 +29,7 @@ fn nofollow_link_of_a_shadow_root_is_not_fetched() {
 
 /// A link to a page that only leads elsewhere.
 #[test]
-fn link_to_a_stub_counts_for_the_page_that_it_leads_to() {
+fn link_to_a_stub_counts_for_its_target_page() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &[">/target</c", ">/other</nofollow"])]);
     let mut chromium = Chromium::start();

@@ -13,7 +13,7 @@ fn hire(chromium: &mut Chromium) {
 }
 
 #[test]
-fn page_with_a_service_worker_of_the_site_fetches_nothing_ahead() {
+fn page_with_a_service_worker_of_the_site_prefetches_nothing() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/b", ">/c"])]);
     let mut chromium = Chromium::start();
@@ -34,7 +34,7 @@ fn page_with_a_service_worker_of_the_site_fetches_nothing_ahead() {
 }
 
 #[test]
-fn service_worker_that_takes_over_later_is_given_no_copy() {
+fn service_worker_that_takes_over_later_gets_no_copy() {
     needs!(chromium::installed());
     for cookies in ["", "_ga=GA1.1.1"] {
         let (site, mut chromium) = {
@@ -58,7 +58,7 @@ fn service_worker_that_takes_over_later_is_given_no_copy() {
 }
 
 #[test]
-fn browser_that_blocks_cookies_fetches_nothing_ahead() {
+fn browser_that_blocks_cookies_prefetches_nothing() {
     needs!(chromium::installed());
     let site = Site::start(&[("/a", &["/b"])]);
     let mut chromium = Chromium::start();

@@ -74,7 +74,7 @@ fn goes_on_without(chromium: &mut Chromium, front: &Front, proxy: &Proxy) {
 }
 
 #[test]
-fn a_cache_that_has_the_page_at_hand_is_noticed_before_anything_is_fetched() {
+fn cache_in_front_with_the_page_is_detected_before_prefetching() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let (pages, proxy) = site();
     let front = Front::of(&proxy, CACHED, CACHED);
@@ -90,7 +90,7 @@ fn a_cache_that_has_the_page_at_hand_is_noticed_before_anything_is_fetched() {
 }
 
 #[test]
-fn a_cache_that_has_another_page_is_noticed_at_the_first_that_it_gives() {
+fn cache_in_front_is_detected_at_its_first_hit() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let (_pages, proxy) = site();
     let front = Front::of(&proxy, "", CACHED);
@@ -104,7 +104,7 @@ fn a_cache_that_has_another_page_is_noticed_at_the_first_that_it_gives() {
 }
 
 #[test]
-fn who_only_hands_on_is_no_cache() {
+fn plain_proxy_in_front_is_no_cache() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let (pages, proxy) = site();
     let front = Front::of(&proxy, "", "");
@@ -118,7 +118,7 @@ fn who_only_hands_on_is_no_cache() {
 }
 
 #[test]
-fn what_the_browser_has_from_a_visit_is_no_cache_in_front() {
+fn page_cached_by_an_earlier_visit_is_no_cache_in_front() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let (pages, proxy) = site();
     let url = |path: &str| format!("http://{}{path}", proxy.address());

@@ -59,7 +59,7 @@ impl Watching {
 }
 
 #[test]
-fn in_http2_a_prefetch_has_a_connection_of_its_own_too_and_only_that_yields() {
+fn only_the_prefetch_connection_yields_in_http2() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();
     let folder = tempfile::tempdir().unwrap();

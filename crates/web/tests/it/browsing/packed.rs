@@ -16,7 +16,7 @@ fn brotli(page: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_page_in_brotli_is_shown_and_fetched_ahead_in_zstd() {
+fn brotli_page_is_shown_and_prefetched_as_zstd() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::with("location ~ ^/[ab]$ { add_header Content-Encoding br; }");
     for name in ["a", "b"] {

@@ -118,7 +118,7 @@ fn url(proxy: &Proxy, path: &str) -> String {
 }
 
 #[test]
-fn who_has_harmless_cookies_takes_a_copy_from_the_cache() {
+fn visitor_with_harmless_cookies_uses_the_cached_copy() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let mut visitor = Visitor::with(HARMLESS);
     visitor.get_a_copy();
@@ -128,7 +128,7 @@ fn who_has_harmless_cookies_takes_a_copy_from_the_cache() {
 }
 
 #[test]
-fn user_with_a_session_of_the_path_is_shown_the_own_page() {
+fn user_with_a_path_cookie_is_shown_the_page_of_the_user() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let mut visitor = Visitor::with(HARMLESS);
     // Neither the current page nor its requests below `/.lull/` carry it.
@@ -139,7 +139,7 @@ fn user_with_a_session_of_the_path_is_shown_the_own_page() {
 }
 
 #[test]
-fn cookie_that_a_script_sets_leads_to_the_own_page() {
+fn cookie_set_by_a_script_shows_the_page_of_the_user() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     for cookie in ["", HARMLESS] {
         let mut visitor = Visitor::with(cookie);
@@ -150,7 +150,7 @@ fn cookie_that_a_script_sets_leads_to_the_own_page() {
 }
 
 #[test]
-fn going_back_after_a_sign_in_leads_to_the_own_page() {
+fn going_back_after_a_sign_in_shows_the_page_of_the_user() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     for cookie in ["", HARMLESS] {
         let mut visitor = Visitor::with(cookie);
@@ -166,7 +166,7 @@ fn going_back_after_a_sign_in_leads_to_the_own_page() {
 }
 
 #[test]
-fn sign_in_leaves_the_rest_of_the_cache() {
+fn sign_in_keeps_the_rest_of_the_cache() {
     const ENTRIES: usize = 300;
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let mut visitor = Visitor::with(HARMLESS);
@@ -217,7 +217,7 @@ fn another_harmless_cookie_costs_no_page() {
 }
 
 #[test]
-fn who_signs_in_there_afterwards_is_shown_a_page_of_ones_own() {
+fn sign_in_by_fetch_shows_the_page_of_the_user() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     for before in ["", "document.cookie = 'consent=1; path=/'"] {
         let mut visitor = Visitor::with(HARMLESS);
@@ -230,7 +230,7 @@ fn who_signs_in_there_afterwards_is_shown_a_page_of_ones_own() {
 }
 
 #[test]
-fn who_signs_in_by_a_form_that_leads_there_is_shown_a_page_of_ones_own() {
+fn sign_in_by_form_shows_the_page_of_the_user() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     for cookie in ["", HARMLESS] {
         let mut visitor = Visitor::with(cookie);
@@ -244,7 +244,7 @@ fn who_signs_in_by_a_form_that_leads_there_is_shown_a_page_of_ones_own() {
 }
 
 #[test]
-fn who_signs_in_while_that_is_fetched_and_goes_there_is_shown_a_page_of_ones_own() {
+fn sign_in_during_a_prefetch_shows_the_page_of_the_user() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     for cookie in ["", HARMLESS] {
         let mut visitor = Visitor::waiting(cookie);
@@ -261,7 +261,7 @@ fn who_signs_in_while_that_is_fetched_and_goes_there_is_shown_a_page_of_ones_own
 }
 
 #[test]
-fn who_gives_a_password_there_afterwards_is_shown_a_page_of_ones_own() {
+fn http_password_shows_the_page_of_the_user() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     for cookie in ["", HARMLESS] {
         let mut visitor = Visitor::with(cookie);

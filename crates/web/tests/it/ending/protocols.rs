@@ -92,7 +92,7 @@ fn block_on(future: impl Future<Output = ()>) {
 }
 
 #[test]
-fn over_http2_streams_that_are_under_way_end_and_none_begins() {
+fn drain_finishes_http2_streams_and_accepts_no_new_ones() {
     for secure in [false, true] {
         let site = Halves::start(secure);
         block_on(async {
@@ -120,7 +120,7 @@ fn over_http2_streams_that_are_under_way_end_and_none_begins() {
 }
 
 #[test]
-fn a_client_that_sleeps_does_not_hold_the_end_up() {
+fn sleeping_client_does_not_block_the_drain() {
     // It has begun with HTTP/2, and receives nothing any more; or has not even begun with TLS.
     let http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     for (secure, said) in [(false, &http2[..]), (true, b"")] {
@@ -139,12 +139,12 @@ fn a_client_that_sleeps_does_not_hold_the_end_up() {
 }
 
 #[test]
-fn over_http2_who_takes_an_answer_slowly_has_all_of_it_before_the_end() {
+fn slow_http2_client_gets_the_whole_answer_before_the_drain() {
     takes_all_before_the_end(1 << 20, Duration::ZERO);
 }
 
 #[test]
-fn over_http2_who_pauses_while_the_kernel_has_the_answer_has_all_of_it_before_the_end() {
+fn paused_http2_client_gets_the_whole_answer_before_the_drain() {
     // Longer than the wait for one that has everything.
     takes_all_before_the_end(200 << 10, Duration::from_millis(3_500));
 }
@@ -184,7 +184,7 @@ fn takes_all_before_the_end(length: usize, pause: Duration) {
 }
 
 #[test]
-fn over_tls_what_is_under_way_ends_and_what_is_on_its_way_is_answered() {
+fn drain_over_tls_answers_requests_in_flight() {
     assert!((0..20).any(|_| ends_over_tls()), "this machine is too busy to tell");
 }
 
@@ -222,7 +222,7 @@ fn ends_over_tls() -> bool {
 }
 
 #[test]
-fn what_an_upgrade_has_led_to_goes_on_until_it_is_cut() {
+fn upgraded_connection_lives_until_the_drain_cuts_it() {
     let proxy = proxy(upstream(|mut peer| {
         peer.head().unwrap();
         peer.send(

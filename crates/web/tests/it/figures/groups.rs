@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn who_is_held_back_gets_no_hints_and_is_counted_apart() {
+fn control_group_gets_no_hints_and_is_counted_apart() {
     let all = site(Settings { held_back: 10_000, access: token(), ..settings() });
     all.go(1..25, &["/a", "/b"]);
     // The script continues to report.
@@ -28,7 +28,7 @@ fn who_is_held_back_gets_no_hints_and_is_counted_apart() {
 }
 
 #[test]
-fn group_travels_with_the_page_whatever_address_reports_it() {
+fn group_follows_the_page_from_any_reporting_address() {
     for (held_back, said, group) in
         [(10_000, 0, "with"), (1, 1, "without"), (10_000, 1, "without"), (0, 1, "with")]
     {

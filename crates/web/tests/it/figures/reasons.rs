@@ -32,7 +32,7 @@ impl Site {
 }
 
 #[test]
-fn why_lists_are_empty_and_pages_left_alone_is_counted_and_shown() {
+fn reasons_of_empty_lists_and_skipped_pages_are_counted() {
     let site = site(Settings { access: token(), ..settings() });
     site.until_robots_are_known();
     site.go(1..25, &["/a", "/logout"]);
@@ -78,7 +78,7 @@ fn why_lists_are_empty_and_pages_left_alone_is_counted_and_shown() {
 }
 
 #[test]
-fn a_reply_that_is_not_kept_is_the_last_that_was_left_out() {
+fn last_rejected_reply_is_shown_with_its_reason() {
     let site = site(Settings { access: token(), ..settings() });
     site.until_robots_are_known();
     assert_eq!(site.prefetch(30, "/cookie").status(), 204);
@@ -91,7 +91,7 @@ fn a_reply_that_is_not_kept_is_the_last_that_was_left_out() {
 }
 
 #[test]
-fn a_server_that_refuses_prefetches_gets_half_and_its_visitor_no_lists_for_a_minute() {
+fn server_rejection_halves_budget_and_backs_off_its_visitor() {
     let site = site(Settings { access: token(), ..settings() });
     site.until_robots_are_known();
     site.go(1..25, &["/a", "/b"]);
@@ -115,7 +115,7 @@ fn a_server_that_refuses_prefetches_gets_half_and_its_visitor_no_lists_for_a_min
 }
 
 #[test]
-fn a_prefetch_that_the_server_fails_is_refused_as_any_other_and_halves_the_budget() {
+fn failed_prefetch_is_rejected_and_halves_the_budget() {
     let site = site(Settings { access: token(), ..settings() });
     site.until_robots_are_known();
     site.go(1..25, &["/a", "/b"]);
@@ -136,7 +136,7 @@ fn a_prefetch_that_the_server_fails_is_refused_as_any_other_and_halves_the_budge
 }
 
 #[test]
-fn what_is_not_worth_its_bytes_is_not_to_be_fetched_at_once() {
+fn page_below_least_worth_is_not_prefetched_at_once() {
     // Ten kilobytes that nearly all visitors request: some seconds per megabyte.
     for (least, is_hinted) in [(1.0, true), (100.0, false)] {
         let least_worth = LeastWorth(least);
@@ -152,7 +152,7 @@ fn what_is_not_worth_its_bytes_is_not_to_be_fetched_at_once() {
 }
 
 #[test]
-fn a_page_that_is_not_worth_its_bytes_is_named_for_who_points_at_a_link_to_it() {
+fn page_below_least_worth_is_hinted_for_hover() {
     let site = site(Settings { least_worth: LeastWorth(100.0), access: token(), ..settings() });
     site.until_robots_are_known();
     site.go(1..25, &["/a", "/b"]);
@@ -166,7 +166,7 @@ fn a_page_that_is_not_worth_its_bytes_is_named_for_who_points_at_a_link_to_it() 
 }
 
 #[test]
-fn only_answers_to_who_is_unknown_say_how_loaded_the_server_is() {
+fn only_answers_to_anonymous_users_measure_the_load() {
     let site = site(Settings { access: token(), ..settings() });
     site.go(1..25, &["/a", "/b"]);
     for (more, expected) in [
@@ -186,7 +186,7 @@ fn only_answers_to_who_is_unknown_say_how_loaded_the_server_is() {
 }
 
 #[test]
-fn an_address_that_cannot_be_read_is_told_once() {
+fn unreadable_client_address_is_reported_once() {
     let site = site(settings());
     let told = |value: &str| {
         let is_it =

@@ -108,7 +108,7 @@ fn processor_time(process: u32) -> Duration {
 }
 
 #[test]
-fn a_server_whose_disk_is_busy_gets_no_more_prefetches_until_it_is_not() {
+fn busy_disk_pauses_prefetches() {
     needs!(lull_testing::root(), throttle());
     needs!(lull_testing::command("nginx"), lull_testing::command("setpriv"));
     let slowed = Slowed::start(&disk(&env::temp_dir()).unwrap());

@@ -27,7 +27,7 @@ fn work(server: SocketAddr, is_over: &AtomicBool) {
 }
 
 #[test]
-fn a_server_whose_processor_is_busy_gets_no_more_prefetches_until_it_is_not() {
+fn busy_processor_pauses_prefetches() {
     needs!(lull_testing::command("nginx"));
     let nginx = Nginx::start(
         "default_type text/html;",

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_disk_that_does_not_answer_holds_up_neither_hints_nor_the_end() {
+fn stalled_disk_blocks_neither_hints_nor_shutdown() {
     let (_held, never) = channel::<()>();
     let settings = Settings { monitor: quick(), ..Settings::default() };
     let site = site_by(settings, |settings, _| {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::site;
 
 #[test]
-fn a_list_is_one_documents_worth_and_the_rest_is_for_who_points() {
+fn list_covers_one_document_and_the_rest_is_for_hover() {
     let site = site();
     let pages: Vec<String> = (1..=7).map(|number| format!("/n{number}")).collect();
     for (first, page) in (10..).step_by(10).zip(&pages) {

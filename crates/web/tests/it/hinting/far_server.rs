@@ -5,7 +5,7 @@ use common::far::{LIFE, way_to};
 use super::*;
 
 #[test]
-fn the_way_to_a_server_is_not_taken_for_its_load() {
+fn path_latency_does_not_count_as_server_load() {
     let server = upstream(|mut peer| {
         while let Some(head) = peer.head() {
             if head.starts_with("GET /robots.txt ") {

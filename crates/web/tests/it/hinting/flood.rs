@@ -7,7 +7,7 @@ use super::*;
 const JSON: &str = "Content-Type: application/json\r\n";
 
 #[test]
-fn who_asks_too_often_is_put_off_and_never_gets_a_503() {
+fn client_over_its_rate_is_deferred_without_a_503() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     let replies: Vec<Value> = (0..120).map(|_| site.ask(9, "/a", &[], false)).collect();
@@ -17,7 +17,7 @@ fn who_asks_too_often_is_put_off_and_never_gets_a_503() {
 }
 
 #[test]
-fn what_is_asked_too_often_is_not_read() {
+fn requests_over_the_rate_are_not_parsed() {
     let site = site();
     for (path, refusal, put_off) in [("/.lull/hints", 200, true), ("/.lull/beacon", 204, false)] {
         let begun = Instant::now();

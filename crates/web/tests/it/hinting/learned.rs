@@ -83,7 +83,7 @@ fn cookie_that_changes_no_page_is_accepted_until_one_differs() {
 }
 
 #[test]
-fn session_cookie_is_not_accepted_by_pages_that_are_the_same() {
+fn session_cookie_is_not_accepted_despite_equal_pages() {
     let compared = Compared::start();
     for round in 0..3 {
         compared.all_read();
@@ -99,7 +99,7 @@ fn session_cookie_is_not_accepted_by_pages_that_are_the_same() {
 
 /// The link leads to the stub, which is never prefetched, and the visit is to the page behind it.
 #[test]
-fn page_behind_a_stub_is_hinted_with_the_stubs_url() {
+fn page_after_a_stub_is_hinted_with_the_url_of_the_stub() {
     let address = upstream(|mut peer| {
         while let Some(head) = peer.head() {
             let path = head.split(' ').nth(1).unwrap();

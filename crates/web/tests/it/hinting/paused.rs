@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{LIMIT, empty_model, learning, site_with};
 
 #[test]
-fn while_it_is_learned_what_is_usual_prefetches_of_earlier_lists_are_refused() {
+fn prefetches_of_earlier_lists_are_rejected_while_learning() {
     let site = site_with(learning(), empty_model());
     site.go(1..25, &["/a", "/b"]);
     assert_eq!(site.list(99, "/a", &[]), ["/b"]);

@@ -47,7 +47,7 @@ fn named(site: &Site, visitor: u32, hover: bool) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn what_comes_in_the_time_from_the_pointer_to_the_press_is_left_to_the_pointer() {
+fn fast_pages_are_left_to_hover() {
     let site = site_with(Settings { monitor: quick(), ..Settings::default() }, model());
     let of = |waits: bool| [("/b".to_owned(), waits), ("/slow".to_owned(), false)];
     assert_eq!(named(&site, 30, true), of(true));
@@ -56,7 +56,7 @@ fn what_comes_in_the_time_from_the_pointer_to_the_press_is_left_to_the_pointer()
 }
 
 #[test]
-fn where_everything_is_to_be_fetched_ahead_nothing_waits_for_the_pointer() {
+fn nothing_is_left_to_hover_with_least_worth_zero() {
     let settings =
         Settings { least_worth: LeastWorth(0.0), monitor: quick(), ..Settings::default() };
     let site = site_with(settings, model());

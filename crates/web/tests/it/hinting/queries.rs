@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{empty_model, quick, site, site_with};
 
 #[test]
-fn what_has_a_query_is_hinted_where_the_owner_allows_it() {
+fn allowed_query_is_hinted() {
     let urls =
         OwnersRules { allow_query: vec![Pattern::new("/list?page=*")], ..OwnersRules::default() };
     let rules = policy::Settings { urls, ..policy::Settings::default() };
@@ -26,7 +26,7 @@ fn what_has_a_query_is_hinted_where_the_owner_allows_it() {
 }
 
 #[test]
-fn without_that_a_query_is_no_part_of_a_name() {
+fn query_is_not_part_of_a_name_by_default() {
     let site = site();
     site.go(1..25, &["/list?page=1", "/list?page=2", "/b"]);
     assert_eq!(site.list(30, "/list?page=1", &[]), ["/b"]);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn who_reads_a_page_is_no_reason_to_ask_the_server_in_each_epoch() {
+fn reading_a_page_does_not_probe_the_server_each_epoch() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     site.list(99, "/a", &[]);

@@ -25,7 +25,7 @@ fn popularity(model: &Model, path: &str) -> f32 {
 }
 
 #[test]
-fn who_clicks_on_before_the_script_asks_has_visited_the_page() {
+fn page_left_before_its_script_asks_counts_as_visited() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     site.visit(20, "/a");
@@ -36,7 +36,7 @@ fn who_clicks_on_before_the_script_asks_has_visited_the_page() {
 }
 
 #[test]
-fn a_question_and_a_report_are_of_one_visit() {
+fn hint_request_and_report_count_as_one_visit() {
     let site = site();
     site.go(1..25, &["/a", "/b", "/c"]);
     site.ask(20, "/b", &[], true);
@@ -50,7 +50,7 @@ fn a_question_and_a_report_are_of_one_visit() {
 }
 
 #[test]
-fn a_report_that_comes_after_the_next_page_is_none_of_a_visit() {
+fn report_after_the_next_page_counts_no_visit() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     site.visit_with(20, "/a", "Referer: http://site.example/b\r\n");
@@ -61,7 +61,7 @@ fn a_report_that_comes_after_the_next_page_is_none_of_a_visit() {
 }
 
 #[test]
-fn a_page_that_its_scripts_call_something_else_teaches_no_order() {
+fn page_renamed_by_its_scripts_teaches_no_order() {
     // Known already, and public.
     for (page, learns) in [("/c", false), ("/b", true)] {
         let site = site();
@@ -78,7 +78,7 @@ fn a_page_that_its_scripts_call_something_else_teaches_no_order() {
 }
 
 #[test]
-fn reports_that_are_made_up_grow_no_model() {
+fn invented_reports_do_not_grow_the_model() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     for number in 0..40 {
@@ -97,7 +97,7 @@ fn reports_that_are_made_up_grow_no_model() {
 }
 
 #[test]
-fn what_was_fetched_ahead_of_a_page_and_used_by_it_was_asked_for_once() {
+fn prefetched_subresource_counts_as_requested_once() {
     let site = site();
     site.go(1..25, &["/a", "/b", "/b.png", "/c.png"]);
     site.list(40, "/a", &[]);

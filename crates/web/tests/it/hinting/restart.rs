@@ -26,7 +26,7 @@ fn moving(moved: &Arc<AtomicBool>) -> SocketAddr {
 const GET: &str = "GET /b HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n\r\n";
 
 #[test]
-fn what_is_barred_for_a_day_is_so_after_a_restart() {
+fn bar_of_a_day_survives_a_restart() {
     let moved: Arc<AtomicBool> = Arc::default();
     let address = moving(&moved);
     let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
@@ -57,7 +57,7 @@ fn what_is_barred_for_a_day_is_so_after_a_restart() {
 }
 
 #[test]
-fn what_is_barred_while_logs_are_still_read_is_kept_as_well() {
+fn urls_barred_during_log_import_are_persisted() {
     let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
     let keep = Arc::clone(&kept);
     let learn: Learn = Box::new(|_, is_ending| {

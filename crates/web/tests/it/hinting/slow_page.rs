@@ -6,7 +6,7 @@ use super::*;
 const USUAL: Duration = Duration::from_millis(20);
 
 #[test]
-fn a_page_that_is_slow_to_make_throttles_although_the_one_that_is_wanted_most_is_not() {
+fn slow_page_throttles_while_the_most_popular_is_fast() {
     let load: Arc<AtomicU64> = Arc::default();
     let slow = Arc::clone(&load);
     let address = upstream(move |mut peer| {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_server_that_gets_slow_gets_no_more_prefetches() {
+fn slowed_server_gets_no_more_prefetches() {
     let site = site();
     site.go(1..25, &["/a", "/b"]);
     site.list(99, "/a", &[]);
@@ -13,7 +13,7 @@ fn a_server_that_gets_slow_gets_no_more_prefetches() {
 }
 
 #[test]
-fn a_server_that_became_slower_is_learned_anew_when_the_owner_says_so() {
+fn slower_server_is_learned_again_on_relearn() {
     let site = site_with(learning(), empty_model());
     site.go(1..25, &["/a", "/b"]);
     site.list(99, "/a", &[]);

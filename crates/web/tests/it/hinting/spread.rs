@@ -14,7 +14,7 @@ const EPOCH: Duration = Duration::from_secs(1);
 const NOTICED: Duration = Duration::from_millis(250);
 
 #[test]
-fn lists_are_sent_at_any_time_until_the_end_of_their_epoch() {
+fn lists_are_sent_throughout_their_epoch() {
     let parameters = Parameters {
         epoch: EPOCH,
         samples: 1,

@@ -37,7 +37,7 @@ async fn until_in_a_task(is: impl Fn() -> bool) {
 }
 
 #[test]
-fn demand_beside_a_prefetch_is_not_put_into_the_background() {
+fn demand_beside_a_prefetch_stays_in_the_foreground() {
     let (address, go_on) = slow_upstream("/slow");
     let site = Watching::new();
     let proxy = site.in_front_of(address);

@@ -43,7 +43,7 @@ fn gives_no_copy(site: &Fronted, path: &str) {
 }
 
 #[test]
-fn the_prefetch_that_finds_an_opt_out_gives_no_copy() {
+fn prefetch_that_finds_an_opt_out_gives_no_copy() {
     let refresh = "<meta http-equiv=refresh content='0; url=/a'>";
     let pages = [
         ("/off", off("")),
@@ -77,7 +77,7 @@ fn untouched(body: &str) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn a_page_that_is_left_as_it_is_may_opt_out() {
+fn unmodified_page_may_opt_out() {
     let site = serving(untouched(&off("<meta name=robots content=nofollow>")));
     for (path, _) in UNTOUCHED {
         gives_no_copy(&site, path);
@@ -85,7 +85,7 @@ fn a_page_that_is_left_as_it_is_may_opt_out() {
 }
 
 #[test]
-fn a_page_that_is_left_as_it_is_and_says_nothing_is_fetched_as_it_is() {
+fn unmodified_page_is_prefetched_unchanged() {
     let site = serving(untouched(PAGE));
     for (path, _) in UNTOUCHED {
         let answer = site.prefetch(path);
@@ -97,7 +97,7 @@ fn a_page_that_is_left_as_it_is_and_says_nothing_is_fetched_as_it_is() {
 }
 
 #[test]
-fn an_opt_out_in_the_last_piece_of_a_page_is_found() {
+fn opt_out_in_the_last_chunk_of_a_page_is_found() {
     let body = off("");
     let whole = html("Content-Type: text/html\r\nX-Robots-Tag: none\r\n", body.as_bytes());
     let site = fronted_with(Settings::default(), NO_ROBOTS, move |peer, head| {
@@ -115,7 +115,7 @@ fn an_opt_out_in_the_last_piece_of_a_page_is_found() {
 }
 
 #[test]
-fn a_page_that_cannot_be_read_gives_no_copy() {
+fn unreadable_page_gives_no_copy() {
     let wide: Vec<u8> = off("").encode_utf16().flat_map(u16::to_le_bytes).collect();
     let marked = [b"\xff\xfe".to_vec(), wide.clone()].concat();
     let answers = vec![

@@ -12,7 +12,7 @@ fn trusting() -> Settings {
 }
 
 #[test]
-fn a_redirect_to_https_or_by_a_form_bars_nothing() {
+fn redirect_to_https_or_after_a_form_bars_nothing() {
     let site = fronted_with(trusting(), NO_ROBOTS, |peer, head| {
         let path = head.split(' ').nth(1).unwrap();
         let to = match (header(head, "x-forwarded-proto"), header(head, "host")) {
@@ -41,7 +41,7 @@ fn a_redirect_to_https_or_by_a_form_bars_nothing() {
 }
 
 #[test]
-fn replies_to_prefetches_say_that_they_are_the_proxys() {
+fn prefetch_replies_carry_the_mark_of_the_proxy() {
     let settings = Settings { access: Access::Token("secret".into()), ..trusting() };
     let site = fronted_with(settings, NO_ROBOTS, |peer, _| peer.send(page("", PAGE)));
     site.until_robots_are_known();
@@ -73,7 +73,7 @@ fn replies_to_prefetches_say_that_they_are_the_proxys() {
 }
 
 #[test]
-fn page_that_varies_on_cookies_is_fetched_for_all() {
+fn page_that_varies_on_cookies_is_prefetched_for_all() {
     let site = fronted_with(trusting(), NO_ROBOTS, |peer, _| {
         peer.send(page("Vary: Cookie, X-Inertia\r\n", PAGE));
     });
@@ -84,7 +84,7 @@ fn page_that_varies_on_cookies_is_fetched_for_all() {
 }
 
 #[test]
-fn what_has_grown_old_in_the_sites_own_cache_is_asked_for_again() {
+fn page_stale_in_the_cache_of_the_site_is_prefetched_again() {
     let is_old = Arc::new(AtomicBool::new(true));
     let old = Arc::clone(&is_old);
     let site = fronted(move |head| {
@@ -99,7 +99,7 @@ fn what_has_grown_old_in_the_sites_own_cache_is_asked_for_again() {
 }
 
 #[test]
-fn what_is_gone_is_asked_for_once_and_forgotten() {
+fn missing_page_is_requested_once_and_forgotten() {
     let is_gone = Arc::new(AtomicBool::new(false));
     let gone = Arc::clone(&is_gone);
     let asked = Arc::new(Mutex::new(0));
@@ -144,7 +144,7 @@ fn what_is_gone_is_asked_for_once_and_forgotten() {
 }
 
 #[test]
-fn the_kill_switch_ends_a_prefetch_that_is_under_way() {
+fn kill_switch_ends_a_prefetch_in_flight() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("off");
     let settings = Settings { off_file: Some(file.clone()), ..Settings::default() };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 
 #[test]
-fn nothing_is_fetched_ahead_before_robots_txt_is_known() {
+fn nothing_is_prefetched_before_robots_txt_is_known() {
     let site = fronted_with(
         Settings::default(),
         "HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n",
@@ -25,7 +25,7 @@ fn nothing_is_fetched_ahead_before_robots_txt_is_known() {
 }
 
 #[test]
-fn a_site_that_wants_https_hears_that_it_is_spoken() {
+fn site_that_requires_https_sees_https_in_own_requests() {
     let settings = Settings { trust_forwarded: true, ..Settings::default() };
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = Arc::clone(&asked);
@@ -61,7 +61,7 @@ fn a_site_that_wants_https_hears_that_it_is_spoken() {
 }
 
 #[test]
-fn the_owner_is_told_why_nothing_is_fetched_ahead() {
+fn owner_learns_why_nothing_is_prefetched() {
     for (robots, said) in [
         ("301 Go\r\nLocation: https://www.other.example/robots.txt", "https://www.other.example/"),
         ("400 What", "400 Bad Request"),
@@ -90,7 +90,7 @@ fn the_owner_is_told_why_nothing_is_fetched_ahead() {
 }
 
 #[test]
-fn the_owner_is_told_of_a_server_that_came_late_and_has_no_robots_txt() {
+fn missing_robots_txt_of_a_late_server_is_reported() {
     let away = common::Away::new();
     let proxy = proxy_with(away.address, |_| {}, Some(Arc::new(nps(Settings::default()))));
     let is_it = |event: &Event| matches!(event, Event::RobotsUnknown { .. });
@@ -112,7 +112,7 @@ fn the_owner_is_told_of_a_server_that_came_late_and_has_no_robots_txt() {
 }
 
 #[test]
-fn what_robots_txt_forbids_is_not_fetched_ahead() {
+fn pages_disallowed_by_robots_txt_are_not_prefetched() {
     let site = fronted_with(
         Settings::default(),
         "HTTP/1.1 200 OK\r\nContent-Length: 35\r\n\r\nUser-agent: lull\nDisallow: /private",
@@ -126,7 +126,7 @@ fn what_robots_txt_forbids_is_not_fetched_ahead() {
 }
 
 #[test]
-fn what_robots_txt_forbids_since_is_known_when_the_owner_says_so() {
+fn new_robots_txt_rules_apply_after_a_reload() {
     let forbids = Arc::new(AtomicBool::new(false));
     let says = Arc::clone(&forbids);
     let address = upstream(move |mut peer| {
@@ -153,7 +153,7 @@ fn what_robots_txt_forbids_since_is_known_when_the_owner_says_so() {
 }
 
 #[test]
-fn the_upstream_may_be_away_when_it_starts() {
+fn upstream_may_be_down_at_start() {
     let site = Arc::new(nps(Settings::default()));
     let away = common::Away::new();
     let proxy = proxy_with(away.address, |_| {}, Some(site));

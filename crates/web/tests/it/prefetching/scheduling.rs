@@ -79,7 +79,7 @@ fn prefetch_in_service_is_aborted_for_demand_and_sent_again() {
 }
 
 #[test]
-fn client_that_marks_all_requests_is_told_not_now() {
+fn client_that_marks_all_requests_is_deferred() {
     let (site, go) = held();
     let mut visitor = site.proxy.connect();
     visitor.send(visit("/held", ""));
@@ -116,7 +116,7 @@ fn client_that_marks_all_requests_is_told_not_now() {
 }
 
 #[test]
-fn cancelled_prefetches_leave_no_place_taken() {
+fn cancelled_prefetches_free_their_slots() {
     let (site, go) = held();
     let mut visitor = site.proxy.connect();
     visitor.send(visit("/held", ""));

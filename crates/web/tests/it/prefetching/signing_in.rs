@@ -8,7 +8,7 @@ fn said(answer: &Answer) -> (u16, Option<&str>) {
 }
 
 #[test]
-fn copy_is_confirmed_for_the_cookies_of_anonymous_users() {
+fn copy_is_confirmed_with_cookies_of_anonymous_users() {
     let site = fronted(|_| page("Cache-Control: max-age=200\r\n", PAGE));
     let copy = site.prefetch("/app/home");
     assert_eq!((copy.status(), copy.header("vary")), (200, Some("Cookie")));
@@ -89,7 +89,7 @@ fn part_of_a_page_is_still_revalidated_by_the_origin() {
 }
 
 #[test]
-fn reply_that_signs_in_passes_unchanged() {
+fn reply_with_a_sign_in_passes_unchanged() {
     let settings = Settings { trust_forwarded: true, ..Settings::default() };
     let site = fronted_with(settings, NO_ROBOTS, |peer, _| {
         peer.send(page("Set-Cookie: session=0123456789abcdef; HttpOnly\r\n", PAGE));

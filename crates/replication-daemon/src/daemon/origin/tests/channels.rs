@@ -54,7 +54,7 @@ fn demand(name: &str) -> ToOrigin {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_no_certificate_can_join_and_nothing_else() {
+async fn peer_without_a_certificate_can_only_enrol() {
     let site = Site::new().await;
     let origin = site.daemon.handle();
     let address = site.daemon.address().to_string();
@@ -104,7 +104,7 @@ async fn who_has_no_certificate_can_join_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_channel_of_bodies_is_attached_once_and_to_the_session_of_who_does() {
+async fn body_channel_attaches_once_and_only_to_its_session() {
     let site = Site::new().await;
     let origin = site.daemon.handle();
     let begin = Some(origin.tree().position);

@@ -89,7 +89,7 @@ fn withdraw(name: &str) -> ToOrigin {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_short_body_passes_a_long_one_of_which_a_part_has_left() {
+async fn short_body_overtakes_a_long_one_in_flight() {
     let files = [("large", LARGE), ("middle", 1 << 20), ("small", 1_000)];
     let (site, session, [mut control, demand, _speculative]) = demanding(&files).await;
     say(&mut control, session, ask("large")).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_short_body_passes_a_long_one_of_which_a_part_has_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_nobody_waits_for_any_more_is_given_up() {
+async fn body_without_a_waiting_read_is_cancelled() {
     let files = [("large", LARGE), ("other", LARGE), ("small", 1_000)];
     let (site, session, [mut control, demand, _speculative]) = demanding(&files).await;
     say(&mut control, session, ask("large")).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_body_that_nobody_waits_for_any_more_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_pushed_is_broken_off_when_a_read_is_sent_all_of_it() {
+async fn push_is_cancelled_when_a_read_gets_the_whole_body() {
     let files = [("large", LARGE)];
     let (site, session, [mut control, demand, speculative]) =
         attached(Strategy::Trip, &files).await;
@@ -177,7 +177,7 @@ async fn a_body_that_is_pushed_is_broken_off_when_a_read_is_sent_all_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_that_are_asked_for_and_withdrawn_again_and_again_leave_no_tasks_behind() {
+async fn repeated_demand_and_withdrawal_leaves_no_tasks() {
     const TIMES: usize = 50;
     let files = [("large", 1 << 20)];
     let (site, session, [mut control, demand, _speculative]) = demanding(&files).await;
@@ -208,7 +208,7 @@ async fn bodies_that_are_asked_for_and_withdrawn_again_and_again_leave_no_tasks_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_bodies_that_are_asked_for_and_withdrawn_none_is_read_for_nobody() {
+async fn withdrawn_bodies_are_not_read_from_disk() {
     const MANY: usize = 30;
     let names: Vec<String> = (0..=MANY).map(|number| format!("large-{number}")).collect();
     let name = |number: usize| &*names[number];

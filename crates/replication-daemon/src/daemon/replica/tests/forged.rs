@@ -102,7 +102,7 @@ fn files(folder: &FilePath) -> Vec<PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_body_with_a_bad_piece_nothing_is_shown_or_kept_and_it_is_fetched_again() {
+async fn body_with_a_bad_piece_is_discarded_and_fetched_again() {
     let folder = tempfile::tempdir().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
     let (own, theirs) = (folder.path().join("replica"), folder.path().join("origin"));

@@ -122,7 +122,7 @@ fn mode_and_time_are_published_without_a_write() {
 
 /// The kernel reports it like a write (`fsnotify_change` of Linux).
 #[test]
-fn time_of_modification_alone_is_published() {
+fn modification_time_alone_is_published() {
     runtime().block_on(async {
         let watching = watching(SECOND, NEVER, &[("a", b"1")]).await;
         let file = File::open(watching.path("a")).expect("a file");
@@ -151,7 +151,7 @@ fn mapped_file_is_published_by_a_comparison() {
 }
 
 #[test]
-fn comparison_finds_what_no_event_tells_of() {
+fn comparison_finds_changes_without_events() {
     runtime().block_on(async {
         let half = Duration::from_millis(500);
         let mut watching = watching(NEVER, half, &[("a", b"1"), ("d/b", b"2")]).await;
