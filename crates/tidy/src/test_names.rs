@@ -1,56 +1,23 @@
-//! Test names fit into a line of a report. Old ones may be longer, but their number only falls.
-
-use std::collections::BTreeMap;
-
-use toml::{Table, Value};
+//! Test names fit into a line of a report.
 
 use crate::{Finding, Tree};
 
 /// The longest name of a test.
 const LONGEST: usize = 60;
-/// How many longer names each crate may have.
-use crate::ratchet::PATH as RATCHET;
-/// The limit of a crate is lowered when it has this many fewer longer names. With no tolerance at all, two
-/// changes that shorten names could never be merged.
-const ROOM: usize = 5;
 
-/// Crates with more long test names than the ratchet allows, or so many fewer that it has to be tightened.
+/// Test names that are too long.
 pub(crate) fn long_names(tree: &Tree) -> Vec<Finding> {
-    let allowed =
-        tree.file(RATCHET).and_then(|text| text.parse::<Table>().ok()).unwrap_or_default();
-    let allowed = |name: &str| {
-        let number = allowed.get("long_test_names").and_then(|table| table.get(name));
-        number.and_then(Value::as_integer).and_then(|n| usize::try_from(n).ok()).unwrap_or(0)
-    };
     let mut findings = Vec::new();
-    for (name, long) in by_crate(tree) {
-        let allowed = allowed(name);
-        if long.len() > allowed {
+    for (path, text) in tree.under("crates/", ".rs") {
+        for name in test_names(text).into_iter().filter(|name| name.len() > LONGEST) {
             let what = format!(
-                "{name} has {} test names of more than {LONGEST} characters, and {RATCHET} allows {allowed}: \
-                 shorten the new one, which `git diff` shows, to subject, behaviour and condition",
-                long.len()
+                "`{name}` has {} characters: shorten it to subject, behaviour and condition, {LONGEST} at most",
+                name.len()
             );
-            findings.push(Finding::in_file(format!("crates/{name}"), what));
-        } else if long.len() + ROOM < allowed {
-            let what = format!("{name} has {} long test names left: write that", long.len());
-            findings.push(Finding::in_file(RATCHET, what));
+            findings.push(Finding::in_file(path, what));
         }
     }
     findings
-}
-
-/// The long names of each crate.
-fn by_crate(tree: &Tree) -> BTreeMap<&str, Vec<&str>> {
-    let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for (path, text) in tree.under("crates/", ".rs") {
-        let Some(name) = path.split('/').nth(1) else {
-            continue;
-        };
-        let long = found.entry(name).or_default();
-        long.extend(test_names(text).into_iter().filter(|test| test.len() > LONGEST));
-    }
-    found
 }
 
 /// The functions after an attribute `#[test]` or `#[…::test…]`.
@@ -90,21 +57,11 @@ mod tests {
     }
 
     #[test]
-    fn number_of_long_names_only_falls() {
-        let long = format!("#[test]\nfn {}() {{}}\n", "x".repeat(LONGEST + 1));
-        let found = |count: usize, allowed: usize| {
-            let ratchet = format!("[long_test_names]\na = {allowed}\n");
-            long_names(&made_up(&[
-                ("crates/a/src/lib.rs", &long.repeat(count)),
-                (RATCHET, &ratchet),
-            ]))
-            .len()
+    fn name_of_more_than_60_characters_is_found() {
+        let found = |length: usize| {
+            let text = format!("#[test]\nfn {}() {{}}\n", "x".repeat(length));
+            long_names(&made_up(&[("crates/a/src/lib.rs", &text)])).len()
         };
-        assert_eq!(found(2, 2), 0);
-        assert_eq!(found(2, 1), 1);
-        assert_eq!(found(2, 2 + ROOM), 0);
-        assert_eq!(found(2, 3 + ROOM), 1, "the number has to be lowered");
-        let short = format!("#[test]\nfn {}() {{}}\n", "x".repeat(LONGEST));
-        assert_eq!(long_names(&made_up(&[("crates/a/src/lib.rs", &short)])), []);
+        assert_eq!((found(LONGEST), found(LONGEST + 1)), (0, 1));
     }
 }

@@ -110,8 +110,8 @@ fn remainder(parameters: &FluidParameters) -> f64 {
 /// A bound on [`Interference::per_second`]; from this project, not the paper.
 ///
 /// It has two parts. One is the theorem's, 2ε/(μτ + B). The other is the queueing delay that Reno alone would
-/// not have, as a share of its undisturbed period T. Up to the end of the hold at the trigger, when W_r ≤ μτ
-/// + q_t, that queue is at most q_t; after it Nice's part of it is at most W_n, which sums to m/γ²
+/// not have, as a share of its undisturbed period T. Up to the end of the hold at the trigger, when
+/// W_r ≤ μτ + q_t, that queue is at most q_t; after it Nice's part of it is at most W_n, which sums to m/γ²
 /// packet-rounds:
 ///
 /// ```text

@@ -107,7 +107,7 @@ fn background_progresses_beside_random_losses() {
         ..LinkParameters::drop_tail(mbit(10), delay, Limit::Packets(40))
     };
     for count in [1, 8] {
-        let mut test = Test::over(path(link.clone(), LinkParameters::delay(delay), seed()), count);
+        let mut test = Test::over(path(link, LinkParameters::delay(delay), seed()), count);
         // Each loss reduces it to the floor: a loss in twenty packets looks like a full buffer.
         let used = used(&mut test, 10, 70);
         assert!(used > 0.008, "{used} by {count}");
