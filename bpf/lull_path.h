@@ -459,7 +459,7 @@ static LULL_INLINE void lull_path_on_loss_in_use(struct lull_path *p, u64 now_us
 {
 	u64 is_return = (lull_is_least(p->use_rounds, LULL_SETTLED_ROUNDS) ^ 1) &
 			(p->isolation.is_isolated ^ 1);
-	bool is_competing = !lull_capacity_is_reached(&p->capacity) | is_return;
+	bool is_competing = (!lull_capacity_is_reached(&p->capacity)) | is_return;
 
 	if (is_competing || p->window <= LULL_LEAST_RETURN) {
 		lull_path_compete(p, now_us, true);
