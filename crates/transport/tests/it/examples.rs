@@ -55,7 +55,7 @@ impl Example {
     /// Writes a file of the example, with our values in place of the reader's.
     fn write(&self, file: &str, text: &str, port: u16) -> PathBuf {
         let text = text
-            .replace("\"nice\"", &format!("\"{}\"", self.name))
+            .replace("\"lull\"", &format!("\"{}\"", self.name))
             .replace("192.0.2.1", "127.0.0.1")
             .replace("873", &port.to_string())
             .replace("8080", &port.to_string());
