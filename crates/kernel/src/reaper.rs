@@ -18,6 +18,9 @@ use crate::cgroup::Hierarchy;
 use crate::signals::Signals;
 use crate::sys;
 
+/// How long a change of a cgroup can go unnoticed, in milliseconds.
+const LONGEST_WAIT_MILLIS: u16 = 5_000;
+
 /// Leaves a process behind that removes these cgroups, named as in `/proc/PID/cgroup`, when they are empty,
 /// and the resources that they alone needed. Without another process the next `lull` does that.
 pub(crate) fn leave_behind(cgroups: Vec<PathBuf>, signals: &Signals) {
@@ -54,8 +57,9 @@ pub(crate) fn wait_until_empty(mut events: File) {
         if !is_read || !text.lines().any(|line| line == "populated 1") {
             return;
         }
-        // The kernel reports each change of the file like this.
+        // The kernel reports each change of the file like this, but up to 10 ms later. A cgroup that is removed
+        // within that time is not reported at all.
         let mut descriptors = [PollFd::new(events.as_fd(), PollFlags::POLLPRI)];
-        let _ = poll(&mut descriptors, PollTimeout::NONE);
+        let _ = poll(&mut descriptors, PollTimeout::from(LONGEST_WAIT_MILLIS));
     }
 }
