@@ -15,13 +15,14 @@ fn second_of_day() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() % 86_400
 }
 
-/// A window of local time, and the `TZ` in which it ends after some seconds.
+/// A window of local time, and the `TZ` in which it ends after some seconds. glibc takes names of time zones
+/// with three letters or more.
 fn window_that_ends_in(seconds: u64) -> (String, String) {
     let now = second_of_day();
-    let shift = 60 - (now + seconds) % 60;
+    let shift = (60 - (now + seconds) % 60) % 60;
     let end = (now + seconds + shift) / 60 % 1440;
     let time = |minute: u64| format!("{:02}:{:02}", minute / 60, minute % 60);
-    (format!("{}-{}", time((end + 1380) % 1440), time(end)), format!("X-00:00:{shift:02}"))
+    (format!("{}-{}", time((end + 1380) % 1440), time(end)), format!("LOC-00:00:{shift:02}"))
 }
 
 /// The state of a job, once it is there.
