@@ -403,7 +403,7 @@ fn is_first_namespace(map: &str) -> bool {
     map.is_empty() || map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// The command that loads it, if the name can be one of ours.
+/// The command that loads it, if Lull can load a control of this name.
 fn how_to_load(name: &str) -> String {
     match machine::check_name(name) {
         Ok(()) => format!("; 'lull kernel load --name {name}' loads TCP Nice under that name"),

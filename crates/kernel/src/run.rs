@@ -92,7 +92,7 @@ pub struct Outcome {
 ///
 /// The program runs as `user`, or as the user of this process. Standard input and output, the terminal and
 /// the process group are ours. So is the environment, except for variables that name the user, and variables
-/// such as systemd's `LISTEN_PID`, which name the program's number instead of ours. Signals to this process
+/// such as systemd's `LISTEN_PID`, which name the program's number instead of this process's. Signals to this process
 /// are passed on to the program. It gets those to the whole process group, or to all processes of a service,
 /// itself, once. A signal by name to all processes called `lull`, or with its command line (`pkill -f`),
 /// cannot be distinguished from them. Children of the program that outlive it keep their settings.

@@ -38,7 +38,7 @@ impl fmt::Debug for TokenKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TokenError {
     /// The text is not a token.
-    #[error("the session token is not one of ours: start a session without it")]
+    #[error("this origin did not issue the session token: start a session without it")]
     Malformed,
     /// No known key made it.
     #[error("the session token was made with another key: start a session without it")]

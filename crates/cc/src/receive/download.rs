@@ -76,7 +76,7 @@ pub struct Download {
 }
 
 impl Download {
-    /// A connection joins the path, with a weight as of [`Member::join_with_weight`].
+    /// A connection joins the path, with a weight as in [`Member::join_with_weight`].
     pub fn join(downloads: &mut Downloads, weight: u32) -> Self {
         Download {
             member: Member::join_with_weight(&mut downloads.path, weight),
@@ -126,7 +126,7 @@ impl Download {
         is_new
     }
 
-    /// A packet with data arrives that echoes a time stamp of ours. To be called with the first one at least that
+    /// A packet with data arrives that echoes a time stamp of this host. To be called with the first one at least that
     /// echoes it, before the acknowledgement; not at all without time stamps.
     pub fn handle_echo(&mut self, now: Timestamp, echo: u32) {
         self.marks.handle_echo(now.as_micros(), echo);

@@ -6,7 +6,7 @@
 //!
 //! | input of `lull` | at the sender | here |
 //! |---|---|---|
-//! | round-trip time | acknowledgement of a packet | first packet that echoes a time stamp of ours (RFC 7323 §3), or that only our last window allowed |
+//! | round-trip time | acknowledgement of a packet | first packet that echoes a time stamp of this host (RFC 7323 §3), or that only our last window allowed |
 //! | delivered packets | acknowledged | arrived |
 //! | round | a packet sent in it is acknowledged | a packet arrives that an acknowledgement of the round allowed |
 //! | loss | retransmission | a hole that three packets have not filled |

@@ -4,7 +4,7 @@ use crate::support::{LULL, Said, finish, private_shell};
 use lull_testing::{PublicCopy, needs};
 use serde_json::Value;
 
-/// Runs a script as the user nobody, who may use sudo, with the environment of a user. `$LULL` is the
+/// Runs a script as the user `nobody` with the right to use sudo, with the environment of a user. `$LULL` is the
 /// program. The rule for sudo is in a separate mount namespace.
 fn as_nobody(script: &str) -> Said {
     let public = PublicCopy::of(LULL.as_ref());

@@ -200,7 +200,7 @@ impl Control {
         const SIMULATED: &str = "this value belongs to kind = 'simulator'";
         if !self.algorithm.is_nice_s() && self.algorithm != Algorithm::Lull {
             return Err(Invalid::Rule(
-                "the kernel has no such control of ours: it has 'nice', 'vegas' and 'lull'",
+                "the kernel has no such control of Lull: it has 'nice', 'vegas' and 'lull'",
             ));
         }
         match (self.initial_window, self.min_window.as_deref()) {

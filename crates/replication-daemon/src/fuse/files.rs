@@ -46,7 +46,7 @@ pub(super) struct Files {
     waiting: Mutex<Option<BTreeMap<u64, oneshot::Sender<()>>>>,
     /// Slots for requests for pages.
     pages: Semaphore,
-    /// Whether the kernel can be told to forget all names at once: otherwise it may cache none.
+    /// Whether the kernel can drop all names at once. Otherwise it may cache none.
     pub(super) remembers: bool,
     /// Names that the kernel has looked up.
     pub(super) lookups: AtomicU64,

@@ -44,7 +44,7 @@ impl Order {
         Place { priority, slot }
     }
 
-    /// An object frees its place. The object there afterwards has moved, which each queue must be told: see
+    /// An object frees its place. The object there afterwards has moved, and each queue must be notified: see
     /// [`Waiting::close`].
     pub(crate) fn remove(&mut self, place: Place) -> Option<Gap> {
         let slots = self.slots.get_mut(&place.priority)?;

@@ -87,7 +87,9 @@ pub enum Refused {
     #[error("`{0}` and `{1}` differ only in case: rename one")]
     Case(Path, Path),
     /// A condition of it is not met.
-    #[error("`{0}` is not what this write was meant for: read it again, and decide anew")]
+    #[error(
+        "`{0}` has changed since this write read it: read it again, and repeat the write if it still applies"
+    )]
     Condition(Path),
     /// Too many transactions wait for the disk.
     #[error("too many writes wait for the disk: send fewer at a time")]

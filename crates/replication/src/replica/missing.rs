@@ -64,7 +64,7 @@ impl MissingBodies {
         self.rejected.pop_first()
     }
 
-    /// The origin is told of all that is lacking.
+    /// The origin has a list of all missing bodies.
     pub(super) fn forget_rejected(&mut self) {
         self.rejected.clear();
     }

@@ -1,4 +1,4 @@
-//! What the caller is told.
+//! Output of the replica: what its caller has to do.
 
 use std::collections::VecDeque;
 

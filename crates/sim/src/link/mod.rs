@@ -323,7 +323,7 @@ impl Link {
         if verdict != Verdict::Queued || !rare.effects.dropped.is_empty() {
             rare.take_effects(now.as_nanos());
         }
-        // Also if it was dropped: the discipline must be told again that nothing waits.
+        // Also if it was dropped: the discipline must learn again that nothing waits.
         self.idle = false;
         self.backlogged = true;
         self.catch_up(rare, wire, now.as_nanos());

@@ -25,13 +25,13 @@ pub enum ReadError {
     )]
     Version(u16),
     /// It ends too early.
-    #[error("the model is cut off: take an older copy, or train it anew")]
+    #[error("the model is cut off: take an older copy, or train it again")]
     Truncated,
     /// Its bytes have changed since they were written.
-    #[error("the model is damaged, its checksum is wrong: take an older copy, or train it anew")]
+    #[error("the model is damaged, its checksum is wrong: take an older copy, or train it again")]
     Checksum,
     /// It has contents that no model has.
-    #[error("the model is damaged, its {0} cannot be: take an older copy, or train it anew")]
+    #[error("the model is damaged, its {0} cannot be: take an older copy, or train it again")]
     Invalid(&'static str),
     /// It may grow beyond the granted memory.
     #[error("the model may take {needed}, and {most} are granted: train one with lower limits")]

@@ -15,7 +15,7 @@ impl Challenges {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer for a path, if it is one of ours. The site may have answers of its own.
+    /// The answer for a path, if Lull has a challenge there. The site may have its own answers.
     pub(crate) fn answer(&self, path: &str) -> Option<String> {
         let token = path.strip_prefix(PATH)?;
         self.answers().get(token).cloned()

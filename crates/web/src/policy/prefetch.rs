@@ -50,7 +50,7 @@ pub enum Safeguard {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAhead {
     /// `X-Lull` has a value that Lull does not send, or the marks of speculation rules are missing.
-    #[error("its mark is none of ours")]
+    #[error("its mark is not one of Lull")]
     Mark,
     /// Not `GET`.
     #[error("it is no GET")]

@@ -98,7 +98,7 @@ pub(crate) async fn handle(
     Ok(answer(&thread, &connection, site, decision, outgoing, account).await)
 }
 
-/// Whether a request has a body, which its connection is told.
+/// Whether a request has a body. Its connection is notified of it.
 fn note_body(connection: &Connection, incoming: &Incoming) -> bool {
     let has_body = !incoming.is_end_stream();
     if has_body {

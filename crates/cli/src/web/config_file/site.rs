@@ -32,7 +32,7 @@ const KEYS: &[&str] = &[
 ];
 /// `max-age` of a year, as the preload list wants it.
 const A_YEAR: &str = "max-age=31536000";
-/// Of a longer page nobody reads the end.
+/// A longer error page is rejected: visitors do not read that far.
 const LONGEST_PAGE: u64 = 1 << 20;
 
 /// Where keys are that later checks name.

@@ -23,7 +23,7 @@ const FIRST: Duration = Duration::from_millis(100);
 /// Longest pause between attempts.
 const LONGEST: Duration = Duration::from_secs(30);
 /// The delay before a certificate that the origin wants renewed is requested; doubled after each failure. All
-/// connected replicas are told at the same moment, and the origin has few places for requests.
+/// connected replicas are notified at the same moment, and the origin has few places for requests.
 const FIRST_RENEWAL: Duration = Duration::from_secs(2);
 /// Longest pause between such attempts.
 const LONGEST_RENEWAL: Duration = Duration::from_mins(5);
