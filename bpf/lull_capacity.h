@@ -110,6 +110,22 @@ static LULL_INLINE u64 lull_capacity_peak(const struct lull_capacity *c)
 	return lull_max(c->peak, c->peak_before);
 }
 
+/* The background itself has filled the path at this rate. */
+static LULL_INLINE void lull_capacity_confirm(struct lull_capacity *c)
+{
+	c->confirmed = lull_capacity_peak(c);
+}
+
+static LULL_INLINE void lull_capacity_doubt(struct lull_capacity *c)
+{
+	c->confirmed = 0;
+}
+
+static LULL_INLINE bool lull_capacity_is_confirmed(const struct lull_capacity *c)
+{
+	return lull_capacity_peak(c) * 8 <= c->confirmed * 9;
+}
+
 static LULL_INLINE bool lull_capacity_is_reached(const struct lull_capacity *c)
 {
 	return c->current * 10 >= lull_capacity_peak(c) * 9;
@@ -120,6 +136,13 @@ static LULL_INLINE u64 lull_capacity_packet_us(const struct lull_capacity *c)
 	u64 peak = lull_capacity_peak(c);
 
 	return peak ? (1000000ULL << LULL_RATE_SHIFT) / peak : 0;
+}
+
+static LULL_INLINE u64 lull_capacity_likely_packet_us(const struct lull_capacity *c)
+{
+	u64 is_known = lull_is_least(c->confirmed * 9, lull_capacity_peak(c) * 8);
+
+	return lull_capacity_packet_us(c) >> (is_known ^ 1);
 }
 
 static LULL_INLINE u64 lull_window_of(u64 rate, u32 min_rtt)

@@ -39,7 +39,9 @@ static LULL_INLINE u32 lull_delay_min_rtt(const struct lull_delay *d)
 
 static LULL_INLINE u32 lull_delay_full_queue(const struct lull_delay *d)
 {
-	return lull_lowest_get(&d->full);
+	u32 min_rtt = lull_lowest_get(&d->empty);
+
+	return lull_most_of(lull_lowest_get(&d->full), min_rtt) - min_rtt;
 }
 
 /* The round-trip time to go by, of one that was measured. */
@@ -66,11 +68,12 @@ static LULL_INLINE void lull_delay_record(struct lull_delay *d, u64 now_us, u32 
 
 static LULL_INLINE void lull_delay_record_full(struct lull_delay *d, u64 now_us, u32 rtt)
 {
-	u32 queue = lull_less(rtt, lull_delay_min_rtt(d));
+	u32 min_rtt = lull_delay_min_rtt(d);
+	u32 queue = lull_less(rtt, min_rtt);
 
 	if (queue)
 		lull_lowest_record(&d->full, now_us,
-				   lull_max(queue, lull_delay_full_queue(d) / 2));
+				   min_rtt + lull_max(queue, lull_delay_full_queue(d) / 2));
 }
 
 static LULL_INLINE bool lull_delay_is_shallow(const struct lull_delay *d)

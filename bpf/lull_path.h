@@ -56,14 +56,14 @@ static LULL_INLINE bool lull_path_is_shallow(const struct lull_path *p)
 
 static LULL_INLINE u32 lull_path_trigger(const struct lull_path *p)
 {
-	return lull_delay_trigger(&p->delay, lull_capacity_packet_us(&p->capacity),
+	return lull_delay_trigger(&p->delay, lull_capacity_likely_packet_us(&p->capacity),
 				  lull_path_is_shallow(p));
 }
 
 /* A queue below this is none: half of the trigger, and at least a packet. */
 static LULL_INLINE u32 lull_path_calm(const struct lull_path *p)
 {
-	return lull_max(lull_path_trigger(p) / 2, lull_capacity_packet_us(&p->capacity));
+	return lull_max(lull_path_trigger(p) / 2, lull_capacity_likely_packet_us(&p->capacity));
 }
 
 /* The time to go by: clocks of connections may differ a little, and time never goes back. */
@@ -136,15 +136,20 @@ static LULL_INLINE void lull_path_enter_use(struct lull_path *p, u32 rounds)
 	p->use_rounds = rounds;
 }
 
+/* The first queue shows what the path has room for. */
+static LULL_INLINE void lull_path_end_start(struct lull_path *p)
+{
+	lull_growth_set_mark(&p->growth, lull_min(p->window, lull_path_full_window(p)));
+	p->window = p->growth.mark / 8 * 7;
+	lull_path_enter_use(p, LULL_SETTLED_ROUNDS + 1);
+}
+
 static LULL_INLINE void lull_path_end_start_round(struct lull_path *p, bool is_queue, bool unlimited)
 {
-	if (is_queue) {
-		lull_growth_set_mark(&p->growth, lull_min(p->window, lull_path_full_window(p)));
-		p->window = p->growth.mark / 8 * 7;
-		lull_path_enter_use(p, LULL_SETTLED_ROUNDS + 1);
-	} else if (unlimited) {
+	if (is_queue)
+		lull_path_end_start(p);
+	else if (unlimited)
 		p->window += p->window / 2;
-	}
 }
 
 static LULL_INLINE bool lull_path_is_end_of_probe(const struct lull_path *p, u32 low)
@@ -168,15 +173,18 @@ static LULL_INLINE void lull_path_grow(struct lull_path *p, u64 now_us, u32 trig
 	u64 step = lull_path_packets_in(p, queue);
 	u64 gentle = lull_path_packets_in(p, lull_max(trigger, queue) / 2);
 	u64 full = lull_path_full_window(p);
+	bool is_known = lull_capacity_is_confirmed(&p->capacity);
 	u64 grown, most;
 
-	if (is_shallow && p->window < full) {
-		p->window = lull_growth_grow_in_shallow(p->window, step, full);
+	if (is_shallow && (p->window < full || !is_known)) {
+		most = is_known ? full : LULL_WINDOW_LIMIT;
+		p->window = lull_growth_grow_in_shallow(p->window, step, most);
 		lull_growth_set_mark(&p->growth, p->window);
-		if (p->window == full)
+		if (p->window == most)
 			lull_growth_hold_at(&p->growth, full);
 		return;
 	}
+	full = is_known ? full : 0;
 	gentle = lull_min(lull_max(gentle, LULL_ONE / 4), p->window / 4);
 	grown = lull_growth_grow(&p->growth, p->window, gentle,
 				 lull_restraint_is_over(&p->restraint, now_us), full);
@@ -191,6 +199,7 @@ static LULL_INLINE void lull_path_end_free_round(struct lull_path *p, u64 now_us
 	if (lull_path_is_end_of_probe(p, low)) {
 		p->window = lull_path_full_window(p);
 		lull_growth_hold_at(&p->growth, p->window);
+		lull_capacity_confirm(&p->capacity);
 	} else if (unlimited) {
 		lull_path_grow(p, now_us, trigger);
 	}
@@ -284,9 +293,14 @@ static LULL_INLINE bool lull_path_on_quarter(struct lull_path *p, u64 now_us, u3
 {
 	u32 trigger = lull_path_trigger(p);
 
+	if (lull_delay_queue(&p->delay, low) <= trigger)
+		return false;
+	if (p->phase == LULL_START) {
+		lull_path_end_start(p);
+		return true;
+	}
 	if (p->phase != LULL_USE || !lull_path_is_shallow(p) ||
-	    p->lead.rounds <= LULL_IGNORED_ROUNDS || lull_delay_queue(&p->delay, low) <= trigger ||
-	    !lull_path_is_foreign(p, low, trigger))
+	    p->lead.rounds <= LULL_IGNORED_ROUNDS || !lull_path_is_foreign(p, low, trigger))
 		return false;
 	p->window_before = p->window;
 	lull_path_yield_to_others(p, now_us);
@@ -301,6 +315,7 @@ static LULL_INLINE void lull_path_end_queued_round(struct lull_path *p, u64 now_
 	if (!lull_path_is_foreign(p, low, trigger)) {
 		p->window = lull_min(lull_max(lull_path_full_window(p), least), p->window);
 		lull_growth_hold_at(&p->growth, p->window);
+		lull_capacity_confirm(&p->capacity);
 	} else if (lull_delay_noise(&p->delay) && p->drained < LULL_DRAIN_ROUNDS) {
 		p->drained++;
 		least = lull_max(p->window / 2, LULL_LEAST_RETURN);
@@ -419,8 +434,11 @@ static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32
 {
 	u64 memory, packets, most, is_shared;
 
-	if (rtt < lull_path_min_rtt(p))
+	if (rtt < lull_path_min_rtt(p)) {
+		if (rtt + lull_path_calm(p) < lull_path_min_rtt(p))
+			lull_capacity_doubt(&p->capacity);
 		lull_delay_record(&p->delay, now_us, rtt);
+	}
 	if (!lull_path_is_at_floor(p))
 		return false;
 	/* More than the packets that others have between a pair's where flows are kept apart. */
@@ -440,6 +458,10 @@ static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32
 	p->window = lull_choose(lull_is_nonzero(packets), packets << LULL_SHIFT,
 				lull_path_start_window(p));
 	lull_path_enter_use(p, 0);
+	if (!packets && !lull_capacity_is_confirmed(&p->capacity)) {
+		p->window = LULL_LEAST_RETURN;
+		p->phase = LULL_START;
+	}
 	return true;
 }
 

@@ -37,6 +37,7 @@ struct lull_capacity {
 	u64 current;
 	u64 peak;
 	u64 peak_before;
+	u64 confirmed;	/* the peak at which a queue of the background's own was seen */
 	u64 used_us;	/* of use in which `peak` was collected */
 	u64 round_start; /* 0: none to measure */
 	u64 packets;	/* delivered in the round */

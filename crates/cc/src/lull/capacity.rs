@@ -42,6 +42,8 @@ pub(super) struct Capacity {
     current: u64,
     peak: u64,
     peak_before: u64,
+    /// The peak at which a queue of the background's own was last seen: what the path carries, not what was asked of it.
+    confirmed: u64,
     /// Microseconds of use in which `peak` was collected.
     used: u64,
     /// When the round began; 0 while there is none to measure.
@@ -123,6 +125,21 @@ impl Capacity {
         self.peak.max(self.peak_before)
     }
 
+    /// The background itself has filled the path at this rate.
+    pub(super) fn confirm(&mut self) {
+        self.confirmed = self.peak();
+    }
+
+    /// What was seen of the path is doubtful.
+    pub(super) fn doubt(&mut self) {
+        self.confirmed = 0;
+    }
+
+    /// The peak is what the path carries. A path that the background has never filled may carry more.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.peak() * 8 <= self.confirmed * 9
+    }
+
     /// The background has nine tenths of what the path can carry: a queue is its own.
     pub(super) fn is_reached(&self) -> bool {
         self.current * 10 >= self.peak() * 9
@@ -133,6 +150,14 @@ impl Capacity {
         match self.peak() {
             0 => 0,
             peak => (1_000_000 << RATE_SHIFT) / peak,
+        }
+    }
+
+    /// The same, where a path that the background has never filled is taken to carry twice what was seen.
+    pub(super) fn likely_packet_micros(&self) -> u64 {
+        match self.is_confirmed() {
+            true => self.packet_micros(),
+            false => self.packet_micros() / 2,
         }
     }
 

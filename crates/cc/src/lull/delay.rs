@@ -49,7 +49,7 @@ pub(super) struct Delay {
     empty: Lowest,
     /// No full packet has come yet: `empty` is of small ones.
     is_of_small: bool,
-    /// The queue that losses have met.
+    /// The round-trip time at losses: a lower empty path seen later makes the queue that they met longer.
     full: Lowest,
     jitter: Jitter,
 }
@@ -83,7 +83,7 @@ impl Delay {
         let queue = rtt.saturating_sub(self.min_rtt());
         if queue > 0 {
             // One packet that was lost otherwise says little: a single value halves it at most.
-            self.full.record(now, queue.max(self.full_queue() / 2));
+            self.full.record(now, self.min_rtt() + queue.max(self.full_queue() / 2));
         }
     }
 
@@ -99,7 +99,7 @@ impl Delay {
 
     /// How long a queue is that loses packets, in microseconds; 0 while it is unknown.
     pub(super) fn full_queue(&self) -> u32 {
-        self.full.get()
+        self.full.get().saturating_sub(self.min_rtt())
     }
 
     /// How far jitter raises round-trip times, in microseconds. A queue that loses packets is none,

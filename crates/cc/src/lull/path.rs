@@ -159,12 +159,12 @@ impl Path {
 
     /// The queue above which the background yields, in microseconds.
     pub(super) fn trigger(&self) -> u32 {
-        self.delay.trigger(self.capacity.packet_micros(), self.is_shallow())
+        self.delay.trigger(self.capacity.likely_packet_micros(), self.is_shallow())
     }
 
     /// A queue below this is none: half of the trigger, and at least a packet.
     pub(super) fn calm(&self) -> u32 {
-        (self.trigger() / 2).max(self.capacity.packet_micros() as u32)
+        (self.trigger() / 2).max(self.capacity.likely_packet_micros() as u32)
     }
 
     /// The time to go by: clocks of connections may differ a little, and time never goes back.
@@ -272,8 +272,15 @@ impl Path {
     /// one or two rounds after the foreground's start, too soon to wait for a round's end. Returns
     /// whether the background yields.
     pub(super) fn handle_quarter(&mut self, now: u64, low: u32) -> bool {
-        let Phase::Use { rounds } = self.phase else { return false };
         let trigger = self.trigger();
+        let rounds = match self.phase {
+            Phase::Use { rounds } => rounds,
+            Phase::Start if self.delay.queue(low) > trigger => {
+                self.end_start();
+                return true;
+            }
+            Phase::Start | Phase::Floor { .. } => return false,
+        };
         let is_queue = self.delay.queue(low) > trigger && self.is_foreign(low, trigger);
         if !self.is_shallow() || self.lead.rounds <= IGNORED_ROUNDS || !is_queue {
             return false;
@@ -322,12 +329,17 @@ impl Path {
 
     fn end_start_round(&mut self, is_queue: bool, unlimited: bool) {
         if is_queue {
-            self.growth.set_mark(self.window.min(self.full_window()));
-            self.window = self.growth.mark() / 8 * 7;
-            self.phase = Phase::Use { rounds: SETTLED_ROUNDS + 1 };
+            self.end_start();
         } else if unlimited {
             self.window += self.window / 2;
         }
+    }
+
+    /// The first queue shows what the path has room for.
+    fn end_start(&mut self) {
+        self.growth.set_mark(self.window.min(self.full_window()));
+        self.window = self.growth.mark() / 8 * 7;
+        self.phase = Phase::Use { rounds: SETTLED_ROUNDS + 1 };
     }
 
     /// A round with a queue, and its lowest round-trip time.
@@ -338,6 +350,7 @@ impl Path {
             let least = (self.window / 8 * 7).max(TWO);
             self.window = self.full_window().max(least).min(self.window);
             self.growth.hold_at(self.window);
+            self.capacity.confirm();
         } else if self.delay.noise() > 0 && self.drained < DRAIN_ROUNDS {
             // The capacity of a path with jitter changes. If it fell, the queue is the background's
             // own, and a window of what the path delivers now empties it. Others' queues stay.
@@ -356,6 +369,7 @@ impl Path {
         if self.is_end_of_probe(low) {
             self.window = self.full_window();
             self.growth.hold_at(self.window);
+            self.capacity.confirm();
         } else if unlimited {
             self.grow(now, trigger);
         }
@@ -412,10 +426,12 @@ impl Path {
     fn grow(&mut self, now: u64, trigger: u32) {
         let full = self.full_window();
         let step = self.packets_in(self.delay.full_queue() / 4);
-        if self.is_shallow() && self.window < full {
-            self.window = grow_in_shallow(self.window, step, full);
+        let is_known = self.capacity.is_confirmed();
+        if self.is_shallow() && (self.window < full || !is_known) {
+            let most = if is_known { full } else { WINDOW_LIMIT };
+            self.window = grow_in_shallow(self.window, step, most);
             self.growth.set_mark(self.window);
-            if self.window == full {
+            if self.window == most {
                 self.growth.hold_at(full);
             }
             return;
@@ -423,6 +439,7 @@ impl Path {
         // At most half a trigger of queue, or an eighth of a full buffer.
         let gentle = self.packets_in(trigger.max(self.delay.full_queue() / 4) / 2);
         let gentle = gentle.max(ONE / 4).min(self.window / 4);
+        let full = if is_known { full } else { 0 };
         let grown = self.growth.grow(self.window, gentle, self.restraint.is_over(now), full);
         // Larger steps would fill a shallow buffer before the first one shows in a queue.
         let most = if self.is_shallow() { self.window + gentle } else { grown };
@@ -500,6 +517,10 @@ impl Path {
     /// the background is to use the path again: a pair has met no queue.
     pub(super) fn handle_sample(&mut self, now: u64, rtt: u32) -> bool {
         if rtt < self.delay.min_rtt() {
+            if rtt + self.calm() < self.delay.min_rtt() {
+                // Others' queue was taken for a part of the empty path.
+                self.capacity.doubt();
+            }
             self.delay.record(now, rtt);
         }
         let Phase::Floor { since } = self.phase else { return false };
@@ -513,11 +534,17 @@ impl Path {
         let memory = self.full_window().min(self.growth.mark());
         self.growth.set_mark(memory.max(LEAST_RETURN));
         let is_steady = self.delay.is_steady();
-        self.window = match self.isolation.begin_return(self.full_window() >> SHIFT, is_steady) {
-            0 => self.start_window(),
-            packets => packets << SHIFT,
-        };
+        let train = self.isolation.begin_return(self.full_window() >> SHIFT, is_steady);
         self.phase = Phase::Use { rounds: 0 };
+        if train > 0 {
+            self.window = train << SHIFT;
+        } else if self.capacity.is_confirmed() {
+            self.window = self.start_window();
+        } else {
+            // The background has never filled the path: what it remembers is what others have left.
+            self.window = LEAST_RETURN;
+            self.phase = Phase::Start;
+        }
         true
     }
 

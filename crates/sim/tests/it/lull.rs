@@ -196,6 +196,21 @@ fn link_is_used_again_soon_after_the_foreground() {
     }
 }
 
+/// All that such a background has seen of the path is what the download left.
+#[test]
+fn link_first_met_beside_a_download_is_filled_after_it() {
+    for count in [1, 8] {
+        for buffer in [BDP_PACKETS, 4 * BDP_PACKETS] {
+            let mut test = Test::new(0, buffer);
+            test.add_foreground(0, 30);
+            test.add_background(count, seconds(10), Demand::Backlogged, &SharedPath::default());
+            let (used, _) = test.shares(33, 36);
+            println!("{count}, {buffer} packets: {used:.3}");
+            assert!(used > 0.8, "{used} by {count} with {buffer}");
+        }
+    }
+}
+
 /// A host whose background knows the rate of its foreground, or does not.
 struct Host {
     test: Test,
@@ -251,14 +266,18 @@ fn window_shrinks_when_the_host_connects() {
     assert!(unaware > 0.9 && aware < 0.5, "{aware} {unaware}");
 }
 
+/// Several ends, because the moment of the next pair is chance.
 #[test]
 fn background_returns_when_the_host_is_quiet() {
     let [unaware, aware] = [false, true].map(|is_watched| {
-        let mut host = Host::new(is_watched);
-        host.test.add_foreground(20, 40);
-        host.run(0, 40_000);
-        // The queue of two bandwidth-delay products drains within 100 ms.
-        host.background(40_000, 42_000)
+        let after = |end: u64| {
+            let mut host = Host::new(is_watched);
+            host.test.add_foreground(20, end);
+            host.run(0, end * 1_000);
+            // The queue of two bandwidth-delay products drains within 100 ms.
+            host.background(end * 1_000, end * 1_000 + 2_000)
+        };
+        [37, 38, 39, 40].map(after).iter().sum::<f64>() / 4.0
     });
     println!("{aware:.3}, {unaware:.3} unaware");
     assert!(aware > 0.6 && aware > unaware - 0.05, "{aware} {unaware}");

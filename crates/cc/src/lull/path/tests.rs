@@ -16,6 +16,7 @@ fn shallow_path(window: u64) -> (Path, u64) {
         path.end_round(now, (RTT, RTT), false);
     }
     path.handle_loss(now, RTT + 12_000);
+    path.capacity.confirm();
     path.phase = Phase::Use { rounds: 100 };
     path.window = window;
     path.window_before = window;
@@ -64,4 +65,30 @@ fn return_in_shallow_buffer_adds_a_quarter_a_round() {
     }
     assert!(windows.windows(2).all(|pair| pair[1] <= pair[0] + 3 * ONE), "{windows:?}");
     assert!(windows.contains(&FULL), "{windows:?}");
+}
+
+#[test]
+fn start_ends_with_the_first_quarter_that_has_a_queue() {
+    let (mut path, now) = shallow_path(FULL);
+    path.phase = Phase::Start;
+    path.window = 80 * ONE;
+    assert!(!path.handle_quarter(now, RTT + 3_000));
+    assert!(path.handle_quarter(now, RTT + 5_000));
+    assert_eq!(
+        (path.phase, path.window),
+        (Phase::Use { rounds: SETTLED_ROUNDS + 1 }, FULL / 8 * 7)
+    );
+}
+
+#[test]
+fn return_to_path_that_was_never_filled_is_a_start() {
+    let (mut path, now) = shallow_path(FULL);
+    path.enter_floor(now, 100, 0);
+    let mut other = path.clone();
+    assert!(path.handle_sample(now, RTT));
+    assert_eq!(path.phase, Phase::Use { rounds: 0 });
+    // A shorter way than any seen before: what was known of the path came from others' queue.
+    assert!(other.handle_sample(now, RTT - 10_000));
+    assert_eq!((other.phase, other.window), (Phase::Start, LEAST_RETURN));
+    assert_eq!(other.delay.full_queue(), 22_000);
 }
