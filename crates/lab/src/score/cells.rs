@@ -126,6 +126,8 @@ pub enum Foreground {
     Bulk(Opponent),
     /// One CUBIC download that fills the link before the background starts.
     Established,
+    /// Two CUBIC downloads with a pause between them: the first fills the link before the background starts.
+    Earlier,
     /// One CUBIC download that starts beside a running background and never ends.
     Lasting,
     /// Requests of 100 kB, which use a third of the link.
@@ -212,6 +214,8 @@ pub enum Group {
     Bbr,
     /// CUBIC downloads beside four background hosts.
     Hosts,
+    /// A background that starts beside a download, and knows nothing of the path.
+    Late,
     /// 64 background connections that start at once beside a CUBIC download.
     Crowd,
     /// A CUBIC download that never ends.
@@ -232,7 +236,7 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the order of the table.
-    pub const ALL: [Group; 16] = [
+    pub const ALL: [Group; 17] = [
         Group::Bulk,
         Group::Shallow,
         Group::Deep,
@@ -241,6 +245,7 @@ impl Group {
         Group::Reno,
         Group::Bbr,
         Group::Hosts,
+        Group::Late,
         Group::Crowd,
         Group::Lasting,
         Group::Udp,
@@ -262,6 +267,7 @@ impl Group {
             Group::Reno => "reno",
             Group::Bbr => "bbr",
             Group::Hosts => "hosts",
+            Group::Late => "late",
             Group::Crowd => "crowd",
             Group::Lasting => "lasting",
             Group::Udp => "udp",
@@ -299,6 +305,10 @@ impl Group {
                 let mut cells = grid(two, &wide[..3], &[1, 16], cubic);
                 cells.iter_mut().for_each(|cell| cell.hosts = 4);
                 cells
+            }
+            Group::Late => {
+                let queues = [Queue::SHALLOW, Queue::bdp(1), Queue::bdp(4)];
+                grid(all, &queues, &[1, 8], Foreground::Earlier)
             }
             Group::Crowd => {
                 grid(all, &[Queue::bdp(1), Queue::bdp(4)], &[64], Foreground::Established)

@@ -28,6 +28,10 @@ const BEGIN: u64 = 10;
 const REQUESTS_END: (u64, u64) = (120, 130);
 /// When a crowd joins and when it is measured, in seconds.
 const CROWD: (u64, u64) = (20, 30);
+/// When the downloads count that begin before the background, in seconds. It joins when the first one counts.
+const EARLIER: [(u64, u64); 2] = [(10, 30), (45, 55)];
+/// When a cell with them ends, in seconds.
+const EARLIER_END: u64 = 70;
 /// Bytes of a response.
 const RESPONSE: u64 = 100_000;
 /// The shortest mean time between requests, in seconds.
@@ -77,6 +81,12 @@ impl Times {
                 ..once((BEGIN, DOWNLOADS_END))
             },
             Foreground::Established => Times { join: CROWD.0 * STEPS, ..once(CROWD) },
+            Foreground::Earlier => Times {
+                counted: EARLIER.map(steps).to_vec(),
+                join: EARLIER[0].0 * STEPS,
+                has_returns: true,
+                ..once((EARLIER[0].0, EARLIER_END))
+            },
             Foreground::Lasting => once((20, 140)),
             Foreground::Requests | Foreground::Documents => once((BEGIN, REQUESTS_END.1)),
             Foreground::Datagrams => once((BEGIN, 140)),
@@ -111,6 +121,13 @@ pub(super) fn add(
         }
         Foreground::Established => {
             return vec![flow(Opponent::Cubic, at_step(STEPS / 2), None)];
+        }
+        Foreground::Earlier => {
+            let spans =
+                [(STEPS / 2, EARLIER[0].1 * STEPS), (EARLIER[1].0 * STEPS, EARLIER[1].1 * STEPS)];
+            return spans
+                .map(|(start, stop)| flow(Opponent::Cubic, at_step(start), Some(at_step(stop))))
+                .to_vec();
         }
         Foreground::Lasting => return vec![flow(Opponent::Cubic, at_second(BEGIN), None)],
         Foreground::Requests => Arrivals::Logged(requests(cell)),
