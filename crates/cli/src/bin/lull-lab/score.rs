@@ -34,6 +34,7 @@ Groups:
   reno       Reno downloads
   bbr        BBR downloads
   hosts      CUBIC downloads beside four background hosts
+  late       the background starts beside a CUBIC download that fills the link
   crowd      64 background connections start at once beside a CUBIC download
   lasting    a CUBIC download that never ends
   udp        datagrams, on and off
