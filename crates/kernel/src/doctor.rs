@@ -9,11 +9,11 @@ use lull_cc::NiceParameters;
 use serde::Serialize;
 
 use crate::cgroup::Hierarchy;
-use crate::control::{Constants, Control};
+use crate::constants::{Constants, PathTable};
+use crate::control::Control;
 use crate::error::Error;
 use crate::machine;
 use crate::mounts::Bpffs;
-use crate::parameters::PathTable;
 use crate::serve::reachable_server;
 
 /// The result of one check.

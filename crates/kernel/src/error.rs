@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use nix::unistd::Uid;
 
-use crate::machine;
+use crate::names;
 
 /// An error of this crate. Its message is one line for the user at the terminal.
 #[derive(Debug, thiserror::Error)]
@@ -405,9 +405,10 @@ fn is_first_namespace(map: &str) -> bool {
 
 /// The command that loads it, if Lull can load a control of this name.
 fn how_to_load(name: &str) -> String {
-    match machine::check_name(name) {
-        Ok(()) => format!("; 'lull kernel load --name {name}' loads TCP Nice under that name"),
-        Err(_) => String::new(),
+    if names::is_valid(name) {
+        format!("; 'lull kernel load --name {name}' loads TCP Nice under that name")
+    } else {
+        String::new()
     }
 }
 

@@ -4,7 +4,8 @@ use std::mem::MaybeUninit;
 
 use libbpf_rs::Link;
 
-use crate::control::{Constants, Control};
+use crate::constants::Constants;
+use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::machine;
 

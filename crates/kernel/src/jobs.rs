@@ -2,19 +2,16 @@
 //!
 //! All facts about a job are in its cgroup, so they disappear with the job.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use libbpf_rs::query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapHandle, ProgramAttachType};
 
-use crate::adopt::Adopted;
 use crate::cgroup::{Background, Hierarchy};
 use crate::error::{Error, Result};
-use crate::foreground::take_back;
 use crate::hooks::{Counters, read_counters};
 use crate::machine;
 use crate::sys;
@@ -67,34 +64,6 @@ pub fn jobs() -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// Freezes the processes of a job. Its connections stay open; the other side may close them.
-///
-/// # Errors
-/// [`Error::NoJob`], or the kernel's error.
-pub fn pause(job: &str) -> Result<Job> {
-    freeze(job, true)
-}
-
-/// Resumes the processes of a job.
-///
-/// # Errors
-/// [`Error::NoJob`], or the kernel's error.
-pub fn resume(job: &str) -> Result<Job> {
-    freeze(job, false)
-}
-
-/// Moves all processes of a job, and their connections, out of the background. A paused job is resumed.
-///
-/// # Errors
-/// [`Error::NoJob`], or what the kernel reports.
-pub fn job_to_foreground(job: &str) -> Result<Adopted> {
-    machine::check_privilege("moving a job")?;
-    let (hierarchy, job) = find(job)?;
-    write(&hierarchy, &job.cgroup, false)?;
-    let first = *job.processes.first().expect("a job has processes");
-    take_back(&hierarchy, first, job.processes.iter().copied().collect::<BTreeSet<_>>())
-}
-
 /// Names a new background.
 pub(crate) fn set_name(cgroup: &File, name: &str) -> Result<()> {
     sys::set_attribute(cgroup.as_fd(), NAME, name.as_bytes())
@@ -113,31 +82,14 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     }
 }
 
-fn find(wanted: &str) -> Result<(Hierarchy, Job)> {
+/// The job with an id or a name.
+pub(crate) fn find(wanted: &str) -> Result<(Hierarchy, Job)> {
     let mut all = jobs()?;
     let is_it = |job: &Job| job.id == wanted || job.name.as_deref() == Some(wanted);
     match all.iter().position(is_it) {
         Some(index) => Ok((Hierarchy::open()?, all.swap_remove(index))),
         None => Err(Error::NoJob { job: wanted.to_owned() }),
     }
-}
-
-fn freeze(job: &str, is_paused: bool) -> Result<Job> {
-    let (hierarchy, job) = find(job)?;
-    write(&hierarchy, &job.cgroup, is_paused)?;
-    Ok(Job { is_paused, ..job })
-}
-
-fn write(hierarchy: &Hierarchy, cgroup: &Path, is_paused: bool) -> Result<()> {
-    let text = if is_paused { "1" } else { "0" };
-    fs::write(hierarchy.path_of(cgroup).join("cgroup.freeze"), text).map_err(|error| {
-        match error.kind() {
-            std::io::ErrorKind::PermissionDenied => {
-                Error::permission("changing a job", "write access to its cgroup", false)
-            }
-            _ => Error::io("change the job")(error),
-        }
-    })
 }
 
 fn examine(hierarchy: &Hierarchy, found: Background) -> Option<Job> {

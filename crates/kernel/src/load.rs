@@ -12,8 +12,8 @@ use crate::machine;
 use crate::mounts::Bpffs;
 use crate::parameters::Parameters;
 use crate::signals::Signals;
+use crate::sockets::{self, Users};
 use crate::state::{Place, Record, State};
-use crate::status::{self, Users};
 
 /// The result of [`load`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ fn unload_locked(state: &State<'_>, name: &str, force: bool) -> Result<Unloaded>
     };
     let or_none = |count: Result<usize>| if force { Ok(count.unwrap_or(0)) } else { count };
     let programs = or_none(programs)?;
-    let sockets = match status::count_sockets(&place) {
+    let sockets = match sockets::count(&place) {
         Err(_) if force => Users::default(),
         other => other?,
     };
@@ -233,7 +233,8 @@ mod tests {
     use nix::sys::socket::{setsockopt, sockopt};
 
     use super::*;
-    use crate::parameters::{Algorithm, PathTable};
+    use crate::constants::PathTable;
+    use crate::parameters::Algorithm;
 
     /// Unloads the control of a test, however that ends.
     struct Loaded(String);

@@ -11,8 +11,8 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::hooks::LOWER_EFFORT;
+use crate::owners::socket_inode;
 use crate::release::Releases;
-use crate::status::socket_inode;
 use crate::sys;
 
 const PROTOCOL_MPTCP: i32 = 262;

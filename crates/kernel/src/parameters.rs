@@ -7,7 +7,7 @@ use lull_cc::filler::Protocol;
 use lull_cc::{NiceParameters, Window};
 use serde::Serialize;
 
-use crate::control::Constants;
+use crate::constants::{Constants, PathTable};
 use crate::error::{Error, Result};
 
 /// Which algorithm of `bpf/` is registered.
@@ -59,24 +59,6 @@ pub struct Parameters {
     pub(crate) restricted: bool,
     /// Of [`Algorithm::Lull`].
     pub(crate) table: PathTable,
-}
-
-/// Limits of the table of paths of [`Algorithm::Lull`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathTable {
-    /// Number of paths, at most; connections to further ones run Nice separately.
-    pub paths: u32,
-    /// How long an unused path is remembered, in seconds. It is removed when another path is added after
-    /// that, or when the table is full.
-    pub kept_seconds: u32,
-}
-
-impl Default for PathTable {
-    /// Enough for a host that replicates to a thousand places, as an entry takes memory only while it is
-    /// used. Entries are kept as long as Nice remembers a round-trip time.
-    fn default() -> Self {
-        PathTable { paths: 4096, kept_seconds: 200 }
-    }
 }
 
 const ONE: f64 = 65_536.0;

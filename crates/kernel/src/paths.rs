@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::skeletons::lull::types::{lull_path, path_foreground, path_key, shared_path};
-use crate::status::Socket;
+use crate::sockets::{Membership, Socket};
 
 /// Fractional bits of a rate in the table: `LULL_RATE_SHIFT` of bpf/lull_capacity.h.
 const RATE_SHIFT: u32 = 8;
@@ -93,13 +93,6 @@ impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.length)
     }
-}
-
-/// The place of a connection's state: number within the path, and epoch of the path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Membership {
-    pub(crate) epoch: u64,
-    pub(crate) number: u32,
 }
 
 /// Reads a pinned table of paths, which `sockets` use.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use std::{env, io, process, thread};
 
 use ground::Ground;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgid, getpgrp};
@@ -25,7 +25,7 @@ use crate::process::descends;
 use crate::serve::Served;
 use crate::signals::{Received, Signals};
 use crate::user::{self, User};
-use crate::watch::{Watch, moved_to};
+use crate::watch::{Watch, moved_to, poll_timeout};
 use crate::witness::{PATIENCE, Witness};
 use crate::{machine, mend, reaper, sys, witness};
 
@@ -309,15 +309,8 @@ impl Supervisor<'_, '_> {
         ];
         let watched = self.watch.iter().flat_map(Watch::descriptors);
         descriptors.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        let _ = poll(&mut descriptors, timeout(self.watch.as_ref().and_then(Watch::pause)));
+        let _ = poll(&mut descriptors, poll_timeout(self.watch.as_ref().and_then(Watch::pause)));
     }
-}
-
-/// In the form of poll(2), rounded up and bounded.
-pub(crate) fn timeout(pause: Option<Duration>) -> PollTimeout {
-    pause.map_or(PollTimeout::NONE, |pause| {
-        PollTimeout::from(pause.as_millis().clamp(1, 10_000) as u16)
-    })
 }
 
 /// When the program is stopped and a shell has to see that, stops this process too, and resumes the program

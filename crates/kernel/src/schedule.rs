@@ -8,7 +8,8 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 
 use crate::error::{Error, Result};
-use crate::jobs::{jobs, pause, resume};
+use crate::job_control::{pause, resume};
+use crate::jobs::jobs;
 use crate::{machine, sys};
 
 /// A daily time window of local time, such as `02:00-06:00`. It may span midnight.

@@ -33,13 +33,14 @@ use nix::unistd::{Group, chown};
 pub(crate) use client::{Served, ask_for_snapshot, reachable_server};
 
 use crate::background::{Background, Choice};
+use crate::constants::PathTable;
 use crate::elsewhere::Elsewhere;
 use crate::error::{Error, Result};
 use crate::hooks::Dscp;
-use crate::parameters::{Parameters, PathTable};
+use crate::parameters::Parameters;
 use crate::receive::Direction;
-use crate::watch::Watch;
-use crate::{machine, reaper, run, snapshot, sys};
+use crate::watch::{Watch, poll_timeout};
+use crate::{machine, reaper, snapshot, sys};
 use held::Stopped;
 
 /// The default socket of the server.
@@ -211,7 +212,7 @@ fn answer(
         let mut descriptors = vec![PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
         let watched = watch.descriptors().into_iter();
         descriptors.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        let _ = poll(&mut descriptors, run::timeout(watch.pause()));
+        let _ = poll(&mut descriptors, poll_timeout(watch.pause()));
         let is_asked = descriptors[0].any().unwrap_or(true);
         drop(descriptors);
         watch.attend();

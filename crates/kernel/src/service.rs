@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::status::process_with_socket;
+use crate::owners::process_with_socket;
 
 /// A foreground service that a program in the background has connected to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -16,7 +16,8 @@ use crate::cgroup::Hierarchy;
 use crate::error::{Error, Result};
 use crate::jobs::{Job, jobs};
 use crate::paths::{Phase, SharedPath};
-use crate::status::{Socket, Status, status};
+use crate::sockets::Socket;
+use crate::status::{Status, status};
 
 /// The coverage of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,10 +15,11 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
 use lull_cc::Window;
 
 use crate::cgroup::lock_existing;
+use crate::constants::PathTable;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::mounts::Bpffs;
-use crate::parameters::{Algorithm, Parameters, PathTable};
+use crate::parameters::{Algorithm, Parameters};
 
 const DIRECTORY: &str = "lull";
 const LINK: &str = "link";

@@ -6,6 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::poll::PollTimeout;
+
 use crate::background::{Background, Choice};
 use crate::elsewhere::{Elsewhere, Reports};
 use crate::error::Result;
@@ -122,6 +124,13 @@ pub(crate) fn moved_to(background: &Path, pid: i32) -> Option<String> {
 fn is_background(cgroup: &str) -> bool {
     let ends_in_digit = |name: &str| name.ends_with(|last: char| last.is_ascii_digit());
     cgroup.split('/').any(|name| name.starts_with("lull.") && ends_in_digit(name))
+}
+
+/// In the form of poll(2), rounded up and bounded.
+pub(crate) fn poll_timeout(pause: Option<Duration>) -> PollTimeout {
+    pause.map_or(PollTimeout::NONE, |pause| {
+        PollTimeout::from(pause.as_millis().clamp(1, 10_000) as u16)
+    })
 }
 
 #[cfg(test)]
