@@ -10,8 +10,9 @@ use core::time::Duration;
 use lull_replication::replica::{ReadId, Replica};
 
 use super::Workload;
+use super::clock::{due, reading};
 use super::measure::Tally;
-use super::world::{BEGIN, reading, request};
+use super::objects::request;
 
 /// How long a cut at `now` is masked, and whether that reaches the end.
 pub(super) fn mask<'a>(
@@ -29,7 +30,6 @@ pub(super) fn mask<'a>(
         replica.handle_disconnected(reading(now));
         while replica.poll_answer().is_some() {}
     }
-    let due = |at: Duration| BEGIN + at.as_nanos() as u64;
     let first = workload.reads.partition_point(|read| due(read.at) <= now);
     for (number, read) in workload.reads.iter().enumerate().skip(first) {
         let replica = &mut replicas[read.replica as usize];

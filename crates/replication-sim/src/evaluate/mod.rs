@@ -12,9 +12,11 @@
 //!
 //! Equal calls give equal results.
 
+mod clock;
 mod cut;
 mod link;
 mod measure;
+mod objects;
 mod workload;
 mod world;
 

@@ -7,22 +7,18 @@ use lull_cc::Bytes;
 use lull_replication::BodyEffect;
 use lull_replication::message::{BodyHeader, Frame, ToOrigin, ToReplica};
 use lull_replication::origin::{
-    self, Append, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId,
+    self, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId,
 };
-use lull_replication::path::Path;
-use lull_replication::replica::{self, Object, ReadId, Replica, Request, Staleness, What};
-use lull_replication::time::{LocalTime, Reading, WallTime};
-use lull_replication::types::{
-    Change, Commit, Content, Digest, Incarnation, Metadata, Payload, ReplicaId, Sequence, Version,
-};
+use lull_replication::replica::{self, ReadId, Replica, Staleness};
+use lull_replication::types::{Content, Digest, Metadata, Payload, ReplicaId};
 use lull_sim::random::Random;
 
+use super::clock::{due, reading};
 use super::link::{Carried, Link};
 use super::measure::{Outcome, Tally, seconds};
+use super::objects::{beginning, path, payload, request};
 use super::{Options, Workload, cut};
 
-/// Time before the first read, in nanoseconds: replicas connect, and get their leases.
-pub(super) const BEGIN: u64 = 10_000_000_000;
 /// How long to wait for answers after the last read.
 const PATIENCE: u64 = 3_600_000_000_000;
 
@@ -77,50 +73,6 @@ pub(super) struct World<'a> {
     hosts: Vec<Host>,
     link: Link,
     tally: Tally,
-}
-
-/// Clocks are right.
-pub(super) fn reading(now: u64) -> Reading {
-    let nanos = i64::try_from(now).unwrap_or(i64::MAX);
-    Reading { local: LocalTime::from_nanos(nanos), wall: WallTime::from_nanos(nanos) }
-}
-
-fn path(object: u32) -> Path {
-    Path::new(&object.to_string()).expect("digits are a name")
-}
-
-/// A read of an object.
-pub(super) fn request(object: u32) -> Request {
-    Request { what: What::Object(path(object)), after: Sequence::ZERO }
-}
-
-/// A body that no other version has.
-fn payload(number: u64, size: Bytes) -> Payload<()> {
-    Payload { digest: Digest::of(&number.to_le_bytes()), size, bytes: () }
-}
-
-/// All objects as made by the first commit, at the origin and at a replica.
-fn beginning(workload: &Workload) -> (origin::Image, replica::Image) {
-    let objects = (0..).zip(&workload.objects).map(|(object, size)| {
-        let Payload { digest, size, .. } = payload(u64::MAX - u64::from(object), *size);
-        (path(object), Content { digest, size, metadata: Metadata::default() })
-    });
-    let changes = objects.map(|(path, content)| Change { path, content: Some(content) }).collect();
-    let commit = Commit { sequence: Sequence(1), stamp: WallTime::default(), changes };
-    let mut origin = origin::Image::empty([1; 32]);
-    let inline = Vec::new();
-    let (log_after, chain_from) = (Sequence::ZERO, Sequence::ZERO);
-    origin.apply(&Append::<()> { commits: vec![commit], inline, log_after, chain_from });
-    origin.incarnation = Incarnation(1);
-    let valid = |(path, version): (&Path, &Version)| {
-        (path.clone(), Object { version: *version, valid: true })
-    };
-    let replica = replica::Image {
-        incarnation: Incarnation(1),
-        position: Some(origin.last()),
-        objects: origin.objects.iter().map(valid).collect(),
-    };
-    (origin, replica)
 }
 
 impl<'a> World<'a> {
@@ -182,28 +134,24 @@ impl<'a> World<'a> {
         self.queue.insert((time.max(self.now), self.count), event);
     }
 
-    fn due(at: Duration) -> u64 {
-        BEGIN + u64::try_from(at.as_nanos()).unwrap_or(u64::MAX / 2)
-    }
-
     pub(super) fn run(mut self) -> Outcome {
         for replica in 0..self.hosts.len() {
             self.hosts[replica].machine.handle_connected(reading(0));
             self.pump_replica(replica);
         }
         if let Some(read) = self.workload.reads.first() {
-            self.at(Self::due(read.at), Event::Read(0));
+            self.at(due(read.at), Event::Read(0));
         }
         if let Some(write) = self.workload.writes.first() {
-            self.at(Self::due(write.at), Event::Write(0));
+            self.at(due(write.at), Event::Write(0));
         }
         const CUTS: u64 = 3;
         let mut random = Random::of_part(self.options.seed, CUTS);
         for _ in 0..self.options.cuts {
             let moment = self.workload.length.mul_f64(random.uniform() / 2.0);
-            self.at(Self::due(moment), Event::Cut);
+            self.at(due(moment), Event::Cut);
         }
-        let end = Self::due(self.workload.length);
+        let end = due(self.workload.length);
         let mut busy = None;
         while let Some(((now, _), event)) = self.queue.pop_first() {
             if now > end {
@@ -260,7 +208,7 @@ impl<'a> World<'a> {
                 self.tally.arrived(self.now, number, why, first);
                 self.pump_replica(replica);
                 if let Some(next) = self.workload.reads.get(number + 1) {
-                    self.at(Self::due(next.at), Event::Read(number + 1));
+                    self.at(due(next.at), Event::Read(number + 1));
                 }
             }
             Event::Write(number) => {
@@ -272,7 +220,7 @@ impl<'a> World<'a> {
                 self.origin.handle_transaction(reading(self.now), id, Transaction { changes });
                 self.pump_origin(0..self.hosts.len());
                 if let Some(next) = self.workload.writes.get(number + 1) {
-                    self.at(Self::due(next.at), Event::Write(number + 1));
+                    self.at(due(next.at), Event::Write(number + 1));
                 }
             }
             Event::OriginTimer => {

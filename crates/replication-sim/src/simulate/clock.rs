@@ -6,6 +6,9 @@ use lull_sim::random::Random;
 /// True time since the beginning of a run, in nanoseconds. No machine can see it.
 pub(super) type True = u64;
 
+/// A millisecond.
+pub(super) const MS: True = 1_000_000;
+
 /// The clocks of a machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {

@@ -5,9 +5,10 @@ use lull_replication::replica::Image;
 use lull_replication::types::ReplicaId;
 
 use super::Situation;
+use super::clock::MS;
 use super::disk::Disk;
 use super::turns::Turns;
-use super::world::{Event, MS, World};
+use super::world::{Event, World};
 
 impl World {
     /// The origin no longer knows whether the replica has followed it: the operator empties its folder later.

@@ -18,7 +18,7 @@ use redb::Builder;
 
 use crate::faulty_disk::FaultyDisk;
 
-use super::disk::{Body, Durable, Operation, contents, real};
+use super::durable::{Body, Durable, Operation, contents, real};
 
 /// Operations of the backend within which the power fails, at a crash. A transaction has about twelve.
 const FUSE: u64 = 20;

@@ -7,9 +7,12 @@
 //! checked by the [`checker`](lull_replication::checker) at the end. Equal options give equal runs on every
 //! machine.
 
+mod client_steps;
 mod clients;
 mod clock;
 mod disk;
+mod durable;
+mod hosts;
 mod join;
 mod medium;
 mod network;

@@ -10,10 +10,12 @@ use lull_replication::{origin, replica};
 use lull_sim::random::Random;
 
 use super::clients::News;
-use super::disk::{Body, Operation};
+use super::clock::MS;
+use super::durable::{Body, Operation};
+use super::hosts::ReplicaHost;
 use super::network::Way;
 use super::turns::Sending;
-use super::world::{Event, MS, ReplicaHost, World};
+use super::world::{Event, World};
 use super::{Situation, Situations};
 
 /// One body in this many arrives corrupted, and one is cut off.

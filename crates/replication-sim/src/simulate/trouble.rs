@@ -6,8 +6,9 @@ use lull_replication::message::{Refusal, Stock};
 use lull_replication::types::{ReplicaId, Sequence};
 
 use super::Situation;
+use super::clock::MS;
 use super::turns::Turns;
-use super::world::{Event, MS, Mend, World};
+use super::world::{Event, Mend, World};
 
 impl World {
     pub(super) fn trouble(&mut self) {

@@ -5,7 +5,7 @@ use lull_replication::message::{BodyHeader, Frame};
 use lull_replication::types::Payload;
 
 use super::clock::True;
-use super::disk::Body;
+use super::durable::Body;
 
 /// A body of which a part has left.
 #[derive(Clone, Debug)]

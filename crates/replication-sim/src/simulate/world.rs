@@ -9,13 +9,15 @@ use lull_replication::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica}
 use lull_replication::origin::{self, CaseClashes, Origin, ReadsPerWriteAndByte, Strategy};
 use lull_replication::replica::{self, Replica};
 use lull_replication::time::LocalTime;
-use lull_replication::types::{Commit, Digest, DiskFull, Payload, ReplicaId};
+use lull_replication::types::{Digest, DiskFull, Payload, ReplicaId};
 use lull_sim::events::EventQueue;
 use lull_sim::random::Random;
 
 use super::clients::Clients;
-use super::clock::{Clock, True};
-use super::disk::{Body, Disk, Done};
+use super::clock::{Clock, MS, True};
+use super::disk::{Disk, Done};
+use super::durable::Body;
+use super::hosts::{OriginHost, ReplicaHost};
 use super::network::Link;
 use super::pool::Pool;
 use super::{Options, Outcome, Situation, Situations};
@@ -82,35 +84,6 @@ pub(super) enum Mend {
     ReplicaDisk { replica: usize },
 }
 
-pub(super) struct OriginHost {
-    pub(super) machine: Option<Origin<Body>>,
-    pub(super) disk: Disk<origin::Image>,
-    pub(super) clock: Clock,
-    pub(super) epoch: u32,
-    pub(super) config: origin::Config,
-    pub(super) timer: Option<True>,
-    /// All commits that were ever on stable storage.
-    pub(super) log: Vec<Commit>,
-    /// An earlier copy of the disk.
-    pub(super) backup: Option<Disk<origin::Image>>,
-}
-
-pub(super) struct ReplicaHost {
-    pub(super) machine: Option<Replica<Body>>,
-    pub(super) disk: Disk<replica::Image>,
-    pub(super) clock: Clock,
-    pub(super) epoch: u32,
-    pub(super) config: replica::Config,
-    pub(super) link: Link,
-    /// Its life before the last crash.
-    pub(super) before: Option<Box<Replica<Body>>>,
-    pub(super) timer: Option<True>,
-    /// Bodies that may be missing although their arrival was reported: they found no room, were damaged on
-    /// the way, or were corrupted here. Until they are stored.
-    pub(super) excused: BTreeSet<Digest>,
-    connecting: bool,
-}
-
 pub(super) struct World {
     pub(super) options: Options,
     pub(super) random: Random,
@@ -130,8 +103,6 @@ pub(super) struct World {
     steps: u64,
     pub(super) stuck: Vec<String>,
 }
-
-pub(super) const MS: True = 1_000_000;
 
 impl World {
     pub(super) fn new(options: Options) -> Self {

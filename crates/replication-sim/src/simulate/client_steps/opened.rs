@@ -2,24 +2,12 @@
 //! meanwhile is fetched again, beside other reads of the session.
 
 use lull_replication::replica::{Answer, Holding, Outcome, Request, What, Why};
-use lull_replication::types::{Sequence, Version};
+use lull_replication::types::Sequence;
 
 use super::super::Situation;
-use super::super::clock::True;
-use super::super::world::{Event, MS, World};
-use super::{Reading, id_of};
-
-/// The open file of a session: its replica, object and version.
-pub(super) type Open = (usize, usize, Version);
-
-/// A further part that was requested.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReadingOn {
-    pub(super) number: u32,
-    pub(super) began: True,
-    pub(super) open: Open,
-    waited: bool,
-}
+use super::super::clients::{Reading, ReadingOn, id_of};
+use super::super::clock::{MS, True};
+use super::super::world::{Event, World};
 
 impl World {
     /// Reads more of its open file, which may have been overwritten by now.

@@ -4,16 +4,8 @@ use lull_replication::origin::{HoldId, Put};
 use lull_replication::types::{Content, Metadata};
 
 use super::super::Situation;
+use super::super::clients::Held;
 use super::super::world::World;
-use super::{Body, Payload};
-
-/// A body that is held, or will be.
-#[derive(Clone, Debug)]
-pub(super) struct Held {
-    /// The place of its object among the names.
-    name: usize,
-    payload: Payload<Body>,
-}
 
 impl World {
     /// Holds a body. Now and then another client writes the same one meanwhile, under another name.
