@@ -195,34 +195,8 @@ impl<'a> World<'a> {
                 self.at(self.now + self.hosts[replica].latency, Event::Body { replica, frame });
                 self.fill_link();
             }
-            Event::Read(number) => {
-                let read = self.workload.reads[number];
-                let replica = read.replica as usize;
-                let id = ReadId(number as u64);
-                let Host { machine, waiting, .. } = &mut self.hosts[replica];
-                let why = machine.handle_read(reading(self.now), id, request(read.object));
-                if why.is_some() {
-                    waiting.insert(id.0);
-                }
-                let first = waiting.first().and_then(|first| machine.why(ReadId(*first)));
-                self.tally.arrived(self.now, number, why, first);
-                self.pump_replica(replica);
-                if let Some(next) = self.workload.reads.get(number + 1) {
-                    self.at(due(next.at), Event::Read(number + 1));
-                }
-            }
-            Event::Write(number) => {
-                let object = self.workload.writes[number].object;
-                let size = self.workload.objects[object as usize];
-                let put = Put::Body(payload(number as u64, size), Metadata::default());
-                let changes = BTreeMap::from([(path(object), put)]);
-                let id = TransactionId(number as u64);
-                self.origin.handle_transaction(reading(self.now), id, Transaction { changes });
-                self.pump_origin(0..self.hosts.len());
-                if let Some(next) = self.workload.writes.get(number + 1) {
-                    self.at(due(next.at), Event::Write(number + 1));
-                }
-            }
+            Event::Read(number) => self.read(number),
+            Event::Write(number) => self.write(number),
             Event::OriginTimer => {
                 if self.timer == Some(self.now) {
                     self.timer = None;
@@ -236,14 +210,48 @@ impl<'a> World<'a> {
                     self.pump_replica(replica);
                 }
             }
-            Event::Cut => {
-                let machines = self.hosts.iter().map(|host| &host.machine);
-                let (masked, to_the_end) =
-                    cut::mask(self.workload, &self.tally, machines, self.now);
-                self.tally.outcome.masked.push(masked);
-                self.tally.outcome.masked_to_the_end += u64::from(to_the_end);
-            }
+            Event::Cut => self.cut(),
         }
+    }
+
+    /// The workload's read of this number begins.
+    fn read(&mut self, number: usize) {
+        let read = self.workload.reads[number];
+        let replica = read.replica as usize;
+        let id = ReadId(number as u64);
+        let Host { machine, waiting, .. } = &mut self.hosts[replica];
+        let why = machine.handle_read(reading(self.now), id, request(read.object));
+        if why.is_some() {
+            waiting.insert(id.0);
+        }
+        let first = waiting.first().and_then(|first| machine.why(ReadId(*first)));
+        self.tally.arrived(self.now, number, why, first);
+        self.pump_replica(replica);
+        if let Some(next) = self.workload.reads.get(number + 1) {
+            self.at(due(next.at), Event::Read(number + 1));
+        }
+    }
+
+    /// The workload's write of this number begins.
+    fn write(&mut self, number: usize) {
+        let object = self.workload.writes[number].object;
+        let size = self.workload.objects[object as usize];
+        let put = Put::Body(payload(number as u64, size), Metadata::default());
+        let changes = BTreeMap::from([(path(object), put)]);
+        let id = TransactionId(number as u64);
+        self.origin.handle_transaction(reading(self.now), id, Transaction { changes });
+        self.pump_origin(0..self.hosts.len());
+        if let Some(next) = self.workload.writes.get(number + 1) {
+            self.at(due(next.at), Event::Write(number + 1));
+        }
+    }
+
+    /// Finds out how long a cut at this moment would be masked.
+    fn cut(&mut self) {
+        let machines = self.hosts.iter().map(|host| &host.machine);
+        let (masked, to_the_end) = cut::mask(self.workload, &self.tally, machines, self.now);
+        self.tally.outcome.masked.push(masked);
+        self.tally.outcome.masked_to_the_end += u64::from(to_the_end);
     }
 
     /// Carries out the origin's requests, and sends its messages to these replicas.

@@ -197,12 +197,39 @@ impl World {
             return;
         }
         let bound = looser(reading.bound, self.bound(replica));
-        let seen = match (&answer.outcome, &reading.asked) {
+        let Some(seen) = self.observed(replica, session, &reading.asked, bound, &answer) else {
+            return;
+        };
+        let one = &mut self.clients.sessions[session];
+        one.reading = None;
+        one.seen = one.seen.max(answer.at);
+        self.clients.history.push(Read {
+            session: session as u64,
+            replica: replica as u64,
+            began: Duration::from_nanos(reading.began),
+            ended: Duration::from_nanos(self.now),
+            bound,
+            seen,
+        });
+        let delay = self.some(25 * MS);
+        self.after(delay, Event::Read { session });
+    }
+
+    /// What an answer shows. None if the session continues with another request.
+    fn observed(
+        &mut self,
+        replica: usize,
+        session: usize,
+        asked: &Asked,
+        bound: Option<Duration>,
+        answer: &Answer,
+    ) -> Option<Vec<(Name, Seen)>> {
+        Some(match (&answer.outcome, asked) {
             (Outcome::Object(version), Asked::Object(at) | Asked::Version(at, _)) => {
                 let digest = version.content.digest;
                 let Some(payload) = self.replicas[replica].disk.body(&digest) else {
                     self.missing(replica, session, &digest);
-                    return;
+                    return None;
                 };
                 let seen = Seen::Body(payload.bytes);
                 self.graced(replica, *at, *version);
@@ -218,7 +245,7 @@ impl World {
                 self.situations.add(Situation::GoneVersion);
                 self.clients.sessions[session].reading = None;
                 self.after(MS, Event::Read { session });
-                return;
+                return None;
             }
             (Outcome::Absent, Asked::Object(at) | Asked::Entry(at)) => {
                 self.situations.add(Situation::AbsentRead);
@@ -227,16 +254,8 @@ impl World {
             (Outcome::Entry(Entry::File(version)), Asked::Entry(at)) => {
                 self.situations.add(Situation::LookedUp);
                 if self.random.below(2) == 0 {
-                    // To be opened within the same system call, which is one read.
-                    let asked = Asked::Version(*at, *version);
-                    let one = &mut self.clients.sessions[session];
-                    one.count += 1;
-                    let number = one.count;
-                    one.reading = Some(Reading { number, asked, bound, ..reading });
-                    one.seen = one.seen.max(answer.at);
-                    let delay = self.some(3 * MS);
-                    self.after(delay, Event::Again { session, number });
-                    return;
+                    self.open_next(session, *at, *version, bound, answer.at);
+                    return None;
                 }
                 vec![(Name(*at as u32), self.clients.told(version))]
             }
@@ -260,22 +279,29 @@ impl World {
             }
             _ => {
                 self.stuck.push(format!("an answer of another kind than the question: {answer:?}"));
-                return;
+                return None;
             }
-        };
+        })
+    }
+
+    /// Opens the version that was just looked up, within the same system call, which is one read.
+    fn open_next(
+        &mut self,
+        session: usize,
+        at: usize,
+        version: Version,
+        bound: Option<Duration>,
+        seen: Sequence,
+    ) {
         let one = &mut self.clients.sessions[session];
-        one.reading = None;
-        one.seen = one.seen.max(answer.at);
-        self.clients.history.push(Read {
-            session: session as u64,
-            replica: replica as u64,
-            began: Duration::from_nanos(reading.began),
-            ended: Duration::from_nanos(self.now),
-            bound,
-            seen,
-        });
-        let delay = self.some(25 * MS);
-        self.after(delay, Event::Read { session });
+        let Some(reading) = &mut one.reading else { return };
+        one.count += 1;
+        let number = one.count;
+        (reading.number, reading.asked, reading.bound) =
+            (number, Asked::Version(at, version), bound);
+        one.seen = one.seen.max(seen);
+        let delay = self.some(3 * MS);
+        self.after(delay, Event::Again { session, number });
     }
 
     /// A version was read that may be overwritten by now.

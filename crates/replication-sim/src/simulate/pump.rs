@@ -10,13 +10,21 @@ use lull_replication::{origin, replica};
 use lull_sim::random::Random;
 
 use super::clients::News;
-use super::clock::MS;
+use super::clock::{MS, True};
 use super::durable::{Body, Operation};
 use super::hosts::ReplicaHost;
 use super::network::Way;
 use super::turns::Sending;
 use super::world::{Event, World};
 use super::{Situation, Situations};
+
+/// The consequences of a machine's requests, to be added at the end.
+#[derive(Default)]
+struct Consequences {
+    events: Vec<(True, Event)>,
+    /// Bodies to be sent that are not stored.
+    missing: Vec<Digest>,
+}
 
 /// One body in this many arrives corrupted, and one is cut off.
 const DAMAGED: u64 = 200;
@@ -49,11 +57,45 @@ fn damaged(
 impl World {
     /// Carries out the origin's requests until there are no more.
     pub(super) fn pump_origin(&mut self) {
+        if self.origin.machine.is_none() {
+            return;
+        }
+        let mut new = Consequences::default();
+        self.begin_at_origin(&mut new);
+        let news = self.take_events_of_origin(&mut new);
+        for at in 0..self.replicas.len() {
+            let link = &self.replicas[at].link;
+            let Some(connection) = link.at_origin else { continue };
+            if link.is_deaf(connection) {
+                continue;
+            }
+            self.send_control(at, connection, &mut new);
+            self.send_demanded(at, connection, &mut new);
+            self.send_in_background(at, connection, &mut new);
+        }
+        let Consequences { mut events, mut missing } = new;
+        let now = self.origin.clock.read(self.now);
+        if let Some(machine) = &mut self.origin.machine {
+            missing.retain(|digest| machine.has_body(digest));
+            for digest in &missing {
+                machine.handle_missing(now, digest);
+            }
+        }
+        events.extend(self.timer_of_origin());
+        for (at, event) in events {
+            self.at(at, event);
+        }
+        self.look_for_arrivals(&news);
+        if !missing.is_empty() {
+            // The consequences; each body is found missing once.
+            self.pump_origin();
+        }
+    }
+
+    /// Begins the disk operations that the origin requests.
+    fn begin_at_origin(&mut self, new: &mut Consequences) {
         let World { origin, random, .. } = self;
         let Some(machine) = &mut origin.machine else { return };
-        let now = origin.clock.read(self.now);
-        let mut new = Vec::new();
-        let mut news = News::default();
         while let Some(effect) = machine.poll_effect() {
             let operation = match effect {
                 origin::Effect::Body(effect) => Operation::from(effect),
@@ -61,8 +103,15 @@ impl World {
             };
             let slot = origin.disk.begin(operation);
             let at = self.now + origin.disk.latency(random);
-            new.push((at, Event::OriginDisk { epoch: origin.epoch, slot }));
+            new.events.push((at, Event::OriginDisk { epoch: origin.epoch, slot }));
         }
+    }
+
+    /// Reports the origin's events to the clients.
+    fn take_events_of_origin(&mut self, new: &mut Consequences) -> News {
+        let mut news = News::default();
+        let World { origin, random, .. } = self;
+        let Some(machine) = &mut origin.machine else { return news };
         while let Some(event) = machine.poll_event() {
             match &event {
                 origin::Event::Refused { why: Refused::FileAndFolder(_), .. } => {
@@ -79,12 +128,12 @@ impl World {
                 }
                 origin::Event::Held { id, outcome: Ok(()) } => {
                     let at = self.now + random.below(20 * MS);
-                    new.push((at, Event::Held { id: *id }));
+                    new.events.push((at, Event::Held { id: *id }));
                 }
                 origin::Event::Lost { digest, .. } => {
                     self.situations.add(Situation::LostAtOrigin);
                     let at = self.now + random.below(100 * MS);
-                    new.push((at, Event::PutBack { digest: *digest }));
+                    new.events.push((at, Event::PutBack { digest: *digest }));
                 }
                 _ => {}
             }
@@ -92,84 +141,93 @@ impl World {
             self.clients.handle_origin(self.now, &event);
             self.situations.count(Situation::Rollback, self.clients.rollbacks());
         }
-        // Bodies to be sent that are not stored.
-        let mut missing = Vec::new();
-        for (at, host) in self.replicas.iter_mut().enumerate() {
-            let (id, link) = (ReplicaId(at as u32), &mut host.link);
-            let Some(connection) = link.at_origin else { continue };
-            if link.is_deaf(connection) {
-                continue;
+        news
+    }
+
+    /// Sends the origin's control messages to a replica.
+    fn send_control(&mut self, at: usize, connection: u32, new: &mut Consequences) {
+        let World { origin, random, .. } = self;
+        let Some(machine) = &mut origin.machine else { return };
+        let now = origin.clock.read(self.now);
+        let host = &mut self.replicas[at];
+        while let Some(frame) = machine.poll_control(now, ReplicaId(at as u32)) {
+            let arrival = host.link.arrival(self.now, Way::Control, random);
+            let took = Duration::from_nanos(arrival - self.now);
+            if took > host.config.staleness.connected {
+                self.situations.add(Situation::Delayed);
             }
-            while let Some(frame) = machine.poll_control(now, id) {
-                let arrival = link.arrival(self.now, Way::Control, random);
-                let took = Duration::from_nanos(arrival - self.now);
-                if took > host.config.staleness.connected {
-                    self.situations.add(Situation::Delayed);
-                }
-                let slot = self.to_replica.insert(frame);
-                new.push((arrival, Event::ToReplica { replica: at, connection, slot }));
-            }
-            // Demanded bodies travel in lanes that take turns, a piece at a time.
-            let lanes = origin.config.lanes;
-            loop {
-                let mut ended = link.demanded.unwanted(|frame| machine.is_wanted(id, frame));
-                let is_wanted = ended.is_none();
-                let mut leaves = self.now;
-                if is_wanted {
-                    while let Some(frame) = machine.poll_demand_in_turn(id) {
-                        let digest = frame.message.version.map(|version| version.content.digest);
-                        let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
-                        missing.extend(digest.filter(|_| payload.is_none()));
-                        link.demanded.add(lanes, frame, payload);
-                    }
-                    if link.demanded.busy_until > self.now {
-                        break;
-                    }
-                    let Some((bytes, whole, passes)) = link.demanded.send(lanes) else { break };
-                    leaves += link.narrow * link.service(bytes, &mut self.more_random);
-                    link.demanded.busy_until = leaves;
-                    new.push((leaves, Event::Free));
-                    self.situations.count(Situation::Overtook, u64::from(passes));
-                    ended = whole;
-                }
-                let Some(Sending { frame, payload, .. }) = ended else { continue };
-                let payload = payload.filter(|_| is_wanted);
-                let is_body = frame.message.version.is_some() && !frame.message.lost;
-                machine.handle_demand_sent(id, &frame, payload.is_some() || is_wanted && !is_body);
-                let payload = damaged(
-                    payload,
-                    &mut self.more_random,
-                    &mut self.situations,
-                    &mut host.excused,
-                );
-                let arrival = link.arrival(leaves, Way::Demand, random);
-                let slot = self.bodies.insert((frame, payload));
-                new.push((arrival, Event::Body { replica: at, connection, slot }));
-            }
-            if link.busy_until <= self.now
-                && let Some(frame) = machine.poll_speculative(id)
-            {
-                let digest = frame.message.version.map(|version| version.content.digest);
-                let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
-                missing.extend(digest.filter(|_| payload.is_none()));
-                let size = payload.as_ref().map_or(0, |payload| payload.size.0);
-                link.busy_until = self.now + link.service(size, random);
-                let arrival = link.arrival(link.busy_until, Way::Speculative, random);
-                new.push((link.busy_until, Event::Free));
-                let payload = damaged(
-                    payload,
-                    &mut self.more_random,
-                    &mut self.situations,
-                    &mut host.excused,
-                );
-                let slot = self.bodies.insert((frame, payload));
-                new.push((arrival, Event::Body { replica: at, connection, slot }));
-            }
+            let slot = self.to_replica.insert(frame);
+            new.events.push((arrival, Event::ToReplica { replica: at, connection, slot }));
         }
-        missing.retain(|digest| machine.has_body(digest));
-        for digest in &missing {
-            machine.handle_missing(now, digest);
+    }
+
+    /// Sends demanded bodies to a replica. They travel in lanes that take turns, a piece at a time.
+    fn send_demanded(&mut self, at: usize, connection: u32, new: &mut Consequences) {
+        let World { origin, random, .. } = self;
+        let Some(machine) = &mut origin.machine else { return };
+        let (id, host) = (ReplicaId(at as u32), &mut self.replicas[at]);
+        let link = &mut host.link;
+        let lanes = origin.config.lanes;
+        loop {
+            let mut ended = link.demanded.unwanted(|frame| machine.is_wanted(id, frame));
+            let is_wanted = ended.is_none();
+            let mut leaves = self.now;
+            if is_wanted {
+                while let Some(frame) = machine.poll_demand_in_turn(id) {
+                    let digest = frame.message.version.map(|version| version.content.digest);
+                    let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
+                    new.missing.extend(digest.filter(|_| payload.is_none()));
+                    link.demanded.add(lanes, frame, payload);
+                }
+                if link.demanded.busy_until > self.now {
+                    break;
+                }
+                let Some((bytes, whole, passes)) = link.demanded.send(lanes) else { break };
+                leaves += link.narrow * link.service(bytes, &mut self.more_random);
+                link.demanded.busy_until = leaves;
+                new.events.push((leaves, Event::Free));
+                self.situations.count(Situation::Overtook, u64::from(passes));
+                ended = whole;
+            }
+            let Some(Sending { frame, payload, .. }) = ended else { continue };
+            let payload = payload.filter(|_| is_wanted);
+            let is_body = frame.message.version.is_some() && !frame.message.lost;
+            machine.handle_demand_sent(id, &frame, payload.is_some() || is_wanted && !is_body);
+            let payload =
+                damaged(payload, &mut self.more_random, &mut self.situations, &mut host.excused);
+            let arrival = link.arrival(leaves, Way::Demand, random);
+            let slot = self.bodies.insert((frame, payload));
+            new.events.push((arrival, Event::Body { replica: at, connection, slot }));
         }
+    }
+
+    /// Sends the next body to a replica in the background, if its connection accepts more.
+    fn send_in_background(&mut self, at: usize, connection: u32, new: &mut Consequences) {
+        let World { origin, random, .. } = self;
+        let Some(machine) = &mut origin.machine else { return };
+        let host = &mut self.replicas[at];
+        let link = &mut host.link;
+        if link.busy_until > self.now {
+            return;
+        }
+        let Some(frame) = machine.poll_speculative(ReplicaId(at as u32)) else { return };
+        let digest = frame.message.version.map(|version| version.content.digest);
+        let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
+        new.missing.extend(digest.filter(|_| payload.is_none()));
+        let size = payload.as_ref().map_or(0, |payload| payload.size.0);
+        link.busy_until = self.now + link.service(size, random);
+        let arrival = link.arrival(link.busy_until, Way::Speculative, random);
+        new.events.push((link.busy_until, Event::Free));
+        let payload =
+            damaged(payload, &mut self.more_random, &mut self.situations, &mut host.excused);
+        let slot = self.bodies.insert((frame, payload));
+        new.events.push((arrival, Event::Body { replica: at, connection, slot }));
+    }
+
+    /// The origin's timer, if it is due earlier than the one that is set.
+    fn timer_of_origin(&mut self) -> Option<(True, Event)> {
+        let origin = &mut self.origin;
+        let machine = origin.machine.as_ref()?;
         let deaf = |host: &ReplicaHost| host.link.at_origin.is_some_and(|at| host.link.is_deaf(at));
         let timeout = if self.replicas.iter().any(deaf) {
             // A replica that reads nothing gets no messages at that time either.
@@ -178,50 +236,17 @@ impl World {
         } else {
             machine.poll_timeout()
         };
-        if let Some(local) = timeout {
-            // A connection that only the origin regards as alive is not polled repeatedly.
-            let when = origin.clock.when(local, self.now).max(self.now + MS / 10);
-            if origin.timer.is_none_or(|at| when < at) {
-                origin.timer = Some(when);
-                new.push((when, Event::OriginTimer { epoch: origin.epoch }));
-            }
-        }
-        for (at, event) in new {
-            self.at(at, event);
-        }
-        self.look_for_arrivals(&news);
-        if !missing.is_empty() {
-            // The consequences; each body is found missing once.
-            self.pump_origin();
-        }
+        // A connection that only the origin regards as alive is not polled repeatedly.
+        let when = origin.clock.when(timeout?, self.now).max(self.now + MS / 10);
+        origin.timer.is_none_or(|at| when < at).then(|| {
+            origin.timer = Some(when);
+            (when, Event::OriginTimer { epoch: origin.epoch })
+        })
     }
 
     /// Carries out a replica's requests until there are no more.
     pub(super) fn pump_replica(&mut self, replica: usize) {
-        let (mut closed, mut forgotten) = (false, false);
-        loop {
-            let host = &mut self.replicas[replica];
-            let Some(machine) = &mut host.machine else { return };
-            while let Some(event) = machine.poll_event() {
-                match event {
-                    replica::Event::Close => closed = true,
-                    replica::Event::SkewExceeded(_) => {
-                        self.situations.add(Situation::SkewExceeded);
-                    }
-                    replica::Event::DiskFull => self.situations.add(Situation::ReplicaFull),
-                    replica::Event::Refused(Refusal::Forgotten(_)) => forgotten = true,
-                    replica::Event::Connected { .. }
-                    | replica::Event::Refused(_)
-                    | replica::Event::Lost(_)
-                    | replica::Event::Renew => {}
-                }
-            }
-            if closed {
-                host.link.welcomed = false;
-            }
-            let Some(answer) = machine.poll_answer() else { break };
-            self.answered(replica, answer);
-        }
+        let Some((closed, forgotten)) = self.take_answers_of_replica(replica) else { return };
         let World { replicas, random, .. } = self;
         let host = &mut replicas[replica];
         let Some(machine) = &mut host.machine else { return };
@@ -269,5 +294,35 @@ impl World {
                 self.after(delay, Event::DownAtOrigin { replica, connection });
             }
         }
+    }
+
+    /// Takes a replica's events and answers. Returns whether it has closed its connection, and whether the
+    /// origin has forgotten it; none if it does not run.
+    fn take_answers_of_replica(&mut self, replica: usize) -> Option<(bool, bool)> {
+        let (mut closed, mut forgotten) = (false, false);
+        loop {
+            let host = &mut self.replicas[replica];
+            let Some(machine) = &mut host.machine else { return None };
+            while let Some(event) = machine.poll_event() {
+                match event {
+                    replica::Event::Close => closed = true,
+                    replica::Event::SkewExceeded(_) => {
+                        self.situations.add(Situation::SkewExceeded);
+                    }
+                    replica::Event::DiskFull => self.situations.add(Situation::ReplicaFull),
+                    replica::Event::Refused(Refusal::Forgotten(_)) => forgotten = true,
+                    replica::Event::Connected { .. }
+                    | replica::Event::Refused(_)
+                    | replica::Event::Lost(_)
+                    | replica::Event::Renew => {}
+                }
+            }
+            if closed {
+                host.link.welcomed = false;
+            }
+            let Some(answer) = machine.poll_answer() else { break };
+            self.answered(replica, answer);
+        }
+        Some((closed, forgotten))
     }
 }

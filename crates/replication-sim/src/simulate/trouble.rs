@@ -20,13 +20,7 @@ impl World {
         let replica = self.random.below(self.replicas.len() as u64) as usize;
         match self.random.below(28) {
             0..=3 => self.reset(replica),
-            4..=6 => {
-                // Sometimes long enough for the log to pass.
-                let most = if self.random.below(4) == 0 { 2_500 } else { 700 };
-                let length = self.random.below(most) * MS;
-                self.replicas[replica].link.cut_until = self.now + length;
-                self.situations.add(Situation::Partition);
-            }
+            4..=6 => self.partition(replica),
             7..=9 => {
                 self.replicas[replica].link.slow = (100 + self.random.below(500)) * MS;
                 let length = (300 + self.random.below(900)) * MS;
@@ -36,23 +30,19 @@ impl World {
             12..=13 => self.crash_soon(None),
             14 => {
                 self.origin.disk.full = true;
-                let length = self.random.below(150) * MS;
-                self.after(length, Event::Mend(Mend::OriginDisk));
+                self.mend_soon(150, Mend::OriginDisk);
             }
             15 => {
                 self.replicas[replica].disk.full = true;
-                let length = self.random.below(200) * MS;
-                self.after(length, Event::Mend(Mend::ReplicaDisk { replica }));
+                self.mend_soon(200, Mend::ReplicaDisk { replica });
             }
             16 => {
                 self.origin.disk.slow = true;
-                let length = self.random.below(400) * MS;
-                self.after(length, Event::Mend(Mend::OriginDisk));
+                self.mend_soon(400, Mend::OriginDisk);
             }
             17..=18 => {
                 self.replicas[replica].disk.slow = true;
-                let length = self.random.below(400) * MS;
-                self.after(length, Event::Mend(Mend::ReplicaDisk { replica }));
+                self.mend_soon(400, Mend::ReplicaDisk { replica });
             }
             19..=20 => {
                 for _ in 0..3 {
@@ -60,27 +50,13 @@ impl World {
                     host.excused.extend(host.disk.rot(&mut self.random));
                 }
             }
-            21 => {
-                let by = self.random.below(4_000 * MS) as i64 - 2_000 * MS as i64;
-                self.situations.add(Situation::ClockStepped);
-                if self.random.below(2) == 0 {
-                    self.origin.clock.step(by);
-                } else {
-                    self.replicas[replica].clock.step(by);
-                }
-            }
+            21 => self.step_clock(replica),
             22..=23 => {
                 for _ in 0..3 {
                     self.origin.disk.rot(&mut self.random);
                 }
             }
-            24 => {
-                if self.origin.backup.is_none() {
-                    let mut backup = self.origin.disk.clone();
-                    backup.crash(&mut self.random);
-                    self.origin.backup = Some(backup);
-                }
-            }
+            24 => self.back_up(),
             25 => self.deafen(replica),
             26 => {
                 let length = (100 + self.random.below(1_200)) * MS;
@@ -91,6 +67,41 @@ impl World {
                     self.reset(replica);
                 }
             }
+        }
+    }
+
+    /// Nothing arrives at a replica or from it for a while.
+    fn partition(&mut self, replica: usize) {
+        // Sometimes long enough for the log to pass.
+        let most = if self.random.below(4) == 0 { 2_500 } else { 700 };
+        let length = self.random.below(most) * MS;
+        self.replicas[replica].link.cut_until = self.now + length;
+        self.situations.add(Situation::Partition);
+    }
+
+    /// Repairs a fault within so many milliseconds.
+    fn mend_soon(&mut self, most: u64, mend: Mend) {
+        let length = self.random.below(most) * MS;
+        self.after(length, Event::Mend(mend));
+    }
+
+    /// The wall clock of the origin or of a replica is set.
+    fn step_clock(&mut self, replica: usize) {
+        let by = self.random.below(4_000 * MS) as i64 - 2_000 * MS as i64;
+        self.situations.add(Situation::ClockStepped);
+        if self.random.below(2) == 0 {
+            self.origin.clock.step(by);
+        } else {
+            self.replicas[replica].clock.step(by);
+        }
+    }
+
+    /// Copies the disk of the origin, once in a run.
+    fn back_up(&mut self) {
+        if self.origin.backup.is_none() {
+            let mut backup = self.origin.disk.clone();
+            backup.crash(&mut self.random);
+            self.origin.backup = Some(backup);
         }
     }
 

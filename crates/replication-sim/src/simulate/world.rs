@@ -1,12 +1,10 @@
 //! The run itself: events, and what each of them sets off.
 
 use core::time::Duration;
-use std::collections::BTreeSet;
 
 use lull_cc::Timestamp;
-use lull_replication::lane::Lanes;
 use lull_replication::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica};
-use lull_replication::origin::{self, CaseClashes, Origin, ReadsPerWriteAndByte, Strategy};
+use lull_replication::origin::{self, Origin, ReadsPerWriteAndByte};
 use lull_replication::replica::{self, Replica};
 use lull_replication::time::LocalTime;
 use lull_replication::types::{Digest, DiskFull, Payload, ReplicaId};
@@ -14,11 +12,10 @@ use lull_sim::events::EventQueue;
 use lull_sim::random::Random;
 
 use super::clients::Clients;
-use super::clock::{Clock, MS, True};
-use super::disk::{Disk, Done};
+use super::clock::{MS, True};
+use super::disk::Done;
 use super::durable::Body;
-use super::hosts::{OriginHost, ReplicaHost};
-use super::network::Link;
+use super::hosts::{Common, OriginHost, ReplicaHost};
 use super::pool::Pool;
 use super::{Options, Outcome, Situation, Situations};
 
@@ -108,71 +105,9 @@ impl World {
     pub(super) fn new(options: Options) -> Self {
         let mut random = Random::new(options.seed);
         let count = 2 + random.below(2) as usize;
-        let max_skew = 100 * MS as i64;
-        // Drawn separately, so that the rest of a run is the same with each strategy.
-        let strategy = match Random::new(options.seed ^ 0x7374_7261).below(8) {
-            0 => Strategy::DemandOnly,
-            1 => Strategy::PushAll,
-            2 => Strategy::Threshold(0.5),
-            _ => Strategy::Trip,
-        };
-        // The same for bounds of the log, which are mostly not reached.
+        // Drawn separately, so that the rest of a run is the same with each of them.
         let mut bounds = Random::new(options.seed ^ 0x626f_756e);
-        let usual = origin::Config::default();
-        let log_bytes = match bounds.below(4) {
-            0 => lull_cc::Bytes(40_000 + bounds.below(300_000)),
-            _ => usual.log_bytes,
-        };
-        let log_changes = match bounds.below(8) {
-            0 => 8 + bounds.below(60) as usize,
-            _ => usual.log_changes,
-        };
-        // Some origins refuse paths that are equal without case.
-        let case_clashes = match bounds.below(4) {
-            0 => CaseClashes::Refuse,
-            _ => CaseClashes::Allow,
-        };
-        // At some the hashes reach no further back than the log.
-        let chain = match Random::new(options.seed ^ 0x6368_6169).below(4) {
-            0 => 0,
-            _ => 1_000_000,
-        };
-        // At some origins many small bodies are under way at a time.
-        let under_way_bytes = match Random::new(options.seed ^ 0x7761_7900).below(4) {
-            0 => lull_cc::Bytes(100_000),
-            _ => lull_cc::Bytes(0),
-        };
-        // Most bodies go in pieces.
-        let lanes = Lanes::of_pieces(lull_cc::Bytes(8_000));
-        let identity = random.bits().to_le_bytes();
-        let mut identity32 = [0; 32];
-        identity32[..8].copy_from_slice(&identity);
-        let origin = OriginHost {
-            machine: None,
-            disk: Disk::new(origin::Image::empty(identity32), options.storage, options.seed),
-            clock: Clock::new(&mut random, 200, 0),
-            epoch: 0,
-            config: origin::Config {
-                log: 6 + random.below(40) as usize,
-                log_changes,
-                log_bytes,
-                chain,
-                batch: 4,
-                queue: 8,
-                part: 2,
-                heartbeat: Duration::from_millis(60),
-                strategy,
-                under_way: 1 + random.below(3) as usize,
-                under_way_bytes,
-                half_life: Duration::from_secs(2),
-                case_clashes,
-                lanes,
-                ..usual
-            },
-            timer: None,
-            log: Vec::new(),
-            backup: None,
-        };
+        let origin = OriginHost::draw(&options, &mut random, &mut bounds);
         let order = if random.below(2) == 0 {
             replica::Order::Conservative
         } else {
@@ -180,61 +115,8 @@ impl World {
         };
         let bounded = random.below(4) > 0;
         let replicas = (0..count).map(|at| {
-            // Mostly within maxSkew, and often close to it.
-            let ahead = match random.below(6) {
-                0 => 0,
-                1 | 2 => -(max_skew * 8 / 10),
-                3 => max_skew / 2,
-                4 => random.below(2 * max_skew as u64) as i64 - max_skew,
-                _ => 30 * (random.below(2 * max_skew as u64) as i64 - max_skew),
-            };
-            let quota =
-                (random.below(3) == 0).then(|| lull_cc::Bytes(60_000 + random.below(100_000)));
-            ReplicaHost {
-                machine: None,
-                disk: Disk::new(
-                    replica::Image::default(),
-                    options.storage,
-                    options.seed ^ (at as u64 + 1),
-                ),
-                clock: Clock::new(&mut random, 200, ahead),
-                epoch: 0,
-                config: replica::Config {
-                    replica: ReplicaId(at as u32),
-                    staleness: replica::Staleness {
-                        connected: Duration::from_millis(300),
-                        disconnected: bounded.then_some(Duration::from_millis(1_500)),
-                        max_skew: Duration::from_nanos(max_skew as u64),
-                        ..replica::Staleness::default()
-                    },
-                    // As sent by the origin.
-                    eager: None,
-                    overtake: !(options.seed + at as u64).is_multiple_of(4),
-                    order,
-                    ping: Duration::from_millis(60),
-                    silence: Duration::from_millis(700),
-                    grace: Duration::from_millis(random.below(2) * 100),
-                    quota,
-                    retry: Duration::from_millis(50),
-                    demands: 64,
-                    demand_bytes: lull_cc::Bytes(80_000 << (2 * bounds.below(2))),
-                    buffer: match (options.seed + at as u64) % 8 {
-                        // The size of a few commits.
-                        1 => lull_cc::Bytes(1_500),
-                        _ => replica::Config::default().buffer,
-                    },
-                    lanes,
-                    linger: Duration::from_millis(20 * bounds.below(2)),
-                    report: Some(Duration::from_secs(1)),
-                    slice: 1 + (options.seed % 4) as usize,
-                    step_slice: options.step_slice,
-                },
-                link: Link::new(&mut random),
-                before: None,
-                timer: None,
-                excused: BTreeSet::new(),
-                connecting: false,
-            }
+            let common = Common { order, bounded, lanes: origin.config.lanes };
+            ReplicaHost::draw(at, &options, common, &mut random, &mut bounds)
         });
         let replicas: Vec<_> = replicas.collect();
         let clients = Clients::new(&mut random, replicas.len());
@@ -312,30 +194,13 @@ impl World {
     fn happen(&mut self, event: Event) {
         match event {
             Event::ToOrigin { replica, connection, slot } => {
-                let Some(frame) = self.to_origin.take(slot) else { return };
-                if self.replicas[replica].link.arrives(connection, true, &mut self.random) {
-                    self.with_origin(|machine, now| {
-                        machine.handle_frame(now, ReplicaId(replica as u32), frame);
-                    });
-                }
+                self.deliver_to_origin(replica, connection, slot);
             }
             Event::ToReplica { replica, connection, slot } => {
-                let Some(frame) = self.to_replica.take(slot) else { return };
-                if self.replicas[replica].link.arrives(connection, false, &mut self.random) {
-                    let host = &mut self.replicas[replica];
-                    let present = (host.disk.image.incarnation, host.link.of_this_life);
-                    host.link.welcomed |= matches!(frame.message, ToReplica::Welcome { .. })
-                        && (frame.session.replica, frame.session.connection) == present;
-                    self.with_replica(replica, |machine, now| machine.handle_control(now, frame));
-                }
+                self.deliver_to_replica(replica, connection, slot);
             }
             Event::Body { replica, connection, slot } => {
-                let Some((frame, payload)) = self.bodies.take(slot) else { return };
-                if self.replicas[replica].link.arrives(connection, false, &mut self.random) {
-                    self.with_replica(replica, |machine, now| {
-                        machine.handle_body(now, frame, payload);
-                    });
-                }
+                self.deliver_body(replica, connection, slot);
             }
             Event::Free => self.pump_origin(),
             Event::OriginDisk { epoch, slot } => self.origin_disk(epoch, slot),
@@ -384,6 +249,38 @@ impl World {
             Event::Held { id } => self.use_held(id),
             Event::Join { replica } => self.join(replica),
             Event::Mend(mend) => self.mend(mend),
+        }
+    }
+
+    /// A message for the origin arrives, if its connection still delivers it.
+    fn deliver_to_origin(&mut self, replica: usize, connection: u32, slot: u32) {
+        let Some(frame) = self.to_origin.take(slot) else { return };
+        if self.replicas[replica].link.arrives(connection, true, &mut self.random) {
+            self.with_origin(|machine, now| {
+                machine.handle_frame(now, ReplicaId(replica as u32), frame);
+            });
+        }
+    }
+
+    /// The same for a replica.
+    fn deliver_to_replica(&mut self, replica: usize, connection: u32, slot: u32) {
+        let Some(frame) = self.to_replica.take(slot) else { return };
+        if self.replicas[replica].link.arrives(connection, false, &mut self.random) {
+            let host = &mut self.replicas[replica];
+            let present = (host.disk.image.incarnation, host.link.of_this_life);
+            host.link.welcomed |= matches!(frame.message, ToReplica::Welcome { .. })
+                && (frame.session.replica, frame.session.connection) == present;
+            self.with_replica(replica, |machine, now| machine.handle_control(now, frame));
+        }
+    }
+
+    /// The same for a body.
+    fn deliver_body(&mut self, replica: usize, connection: u32, slot: u32) {
+        let Some((frame, payload)) = self.bodies.take(slot) else { return };
+        if self.replicas[replica].link.arrives(connection, false, &mut self.random) {
+            self.with_replica(replica, |machine, now| {
+                machine.handle_body(now, frame, payload);
+            });
         }
     }
 
