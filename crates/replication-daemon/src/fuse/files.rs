@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File as Device;
-use std::io::{self, IoSlice, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -15,21 +14,18 @@ use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid};
 use tokio::runtime::Handle as Runtime;
 use tokio::select;
-use tokio::sync::{Mutex as AsyncMutex, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 
 use super::abi::{self, Answer, Attributes, EXECUTE, Kind, Operation, Range};
-use super::listing::Listed;
+use super::device::{answer, forget_names};
+use super::handles::{Body, Handles, Open, OpenFile};
 use super::lock;
 use super::nodes::{File, Node, Nodes, Place, number_of};
-use super::remembered::forget_names;
 use crate::daemon::{Found, ReadError, ReplicaHandle, Tries};
 
 /// Page requests that are answered at the same time. Each takes as much memory as it asks for, at most 1 MiB.
 /// Those that wait for a body take none so far.
 const AT_A_TIME: usize = 64;
-
-/// The body of a version, shared by all open handles that have read it.
-type Body = AsyncMutex<Weak<Found>>;
 
 /// The file system: inodes known to the kernel, and waiting requests.
 #[derive(Debug)]
@@ -52,48 +48,6 @@ pub(super) struct Files {
     pub(super) lookups: AtomicU64,
     /// A state, and when it was first seen here.
     changed: Mutex<(Sequence, i64)>,
-}
-
-/// Open files.
-#[derive(Debug, Default)]
-struct Handles {
-    open: BTreeMap<u64, Open>,
-    last: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Open {
-    File(Arc<OpenFile>),
-    Folder(Arc<[Listed]>),
-}
-
-/// An open file. Its body is opened at the first read: the kernel may have its pages.
-#[derive(Debug)]
-pub(super) struct OpenFile {
-    file: Arc<File<Body>>,
-    body: Mutex<Option<Arc<Found>>>,
-}
-
-impl Handles {
-    fn add(&mut self, open: Open) -> u64 {
-        self.last += 1;
-        self.open.insert(self.last, open);
-        self.last
-    }
-}
-
-/// Writes an answer.
-///
-/// # Errors
-/// If its requester has gone, or nothing is mounted.
-pub(super) fn answer(
-    mut device: &Device,
-    unique: u64,
-    answer: Result<&[u8], Errno>,
-) -> io::Result<()> {
-    let (error, body) = answer.map_or_else(|error| (error as i32, &[][..]), |body| (0, body));
-    let head = abi::head(unique, error, body.len());
-    device.write_vectored(&[IoSlice::new(&head), IoSlice::new(body)]).map(drop)
 }
 
 /// The mode of a folder. A folder that is not an object has the mode of a read-only folder.

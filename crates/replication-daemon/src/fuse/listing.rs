@@ -8,16 +8,9 @@ use lull_replication::types::Mode;
 use nix::errno::Errno;
 
 use super::abi::{Answer, Kind, READ, Range};
-use super::files::{Files, Open};
+use super::files::Files;
+use super::handles::{Listed, Open};
 use super::nodes::{Place, number_of};
-
-/// A name of an open folder.
-#[derive(Debug)]
-pub(super) struct Listed {
-    name: Vec<u8>,
-    number: u64,
-    kind: Kind,
-}
 
 impl Files {
     pub(super) fn open_folder(self: &Arc<Self>, unique: u64, node: u64, caller: (u32, u32)) {

@@ -22,7 +22,9 @@
 //! why no library implements it here.
 
 mod abi;
+mod device;
 mod files;
+mod handles;
 mod listing;
 mod nodes;
 mod point;
@@ -220,7 +222,7 @@ fn begin(mut device: &File) -> io::Result<Option<()>> {
         return Err(io::ErrorKind::InvalidData.into());
     };
     let answer = Answer::begin(major, minor, readahead);
-    files::answer(device, unique, answer.as_ref().map(Answer::bytes).ok_or(Errno::EPROTO))?;
+    device::answer(device, unique, answer.as_ref().map(Answer::bytes).ok_or(Errno::EPROTO))?;
     Ok(answer.map(drop))
 }
 

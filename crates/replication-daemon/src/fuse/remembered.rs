@@ -6,21 +6,11 @@
 //! covers a name on its way to the kernel, since the kernel counts these events and notes the count when it
 //! asks.
 
-use std::fs::File as Device;
-use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::abi;
+use super::device::forget_names;
 use super::files::Files;
-
-/// Makes the kernel look up all names again.
-///
-/// # Errors
-/// If the kernel knows no such notification, or nothing is mounted.
-pub(super) fn forget_names(mut device: &Device) -> io::Result<()> {
-    device.write(&abi::forget_names()).map(drop)
-}
 
 impl Files {
     /// Makes the replica report when names must be looked up again.

@@ -13,8 +13,7 @@ use redb::{
     TableDefinition,
 };
 
-use super::worker::PAUSE;
-use super::{Bodies, StoreError};
+use super::{Bodies, PAUSE, StoreError};
 
 /// Small bodies by their hash.
 pub(super) const INLINE: TableDefinition<'static, &[u8; 32], &[u8]> =

@@ -33,6 +33,7 @@ mod worker;
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use lull_cc::Bytes;
 use lull_replication::BodyEffect;
@@ -205,6 +206,9 @@ fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
     let kind = cause(error).map(io::Error::kind);
     matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }
+
+/// Pause before something is tried again, if the machine had no descriptor or no memory.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Error numbers of Linux: no memory; no descriptor in the system; no descriptor in this process.
 const SCARCE: [i32; 3] = [12, 23, 24];

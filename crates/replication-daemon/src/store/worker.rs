@@ -4,17 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle, sleep};
-use std::time::Duration;
 
-use super::{Done, Job, State, Store, StoreError};
+use super::{Done, Job, PAUSE, State, Store, StoreError};
 
 /// Jobs in one transaction, at most, so that later ones do not wait for long. An origin's append is one job,
 /// of up to [`Config::batch`](lull_replication::origin::Config::batch) commits.
 const TOGETHER: usize = 1_024;
 /// Large bodies written at a time: each waits for the disk.
 const WRITERS: usize = 4;
-/// Pause before a large body is tried again, if the machine had no descriptor or no memory.
-pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
 /// Runs the jobs of a store on separate threads, and reports each result.
 ///

@@ -52,7 +52,7 @@ impl OriginHandle {
     pub fn hold(&self, payload: Payload<Body>) -> Result<HeldBody, WriteError> {
         let held = self.0.try_with(|core, _| core.hold(payload));
         let (id, answer) = held.unwrap_or(Err(WriteError::Stopped))?;
-        Ok(HeldBody::new(self.clone(), id, answer))
+        Ok(HeldBody::new(Arc::clone(&self.0), id, answer))
     }
 
     /// An incoming body found no space on the disk, so nothing was requested for it so far.

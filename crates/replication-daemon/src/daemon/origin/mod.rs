@@ -5,6 +5,7 @@ mod bodies;
 mod core;
 mod handle;
 mod held;
+mod held_bodies;
 mod serve;
 mod status;
 mod strangers;
@@ -36,8 +37,8 @@ use crate::store::{Bodies, Library, OriginState, Settings, Store, StoreError};
 
 use self::core::Core;
 pub use self::handle::OriginHandle;
-pub(crate) use self::held::HeldBodies;
 pub use self::held::HeldBody;
+pub(crate) use self::held_bodies::HeldBodies;
 pub use self::status::{OriginStatus, PeerStatus};
 pub use self::tree::Tree;
 
