@@ -254,80 +254,119 @@ impl<'a> Sending<'a> {
         &mut self,
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
     ) -> Result<Turn, LinkError> {
-        let lane = self.lane;
         let Some(content) = content(&self.frame.message) else {
             self.ends(true);
             self.header(to)?;
             return Ok(Turn::Ends);
         };
         match &mut self.next {
-            Next::All => {
-                let digest = content.digest;
-                let bytes = self.look(&content, move |library| library.read(&digest)).await?;
-                self.ends(bytes.is_some());
-                self.header(to)?;
-                let part = match bytes {
-                    Some(bytes) => BodyPart::Piece { lane, number: 0, bytes: bytes.to_vec() },
-                    None => BodyPart::Broken { lane },
-                };
-                self.put(to, part)?;
-                Ok(Turn::Ends)
-            }
+            Next::All => self.all(content, to).await,
             Next::Beginning(coming) => {
-                let outline = match coming.found.try_recv() {
-                    Ok(found) => {
-                        let outline = found?;
-                        if outline.is_none() {
-                            look_again(self.shared, &content).await?;
-                        }
-                        outline
-                    }
-                    Err(TryRecvError::Empty) if self.is_wanted() => return Ok(Turn::Waits),
-                    Err(TryRecvError::Empty) => None,
-                    // Only when the runtime ends.
-                    Err(TryRecvError::Closed) => return Err(LinkError::GivenUp),
-                };
-                self.header(to)?;
-                let Some(outline) = outline else { return self.broken(to) };
-                self.next = Next::Hashes(outline, 0);
-                Ok(Turn::Goes)
+                let found = coming.found.try_recv();
+                self.beginning(content, found, to).await
             }
             Next::Hashes(outline, number) => {
                 let (outline, number) = (Arc::clone(outline), *number);
-                // The hashes of a long body take as long as some pieces.
-                if !self.is_wanted() {
-                    return self.broken(to);
-                }
-                match outline.part(lane, number) {
-                    Some(part) => {
-                        self.put(to, part)?;
-                        self.next = Next::Hashes(outline, number + 1);
-                    }
-                    None => self.next = Next::Pieces(outline, 0),
-                }
-                Ok(Turn::Goes)
+                self.hashes(outline, number, to)
             }
             Next::Pieces(outline, number) => {
                 let (outline, number) = (Arc::clone(outline), *number);
-                if !self.is_wanted() {
-                    return self.broken(to);
-                }
-                let Content { digest, size, .. } = content;
-                let piece = move |library: &Library| library.piece(&digest, size, number);
-                let Some(bytes) = self.look(&content, piece).await? else { return self.broken(to) };
-                if !outline.has(number, &bytes) {
-                    look_again(self.shared, &content).await?;
-                    return self.broken(to);
-                }
-                let is_last = u64::from(number) + 1 == size.0.div_ceil(PIECE as u64);
-                if is_last {
-                    self.ends(true);
-                }
-                self.put(to, BodyPart::Piece { lane, number, bytes: bytes.to_vec() })?;
-                self.next = Next::Pieces(outline, number + 1);
-                Ok(if is_last { Turn::Ends } else { Turn::Goes })
+                self.piece(content, outline, number, to).await
             }
         }
+    }
+
+    /// The whole of a body that fits into one piece.
+    async fn all(
+        &self,
+        content: Content,
+        to: &mut Outgoing<impl AsyncWrite + Unpin>,
+    ) -> Result<Turn, LinkError> {
+        let (lane, digest) = (self.lane, content.digest);
+        let bytes = self.look(&content, move |library| library.read(&digest)).await?;
+        self.ends(bytes.is_some());
+        self.header(to)?;
+        let part = match bytes {
+            Some(bytes) => BodyPart::Piece { lane, number: 0, bytes: bytes.to_vec() },
+            None => BodyPart::Broken { lane },
+        };
+        self.put(to, part)?;
+        Ok(Turn::Ends)
+    }
+
+    /// The header, once the hashes of the pieces are `found`.
+    async fn beginning(
+        &mut self,
+        content: Content,
+        found: Result<Found, TryRecvError>,
+        to: &mut Outgoing<impl AsyncWrite + Unpin>,
+    ) -> Result<Turn, LinkError> {
+        let outline = match found {
+            Ok(found) => {
+                let outline = found?;
+                if outline.is_none() {
+                    look_again(self.shared, &content).await?;
+                }
+                outline
+            }
+            Err(TryRecvError::Empty) if self.is_wanted() => return Ok(Turn::Waits),
+            Err(TryRecvError::Empty) => None,
+            // Only when the runtime ends.
+            Err(TryRecvError::Closed) => return Err(LinkError::GivenUp),
+        };
+        self.header(to)?;
+        let Some(outline) = outline else { return self.broken(to) };
+        self.next = Next::Hashes(outline, 0);
+        Ok(Turn::Goes)
+    }
+
+    /// The message of hashes with this number, if there are so many.
+    fn hashes(
+        &mut self,
+        outline: Arc<Outline>,
+        number: usize,
+        to: &mut Outgoing<impl AsyncWrite + Unpin>,
+    ) -> Result<Turn, LinkError> {
+        // The hashes of a long body take as long as some pieces.
+        if !self.is_wanted() {
+            return self.broken(to);
+        }
+        match outline.part(self.lane, number) {
+            Some(part) => {
+                self.put(to, part)?;
+                self.next = Next::Hashes(outline, number + 1);
+            }
+            None => self.next = Next::Pieces(outline, 0),
+        }
+        Ok(Turn::Goes)
+    }
+
+    /// The piece with this number.
+    async fn piece(
+        &mut self,
+        content: Content,
+        outline: Arc<Outline>,
+        number: u32,
+        to: &mut Outgoing<impl AsyncWrite + Unpin>,
+    ) -> Result<Turn, LinkError> {
+        if !self.is_wanted() {
+            return self.broken(to);
+        }
+        let Content { digest, size, .. } = content;
+        let piece = move |library: &Library| library.piece(&digest, size, number);
+        let Some(bytes) = self.look(&content, piece).await? else { return self.broken(to) };
+        if !outline.has(number, &bytes) {
+            look_again(self.shared, &content).await?;
+            return self.broken(to);
+        }
+        let is_last = u64::from(number) + 1 == size.0.div_ceil(PIECE as u64);
+        if is_last {
+            self.ends(true);
+        }
+        let lane = self.lane;
+        self.put(to, BodyPart::Piece { lane, number, bytes: bytes.to_vec() })?;
+        self.next = Next::Pieces(outline, number + 1);
+        Ok(if is_last { Turn::Ends } else { Turn::Goes })
     }
 
     fn header(&self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<(), LinkError> {

@@ -3,8 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use lull_replication::origin::Counters;
+use lull_replication::time::Reading;
+use lull_replication::types::{ReplicaId, Sequence};
 use serde::Serialize;
 
+use super::core::Core;
 use super::{OriginHandle, lock};
 
 /// The status of an origin.
@@ -97,13 +100,24 @@ pub struct PeerStatus {
     pub speculative_bytes: u64,
 }
 
+/// What the identity says about a replica.
+struct Known {
+    id: ReplicaId,
+    name: String,
+    admitted: bool,
+    to_renew: bool,
+}
+
 impl OriginHandle {
     /// The current status.
     pub fn status(&self) -> OriginStatus {
         let (rotating, to_reach, known): (_, _, Vec<_>) = {
             let identity = lock(&self.0.identity);
-            let all = identity.replicas().map(|(id, name, admitted)| {
-                (id, name.to_owned(), admitted, admitted && identity.is_behind(id))
+            let all = identity.replicas().map(|(id, name, admitted)| Known {
+                id,
+                name: name.to_owned(),
+                admitted,
+                to_renew: admitted && identity.is_behind(id),
             });
             (identity.is_rotating(), identity.to_reach(), all.collect())
         };
@@ -114,52 +128,7 @@ impl OriginHandle {
             core.lost.retain(|digest| machine.is_lost(digest));
             let image = core.machine.image();
             let last = image.last().sequence;
-            let replicas = known.into_iter().map(|(id, name, admitted, to_renew)| {
-                let progress = machine.progress(id);
-                let sent = core.sent.get(&id);
-                let sent =
-                    |channel: usize| sent.map_or(0, |sent| sent[channel].load(Ordering::Relaxed));
-                let connected = progress.is_some_and(|(_, connected)| connected);
-                let report = machine.report(id).map(|(_, report)| report);
-                // Nothing is expected of a replica that was not admitted, or is no longer.
-                let unheard = admitted && progress.is_none();
-                let is_known = admitted || progress.is_some();
-                let away = machine.away(now, id).filter(|_| is_known);
-                let staleness = machine.staleness(now, id);
-                let stale_at_least = is_known && staleness.is_none();
-                let least = stale_at_least.then(|| machine.stale_at_least(now, id));
-                let nanos = |nanos: i64| nanos as f64 / 1e9;
-                PeerStatus {
-                    name,
-                    admitted,
-                    connected,
-                    to_renew,
-                    to_reach: to_reach
-                        .filter(|at| admitted && progress.is_none_or(|(to, _)| to < *at))
-                        .map(|at| at.0),
-                    unheard,
-                    staleness_seconds: staleness.or(least).map(|time| time.as_secs_f64()),
-                    stale_at_least,
-                    away_seconds: away.map(|time| time.as_secs_f64()),
-                    masked_seconds: away.map(|time| {
-                        let lasts = report.and_then(|report| report.lasts);
-                        lasts.map_or(time, |lasts| lasts.min(time)).as_secs_f64()
-                    }),
-                    skew_seconds: machine
-                        .skew(now, id)
-                        .map(|(least, most)| (nanos(least), nanos(most))),
-                    objects: report.map(|report| report.stock.objects),
-                    valid_objects: report.map(|report| report.stock.valid_objects),
-                    bytes: report.map(|report| report.stock.bytes.0),
-                    valid_bytes: report.map(|report| report.stock.valid_bytes.0),
-                    sequence: progress.map(|(to, _)| to.0),
-                    lag: is_known.then(|| machine.lag(id)),
-                    queue: progress.map(|_| machine.waiting(id)),
-                    control_bytes: sent(0),
-                    demand_bytes: sent(1),
-                    speculative_bytes: sent(2),
-                }
-            });
+            let replicas = known.into_iter().map(|known| status_of(core, now, known, to_reach));
             let replicas = replicas.collect();
             OriginStatus {
                 life: image.incarnation.0,
@@ -179,6 +148,54 @@ impl OriginHandle {
                 replicas,
             }
         })
+    }
+}
+
+/// The origin's knowledge of a replica. `to_reach`: the state that replicas have to reach before the replaced
+/// session-token key is dropped.
+fn status_of(core: &Core, now: Reading, known: Known, to_reach: Option<Sequence>) -> PeerStatus {
+    let Known { id, name, admitted, to_renew } = known;
+    let machine = &core.machine;
+    let progress = machine.progress(id);
+    let sent = core.sent.get(&id);
+    let sent = |channel: usize| sent.map_or(0, |sent| sent[channel].load(Ordering::Relaxed));
+    let connected = progress.is_some_and(|(_, connected)| connected);
+    let report = machine.report(id).map(|(_, report)| report);
+    // Nothing is expected of a replica that was not admitted, or is no longer.
+    let unheard = admitted && progress.is_none();
+    let is_known = admitted || progress.is_some();
+    let away = machine.away(now, id).filter(|_| is_known);
+    let staleness = machine.staleness(now, id);
+    let stale_at_least = is_known && staleness.is_none();
+    let least = stale_at_least.then(|| machine.stale_at_least(now, id));
+    let nanos = |nanos: i64| nanos as f64 / 1e9;
+    PeerStatus {
+        name,
+        admitted,
+        connected,
+        to_renew,
+        to_reach: to_reach
+            .filter(|at| admitted && progress.is_none_or(|(to, _)| to < *at))
+            .map(|at| at.0),
+        unheard,
+        staleness_seconds: staleness.or(least).map(|time| time.as_secs_f64()),
+        stale_at_least,
+        away_seconds: away.map(|time| time.as_secs_f64()),
+        masked_seconds: away.map(|time| {
+            let lasts = report.and_then(|report| report.lasts);
+            lasts.map_or(time, |lasts| lasts.min(time)).as_secs_f64()
+        }),
+        skew_seconds: machine.skew(now, id).map(|(least, most)| (nanos(least), nanos(most))),
+        objects: report.map(|report| report.stock.objects),
+        valid_objects: report.map(|report| report.stock.valid_objects),
+        bytes: report.map(|report| report.stock.bytes.0),
+        valid_bytes: report.map(|report| report.stock.valid_bytes.0),
+        sequence: progress.map(|(to, _)| to.0),
+        lag: is_known.then(|| machine.lag(id)),
+        queue: progress.map(|_| machine.waiting(id)),
+        control_bytes: sent(0),
+        demand_bytes: sent(1),
+        speculative_bytes: sent(2),
     }
 }
 
