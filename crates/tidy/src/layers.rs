@@ -10,7 +10,7 @@ const ARROW: &[&[&str]] = &[
     &["replication-sim"],
     &["web", "replication-daemon", "lab", "load", "monitor"],
     &["emulator"],
-    &["transport", "kernel", "replication", "sim", "speculate"],
+    &["transport", "kernel", "metrics", "replication", "sim", "speculate"],
     &["cc"],
     &["units"],
 ];

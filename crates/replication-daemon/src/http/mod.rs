@@ -15,6 +15,7 @@ mod conditions;
 mod content;
 mod figures;
 mod origin;
+mod page;
 mod replica;
 mod transaction;
 mod watched;

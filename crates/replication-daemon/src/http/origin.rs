@@ -27,7 +27,9 @@ use tokio::time::timeout;
 use super::conditions::{ByTime, of_write, tag_of};
 use super::content::Content;
 use super::transaction::{File, Intake, Malformed, Parser};
-use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of, own_of, socket};
+use super::{
+    Face, Listener, SESSION, Serving, document, figures, line, name_of, own_of, page, socket,
+};
 use crate::daemon::{DaemonError, OriginHandle, WriteError, blocking};
 use crate::identity::IdentityError;
 use crate::store::Body;
@@ -323,7 +325,7 @@ impl OriginFace {
         let status = || self.origin.status();
         Ok(match (request.method().clone(), own) {
             (Method::GET, "" | "index.html") => {
-                document("text/html; charset=utf-8", figures::page(&status()))
+                document("text/html; charset=utf-8", page::page(&status()))
             }
             (Method::GET, "status") => document("application/json", figures::json(&status())),
             (Method::GET, "metrics") => {

@@ -105,7 +105,7 @@ fn figures(shared: &Shared, head: &request::Parts) -> Response<Body> {
         "/.lull/history" => {
             (shared.history.json(shared.rules.now()).to_string().into(), "application/json")
         }
-        _ => (prometheus::prometheus(shared).into(), "text/plain; version=0.0.4; charset=utf-8"),
+        _ => (prometheus::prometheus(shared).into(), lull_metrics::CONTENT_TYPE),
     };
     let mut response = with(StatusCode::OK, body, "no-store");
     let headers = response.headers_mut();

@@ -1,10 +1,9 @@
 //! The figures in the text format of Prometheus, version 0.0.4. Times are in seconds.
 
-use std::fmt::Write as _;
+use lull_metrics::{Histogram, Labels, Metrics, labels};
 
 use super::counts::Counts;
 use super::navigations::Seen;
-use super::reasons::Reasons;
 use super::shared::Shared;
 use super::times::Counted;
 use crate::proxy::{Failure, Totals, UpstreamScheduler};
@@ -13,170 +12,147 @@ use crate::proxy::{Failure, Totals, UpstreamScheduler};
 pub(super) fn prometheus(shared: &Shared) -> String {
     let counts = &shared.counts;
     let (with, without) = (counts.with.all(), counts.without.all());
-    let mut text = Text::default();
-    pages_and_hints(counts, &mut text);
-    prefetches(counts, &mut text);
-    reports(counts, &mut text);
-    navigations(counts, &with, &without, &mut text);
+    let mut metrics = Metrics::new("lull_web");
+    pages_and_hints(counts, &mut metrics);
+    prefetches(counts, &mut metrics);
+    reports(counts, &mut metrics);
+    navigations(counts, &with, &without, &mut metrics);
     let upstream = &shared.upstream;
     if let Some(scheduler) = upstream.scheduler() {
-        scheduled(scheduler, &mut text);
+        scheduled(scheduler, &mut metrics);
     }
     if let Some(totals) = upstream.totals() {
-        of_the_proxy(&totals, &mut text);
+        of_the_proxy(&totals, &mut metrics);
     }
-    state(shared, &mut text);
-    histograms(counts, &with, &without, &mut text);
-    text.0
+    state(shared, &mut metrics);
+    histograms(counts, &with, &without, &mut metrics);
+    metrics.text()
 }
 
-/// The text so far.
-#[derive(Default)]
-struct Text(String);
-
-impl Text {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        let _ = writeln!(self.0, "# HELP lull_web_{name} {help}\n# TYPE lull_web_{name} {kind}");
-    }
-
-    fn counter(&mut self, name: &str, help: &str, rows: &[(&str, u64)]) {
-        self.head(name, help, "counter");
-        for (labels, value) in rows {
-            let _ = writeln!(self.0, "lull_web_{name}{labels} {value}");
-        }
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: f64) {
-        self.head(name, help, "gauge");
-        let _ = writeln!(self.0, "lull_web_{name} {value}");
-    }
-
-    /// Rows of a histogram, for one `group` of visitors if there are two.
-    fn histogram(&mut self, name: &str, group: &str, times: &Counted) {
-        let text = &mut self.0;
-        let label =
-            if group.is_empty() { String::new() } else { format!("prefetching=\"{group}\"") };
-        let (comma, braced) =
-            if label.is_empty() { ("", String::new()) } else { (",", format!("{{{label}}}")) };
-        for (end, below) in times.told() {
-            let _ = writeln!(text, "lull_web_{name}_bucket{{{label}{comma}le=\"{end}\"}} {below}");
-        }
-        let count = times.count();
-        let _ = writeln!(text, "lull_web_{name}_bucket{{{label}{comma}le=\"+Inf\"}} {count}");
-        let _ = writeln!(text, "lull_web_{name}_sum{braced} {}", times.sum_seconds());
-        let _ = writeln!(text, "lull_web_{name}_count{braced} {count}");
-    }
+/// A histogram of times, in seconds.
+fn histogram(times: &Counted) -> Histogram {
+    Histogram { buckets: times.told().collect(), count: times.count(), sum: times.sum_seconds() }
 }
 
-fn pages_and_hints(counts: &Counts, text: &mut Text) {
-    text.counter("pages_total", "Pages that got the script.", &[("", counts.pages.get())]);
-    let left = labelled("why", &counts.pages_left);
-    text.counter(
-        "pages_left_total",
+/// Rows that differ in the value of one label.
+fn by<'a, T: Copy>(
+    label: &'static str,
+    rows: impl IntoIterator<Item = (&'a str, T)>,
+) -> Vec<(Labels, T)> {
+    rows.into_iter().map(|(value, count)| (labels([(label, value)]), count)).collect()
+}
+
+fn pages_and_hints(counts: &Counts, to: &mut Metrics) {
+    to.counter("pages", "Pages that got the script.", counts.pages.get());
+    to.counters(
+        "pages_left",
         "Pages that were left as they are, by the reason.",
-        &borrowed(&left),
+        by("why", counts.pages_left.all()),
     );
-    text.counter("hints_asked_total", "Times that a script asked.", &[("", counts.asked.get())]);
-    let empty = labelled("list", &counts.empty);
-    let mut lists = vec![("{list=\"given\"}", counts.lists.get())];
-    lists.extend(borrowed(&empty));
-    text.counter("hint_lists_total", "Lists, by what came of them.", &lists);
-    let left = labelled("why", &counts.left_out);
-    text.counter(
-        "hints_left_out_total",
+    to.counter("hints_asked", "Times that a script asked.", counts.asked.get());
+    let lists = [("given", counts.lists.get())].into_iter().chain(counts.empty.all());
+    to.counters("hint_lists", "Lists, by what came of them.", by("list", lists));
+    to.counters(
+        "hints_left_out",
         "URLs that were left out of lists, by the rule.",
-        &borrowed(&left),
+        by("why", counts.left_out.all()),
     );
-    text.counter("hints_total", "Hints on lists that were given.", &[("", counts.hints.get())]);
+    to.counter("hints", "Hints on lists that were given.", counts.hints.get());
 }
 
-fn prefetches(counts: &Counts, text: &mut Text) {
-    text.counter(
-        "prefetches_total",
+fn prefetches(counts: &Counts, to: &mut Metrics) {
+    to.counters(
+        "prefetches",
         "Prefetches, by what became of them.",
-        &[
-            ("{prefetch=\"forwarded\"}", counts.prefetches.get()),
-            ("{prefetch=\"refused\"}", counts.refused.get()),
-            ("{prefetch=\"not_kept\"}", counts.unkept.get()),
-        ],
+        by(
+            "prefetch",
+            [
+                ("forwarded", counts.prefetches.get()),
+                ("refused", counts.refused.get()),
+                ("not_kept", counts.unkept.get()),
+            ],
+        ),
     );
-    text.counter(
-        "prefetched_bytes_total",
+    to.counter(
+        "prefetched_bytes",
         "Bytes of prefetches that were sent.",
-        &[("", counts.prefetched_bytes.get())],
+        counts.prefetched_bytes.get(),
     );
-    text.counter(
-        "used_bytes_total",
+    to.counter(
+        "used_bytes",
         "Bytes of these that a navigation, or a part of its page, took from the cache.",
-        &[("", counts.used_bytes.get())],
+        counts.used_bytes.get(),
     );
-    text.counter(
-        "copies_renewed_total",
+    to.counter(
+        "copies_renewed",
         "Requests answered by 304: the browser may use the copy that it has.",
-        &[("", counts.renewed.get())],
+        counts.renewed.get(),
     );
-    text.counter(
-        "copies_shown_total",
+    to.counter(
+        "copies_shown",
         "Navigations that were told to show a copy of the service worker's.",
-        &[("", counts.shown.get())],
+        counts.shown.get(),
     );
 }
 
-fn reports(counts: &Counts, text: &mut Text) {
-    text.counter(
-        "unlearned_total",
+fn reports(counts: &Counts, to: &mut Metrics) {
+    to.counter(
+        "unlearned",
         "Requests that were not learned from for want of time.",
-        &[("", counts.unlearned.get())],
+        counts.unlearned.get(),
     );
-    text.counter("beacons_total", "Reports of scripts.", &[("", counts.beacons.get())]);
-    text.counter(
-        "rejected_messages_total",
+    to.counter("beacons", "Reports of scripts.", counts.beacons.get());
+    to.counter(
+        "rejected_messages",
         "Messages of scripts that were refused.",
-        &[("", counts.rejected.get())],
+        counts.rejected.get(),
     );
-    text.counter(
-        "passive_samples_total",
+    to.counter(
+        "passive_samples",
         "Samples of the monitor that visitors' requests gave.",
-        &[("", counts.passive.get())],
+        counts.passive.get(),
     );
 }
 
-fn navigations(counts: &Counts, with: &Seen, without: &Seen, text: &mut Text) {
-    text.counter(
-        "navigations_total",
+fn navigations(counts: &Counts, with: &Seen, without: &Seen, to: &mut Metrics) {
+    to.counters(
+        "navigations",
         "Navigations that scripts reported, with prefetching and held back.",
-        &[
-            ("{prefetching=\"yes\",cached=\"yes\"}", with.cached),
-            ("{prefetching=\"yes\",cached=\"no\"}", with.count - with.cached),
-            ("{prefetching=\"no\",cached=\"yes\"}", without.cached),
-            ("{prefetching=\"no\",cached=\"no\"}", without.count - without.cached),
+        [
+            (labels([("prefetching", "yes"), ("cached", "yes")]), with.cached),
+            (labels([("prefetching", "yes"), ("cached", "no")]), with.count - with.cached),
+            (labels([("prefetching", "no"), ("cached", "yes")]), without.cached),
+            (labels([("prefetching", "no"), ("cached", "no")]), without.count - without.cached),
         ],
     );
-    text.counter(
-        "navigations_ahead_total",
+    to.counter(
+        "navigations_ahead",
         "Those that took from the cache what was fetched ahead.",
-        &[("", with.ahead)],
+        with.ahead,
     );
-    text.counter("shadow_pages_total", "Pages in shadow mode.", &[("", counts.shadow_pages.get())]);
-    text.counter("shadow_hints_total", "Hints in shadow mode.", &[("", counts.shadow_hints.get())]);
-    text.counter(
-        "shadow_hits_total",
+    to.counter("shadow_pages", "Pages in shadow mode.", counts.shadow_pages.get());
+    to.counter("shadow_hints", "Hints in shadow mode.", counts.shadow_hints.get());
+    to.counter(
+        "shadow_hits",
         "Pages in shadow mode that were on the list of the page before.",
-        &[("", counts.shadow_hits.get())],
+        counts.shadow_hits.get(),
     );
 }
 
-fn scheduled(scheduler: &UpstreamScheduler, text: &mut Text) {
+fn scheduled(scheduler: &UpstreamScheduler, to: &mut Metrics) {
     let of = scheduler.totals();
-    text.counter(
-        "scheduled_total",
+    to.counters(
+        "scheduled",
         "Prefetches, by what the scheduler of the server did with them.",
-        &[
-            ("{action=\"started\"}", of.started),
-            ("{action=\"aborted\"}", of.aborted),
-            ("{action=\"refused_after_waiting\"}", of.waited),
-            ("{action=\"refused_queue_full\"}", of.full),
-        ],
+        by(
+            "action",
+            [
+                ("started", of.started),
+                ("aborted", of.aborted),
+                ("refused_after_waiting", of.waited),
+                ("refused_queue_full", of.full),
+            ],
+        ),
     );
     let of = scheduler.figures();
     let flag = |is: bool| f64::from(u8::from(is));
@@ -198,67 +174,54 @@ fn scheduled(scheduler: &UpstreamScheduler, text: &mut Text) {
         ("backs_off", "Whether prefetches rest after failures.", flag(of.is_backing_off)),
         ("has_neighbour", "Whether others load the server.", flag(of.has_neighbour)),
     ] {
-        text.gauge(&format!("scheduler_{name}"), help, value);
+        to.gauge(&format!("scheduler_{name}"), help, value);
     }
 }
 
-fn of_the_proxy(totals: &Totals, text: &mut Text) {
-    text.counter("requests_total", "Requests.", &[("", totals.requests)]);
-    text.counter("marked_requests_total", "Requests that fetch ahead.", &[("", totals.marked)]);
-    text.counter(
-        "sent_bytes_total",
-        "Bytes of bodies sent to clients.",
-        &[("", totals.bytes_sent)],
-    );
+fn of_the_proxy(totals: &Totals, to: &mut Metrics) {
+    to.counter("requests", "Requests.", totals.requests);
+    to.counter("marked_requests", "Requests that fetch ahead.", totals.marked);
+    to.counter("sent_bytes", "Bytes of bodies sent to clients.", totals.bytes_sent);
     let classes = totals.responses.iter().enumerate().skip(1);
-    let classes: Vec<_> =
-        classes.map(|(class, count)| (format!("{{class=\"{class}xx\"}}"), *count)).collect();
-    text.counter(
-        "responses_total",
-        "Responses, by the class of their status.",
-        &borrowed(&classes),
-    );
-    let failures = Failure::ALL
-        .map(|kind| (format!("{{failure=\"{}\"}}", kind.name()), totals.failures_of(kind)));
-    text.counter(
-        "failures_total",
-        "Exchanges that failed, by what went wrong.",
-        &borrowed(&failures),
-    );
-    text.counter(
-        "upstream_connections_total",
+    let classes =
+        classes.map(|(class, count)| (labels([("class", &format!("{class}xx"))]), *count));
+    to.counters("responses", "Responses, by the class of their status.", classes);
+    let failures = Failure::ALL.map(|kind| (kind.name(), totals.failures_of(kind)));
+    to.counters("failures", "Exchanges that failed, by what went wrong.", by("failure", failures));
+    to.counter(
+        "upstream_connections",
         "Connections made to the upstream.",
-        &[("", totals.upstream_connections)],
+        totals.upstream_connections,
     );
-    text.counter(
-        "retries_total",
+    to.counter(
+        "retries",
         "Requests sent again, because the upstream had closed an idle connection.",
-        &[("", totals.retries)],
+        totals.retries,
     );
-    text.counter(
-        "refused_connections_total",
+    to.counter(
+        "refused_connections",
         "Connections closed because their address had too many.",
-        &[("", totals.refused_connections)],
+        totals.refused_connections,
     );
 }
 
 /// The budget, robots.txt and the kill switch.
-fn state(shared: &Shared, text: &mut Text) {
+fn state(shared: &Shared, to: &mut Metrics) {
     let flag = |is: bool| f64::from(u8::from(is));
     let monitor = shared.upstream.monitor.figures();
     let budget = f64::from(monitor.budget);
-    text.gauge("budget_requests_per_second", "Prefetches that the server bears.", budget);
-    text.gauge("budget_is_paused", "Whether thresholds are learned.", flag(monitor.paused));
+    to.gauge("budget_requests_per_second", "Prefetches that the server bears.", budget);
+    to.gauge("budget_is_paused", "Whether thresholds are learned.", flag(monitor.paused));
     let is_known = shared.notices.robots_trouble().is_none();
-    text.gauge("robots_is_known", "Whether robots.txt is known.", flag(is_known));
-    text.gauge("is_off", "Whether the kill switch is thrown.", flag(shared.rules.is_off()));
+    to.gauge("robots_is_known", "Whether robots.txt is known.", flag(is_known));
+    to.gauge("is_off", "Whether the kill switch is thrown.", flag(shared.rules.is_off()));
     if let Some(totals) = shared.upstream.totals() {
         let open = totals.open_connections as f64;
-        text.gauge("open_connections", "Connections of clients.", open);
+        to.gauge("open_connections", "Connections of clients.", open);
     }
 }
 
-fn histograms(counts: &Counts, with: &Seen, without: &Seen, text: &mut Text) {
+fn histograms(counts: &Counts, with: &Seen, without: &Seen, to: &mut Metrics) {
     let (demand, probes) = (counts.demand.counted(), counts.probes.counted());
     for (name, help, rows) in [
         (
@@ -279,19 +242,13 @@ fn histograms(counts: &Counts, with: &Seen, without: &Seen, text: &mut Text) {
         ("demand_ttfb_seconds", "Time to the upstream's first byte.", &[("", &demand)]),
         ("probe_seconds", "Time to the first byte of probes.", &[("", &probes)]),
     ] {
-        text.head(name, help, "histogram");
-        for (group, times) in rows {
-            text.histogram(name, group, times);
-        }
+        let rows = rows.iter().map(|(group, times)| {
+            let group = (!group.is_empty()).then_some(("prefetching", *group));
+            (
+                group.into_iter().map(|(name, group)| (name, group.to_owned())).collect(),
+                histogram(times),
+            )
+        });
+        to.histograms(name, help, rows);
     }
-}
-
-/// The rows of a counter by reasons.
-fn labelled(label: &str, reasons: &Reasons) -> Vec<(String, u64)> {
-    let all = reasons.all().into_iter();
-    all.map(|(why, count)| (format!("{{{label}=\"{why}\"}}"), count)).collect()
-}
-
-fn borrowed(rows: &[(String, u64)]) -> Vec<(&str, u64)> {
-    rows.iter().map(|(labels, count)| (labels.as_str(), *count)).collect()
 }
