@@ -94,35 +94,55 @@ pub(crate) fn entry(at: Timestamp, client: usize, target: &str) -> Entry<'_> {
 
 /// A stream for each channel and direction, with every message, and their first bytes.
 pub fn streams() -> Vec<Vec<u8>> {
-    let path = || Path::new("a/ä.html").expect("a path");
-    let (sequence, stamp) = (Sequence(7), WallTime::from_nanos(1_700_000_000_000_000_000));
-    let position = Position { sequence, chain: Digest([3; 32]) };
-    let (small, large) = (b"body".to_vec(), vec![b'l'; 2 * PIECE + 5]);
-    let content = |body: &[u8]| {
-        let metadata = Metadata { kind: Kind::default(), modified: stamp, mode: Mode::new(0o750) };
-        Content { digest: Digest::of(body), size: Bytes(body.len() as u64), metadata }
-    };
-    let version = |body: &[u8]| Version { sequence, content: content(body) };
-    let changes = vec![
-        Change { path: path(), content: Some(content(&small)) },
-        Change { path: Path::new("b").expect("a path"), content: None },
-    ];
+    let (questions, answers) = enrolment();
+    vec![
+        stream(&to_origin()),
+        stream(&to_replica()),
+        stream(&bodies()),
+        stream(&[Attach]),
+        stream(&questions),
+        stream(&answers),
+        Preface::ours(Channel::Speculative).encode().to_vec(),
+    ]
+}
+
+const SEQUENCE: Sequence = Sequence(7);
+const SMALL: &[u8] = b"body";
+
+fn path() -> Path {
+    Path::new("a/ä.html").expect("a path")
+}
+
+fn stamp() -> WallTime {
+    WallTime::from_nanos(1_700_000_000_000_000_000)
+}
+
+fn position() -> Position {
+    Position { sequence: SEQUENCE, chain: Digest([3; 32]) }
+}
+
+fn content(body: &[u8]) -> Content {
+    let metadata = Metadata { kind: Kind::default(), modified: stamp(), mode: Mode::new(0o750) };
+    Content { digest: Digest::of(body), size: Bytes(body.len() as u64), metadata }
+}
+
+fn version(body: &[u8]) -> Version {
+    Version { sequence: SEQUENCE, content: content(body) }
+}
+
+fn to_origin() -> Vec<ToOrigin> {
     let hello = |position| ToOrigin::Hello {
         protocol: PROTOCOL,
         replica: ReplicaId(2),
         position,
         committed: Sequence(5),
     };
-    let header =
-        |version| BodyHeader { path: path(), version, at: sequence, demand: true, lost: false };
-    let ask = |part| ToOrigin::Ask { of: sequence, part };
-    let tree = |part| ToReplica::Tree { of: sequence, part };
-    let root = Digest([4; 32]);
-    let to_origin = [
+    let ask = |part| ToOrigin::Ask { of: SEQUENCE, part };
+    vec![
         hello(None),
-        hello(Some(position)),
+        hello(Some(position())),
         ToOrigin::Ping { sent: LocalTime::from_nanos(-9) },
-        ToOrigin::Ack(sequence),
+        ToOrigin::Ack(SEQUENCE),
         ToOrigin::Taken(3),
         ToOrigin::Fetched(2),
         ToOrigin::Reads(vec![(path(), 4)]),
@@ -132,10 +152,19 @@ pub fn streams() -> Vec<Vec<u8>> {
         ask(Ask::Branches),
         ask(Ask::Leaves(vec![1, 255])),
         ask(Ask::Entries(vec![1, 65_535])),
-        ToOrigin::Resynced(sequence),
+        ToOrigin::Resynced(SEQUENCE),
         ToOrigin::Report(Report { skew: Some((-1, 2)), ..Report::default() }),
+    ]
+}
+
+fn to_replica() -> Vec<ToReplica> {
+    let (sequence, stamp, position, root) = (SEQUENCE, stamp(), position(), Digest([4; 32]));
+    let changes = vec![
+        Change { path: path(), content: Some(content(SMALL)) },
+        Change { path: Path::new("b").expect("a path"), content: None },
     ];
-    let to_replica = [
+    let tree = |part| ToReplica::Tree { of: sequence, part };
+    vec![
         ToReplica::Welcome { start: Start::Log, eager: false },
         ToReplica::Welcome { start: Start::Resync { position, stamp, root }, eager: true },
         ToReplica::Refused(Refusal::Protocol(2)),
@@ -147,14 +176,20 @@ pub fn streams() -> Vec<Vec<u8>> {
         ToReplica::Heartbeat { stamp, committed: sequence, echo: Some(LocalTime::from_nanos(8)) },
         tree(Tree::Branches(vec![(1, Digest([5; 32]))])),
         tree(Tree::Leaves(1, vec![(257, Digest([6; 32]))])),
-        tree(Tree::Entries { leaf: 257, entries: vec![(path(), version(&small))], more: true }),
+        tree(Tree::Entries { leaf: 257, entries: vec![(path(), version(SMALL))], more: true }),
         tree(Tree::Entries { leaf: 257, entries: Vec::new(), more: false }),
         ToReplica::Renew,
         ToReplica::Withdrawn(path()),
-    ];
-    let begins = BodyPart::Header(header(Some(version(&small))));
+    ]
+}
+
+fn bodies() -> Vec<BodyPart> {
+    let large = vec![b'l'; 2 * PIECE + 5];
+    let header =
+        |version| BodyHeader { path: path(), version, at: SEQUENCE, demand: true, lost: false };
+    let begins = BodyPart::Header(header(Some(version(SMALL))));
     let lane = begins.lane();
-    let whole = [begins.clone(), BodyPart::Piece { lane, number: 0, bytes: small.clone() }];
+    let whole = [begins.clone(), BodyPart::Piece { lane, number: 0, bytes: SMALL.to_vec() }];
     let mut bodies = vec![BodyPart::Header(header(None))];
     bodies.extend(whole.clone());
     let longer = BodyPart::Header(header(Some(version(&large))));
@@ -169,13 +204,16 @@ pub fn streams() -> Vec<Vec<u8>> {
     bodies.push(begins);
     bodies.push(BodyPart::Broken { lane });
     bodies.push(BodyPart::Header(BodyHeader { lost: true, ..header(Some(version(&large))) }));
-    let preface = Preface::ours(Channel::Speculative).encode().to_vec();
+    bodies
+}
+
+fn enrolment() -> (Vec<ToAuthority>, Vec<FromAuthority>) {
     let (replica, request) = (ReplicaId(2), vec![0x30; 40]);
-    let questions = [
+    let questions = vec![
         ToAuthority::Enrol(Enrol { replica, secret: [8; 32], request: request.clone() }),
         ToAuthority::Renew(request.clone()),
     ];
-    let answers = [
+    let answers = vec![
         FromAuthority::Enrolled(Enrolled {
             replica,
             certificate: request.clone(),
@@ -185,15 +223,7 @@ pub fn streams() -> Vec<Vec<u8>> {
         }),
         FromAuthority::Refused(NotEnrolled::Expired),
     ];
-    vec![
-        stream(&to_origin),
-        stream(&to_replica),
-        stream(&bodies),
-        stream(&[Attach]),
-        stream(&questions),
-        stream(&answers),
-        preface,
-    ]
+    (questions, answers)
 }
 
 fn stream<M: Message + Clone>(messages: &[M]) -> Vec<u8> {
