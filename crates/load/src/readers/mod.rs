@@ -8,11 +8,12 @@
 //! The same readers work on a plain folder, and the same writes go into one: so any other tool that keeps two
 //! folders equal is measured like an origin and its replicas ([`Edits`], [`Arrivals`]).
 //!
-//! This library knows nothing of replication: its caller judges the history.
+//! [`violations`] compares the history with the promises of replication.
 
 mod arrivals;
 mod drive;
 mod edits;
+mod judge;
 mod mount;
 mod tally;
 mod write;
@@ -30,6 +31,7 @@ use crate::replay::trace::Document;
 pub use arrivals::Arrivals;
 pub use drive::Readers;
 pub use edits::Edits;
+pub use judge::violations;
 pub use tally::{Part, Report, Staleness};
 pub use write::ready;
 
@@ -252,6 +254,11 @@ pub enum ReadersError {
         /// Why.
         why: String,
     },
+    /// The origin has commits of another client.
+    #[error(
+        "another client writes to this origin, so the reads cannot be checked: stop it, and try again"
+    )]
+    OtherWriter,
     /// A system call failed.
     #[error("{what} failed")]
     System {

@@ -5,8 +5,8 @@
 //! and clocks are set wrong, by a seed. Meanwhile clients write by HTTP and by `lull publish`, read by HTTP
 //! and through mounts, and record their observations, by one clock. Bodies identify themselves.
 //!
-//! This library knows nothing of replication: its caller judges the history, by the log on the origin's disk
-//! at the end ([`Watch::judge`]).
+//! [`judge`] compares the history with the log on the origin's disk at the end. The caller reads that log
+//! ([`Watch::judge`]): this library does not know how an origin stores it.
 //!
 //! Everything is in namespaces of processes, mounts and networks, and its files are in memory. When the
 //! process ends, in any way, all of it disappears.
@@ -16,6 +16,7 @@ mod daemon;
 mod disk;
 mod enough;
 mod history;
+mod judge;
 mod schedule;
 mod site;
 
@@ -35,6 +36,7 @@ pub use history::{
     Allowed, Bounds, Fault, Happened, History, NOBODYS, Read, Seen, Sight, Skews, Write, body,
     object_of, path_of,
 };
+pub use judge::{judge, name};
 
 /// The number of violations that are described.
 const TOLD: usize = 20;

@@ -10,11 +10,13 @@ use std::time::Duration;
 use anyhow::Context;
 use lull_cc::Bytes;
 use lull_emulator::parse_duration;
-use lull_load::readers::{self, Arrivals, Edits, Load, Origin, Readers, Report, Source};
+use lull_load::readers::{
+    self, Arrivals, Edits, Load, Origin, Readers, Report, Source, violations,
+};
 use lull_replication::checker::Violation;
 use serde_json::json;
 
-use super::readers::{add_violations, exceptions, violations};
+use super::readers::{add_violations, exceptions};
 use crate::Misuse;
 use crate::progress::bar;
 use crate::values::positive;
