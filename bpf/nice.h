@@ -207,6 +207,13 @@ static NICE_INLINE u64 nice_slow_start_end(const struct nice *n)
 	return n->quiet && n->ssthresh < n->recall ? n->recall : n->ssthresh;
 }
 
+static NICE_INLINE enum nice_phase nice_phase(const struct nice *n)
+{
+	if (n->window < NICE_TWO)
+		return NICE_PAIRS;
+	return n->window < nice_slow_start_end(n) ? NICE_SLOW_START : NICE_AVOIDANCE;
+}
+
 /* A reaction to loss, mark or timeout closes the round: its counts are final. */
 static NICE_INLINE void nice_settle(struct nice *n, u32 delivered)
 {
@@ -323,7 +330,7 @@ static NICE_INLINE u64 nice_step(const struct nice_params *p, const struct nice 
 }
 
 static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u32 observed,
-				  bool in_slow_start)
+				  enum nice_phase began)
 {
 	/* `least`: from two packets in a millisecond on, Vegas uses the lowest RTT of the round. A
 	 * window is sent in bursts of that length, whose packets wait for each other, and the
@@ -332,12 +339,12 @@ static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u
 	u32 seen = p->refinements & NICE_LEAST && dense ? n->round_low : observed;
 	u64 diff;
 
-	if (n->window < NICE_TWO) {
+	if (nice_phase(n) == NICE_PAIRS) {
 		n->window += nice_small_step(p, n, observed);
 		return;
 	}
 	diff = nice_diff(p, n, seen);
-	if (in_slow_start) {
+	if (began == NICE_SLOW_START) {
 		/* The slow start itself is per ACK; it ends when a queue forms. */
 		if (p->base == NICE_BASE_VEGAS && diff > p->alpha) {
 			n->ssthresh = nice_min64(n->ssthresh, n->window);
@@ -352,12 +359,11 @@ static NICE_INLINE void nice_grow(const struct nice_params *p, struct nice *n, u
 	n->window = nice_min64(n->window, NICE_WINDOW_LIMIT);
 }
 
-/* Nice 2.2, per round; `in_slow_start`: the acknowledgement that ends the round arrived in slow
- * start. */
+/* Nice 2.2, per round. `began`: the phase when the acknowledgement that ends the round arrived. */
 static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, u64 now_us,
-				   bool in_slow_start)
+				   enum nice_phase began)
 {
-	bool yielding = n->reacted || n->window < NICE_TWO, congested;
+	bool yielding = n->reacted || nice_phase(n) == NICE_PAIRS, congested;
 	u32 observed;
 
 	n->rounds++;
@@ -376,7 +382,7 @@ static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, 
 		} else if (!n->reacted) {
 			n->clean = nice_min32(n->clean + 1, NICE_PROBATION_ROUNDS);
 			if (n->unlimited)
-				nice_grow(p, n, observed, in_slow_start);
+				nice_grow(p, n, observed, began);
 		}
 		rtt_history_remember(&n->rtt, now_us, n->round_low, observed);
 	}
@@ -390,7 +396,8 @@ static NICE_INLINE void nice_round(const struct nice_params *p, struct nice *n, 
 static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
 				    const struct ack *a)
 {
-	bool whole, in_slow_start;
+	enum nice_phase began;
+	bool whole;
 
 	if (!n->started) {
 		n->started = 1;
@@ -407,8 +414,8 @@ static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
 	if (a->lost)
 		nice_on_loss(p, n, a->delivered, a->prior_delivered);
 	/* Slow start: half of Reno's growth, as Vegas doubles every other round. */
-	in_slow_start = n->window >= NICE_TWO && n->window < nice_slow_start_end(n);
-	if (in_slow_start && !a->app_limited && !n->reacted) {
+	began = nice_phase(n);
+	if (began == NICE_SLOW_START && !a->app_limited && !n->reacted) {
 		u64 step = (u64)a->acked << (NICE_SHIFT - (p->base == NICE_BASE_VEGAS));
 
 		n->window = nice_min64(nice_min64(n->window + step, nice_slow_start_end(n)),
@@ -416,7 +423,7 @@ static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
 	}
 	/* Nice 2.3: below two packets the pair is the round, so wait for all of it. That is, until
 	 * nothing is in flight or, if pairs overlap, until another round has passed. */
-	whole = n->window >= NICE_TWO || a->in_flight <= a->acked + a->lost;
+	whole = nice_phase(n) != NICE_PAIRS || a->in_flight <= a->acked + a->lost;
 	if (a->acked && (s32)(a->prior_delivered - n->round_end) >= 0) {
 		n->round_end = a->delivered;
 		if (n->pending)
@@ -424,7 +431,7 @@ static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
 		n->pending = 1;
 	}
 	if (n->pending && whole)
-		nice_round(p, n, a->now_us, in_slow_start);
+		nice_round(p, n, a->now_us, began);
 }
 
 /* The packets that the transport may have in flight: whole packets, and at least one pair, which
@@ -432,7 +439,7 @@ static NICE_INLINE void nice_on_ack(const struct nice_params *p, struct nice *n,
  * packet would wait at the receiver for a second one. */
 static NICE_INLINE u32 nice_cwnd(const struct nice *n, u32 in_flight)
 {
-	if (n->window >= NICE_TWO)
+	if (nice_phase(n) != NICE_PAIRS)
 		return (u32)(n->window >> NICE_SHIFT);
 	return in_flight ? in_flight : 2;
 }
@@ -446,13 +453,14 @@ static NICE_INLINE u32 nice_cwnd(const struct nice *n, u32 in_flight)
 static NICE_INLINE u64 nice_pacing_rate(const struct nice_params *p, const struct nice *n,
 					u32 srtt_us, u32 mss)
 {
+	enum nice_phase phase = nice_phase(n);
 	u64 rate;
 
 	if (!srtt_us)
 		return 0;
 	/* Pairs are far apart, and the mean over eight of them still includes a queue that has
 	 * drained. */
-	if (n->window < NICE_TWO && n->last_rtt && n->last_rtt < srtt_us)
+	if (phase == NICE_PAIRS && n->last_rtt && n->last_rtt < srtt_us)
 		srtt_us = n->last_rtt;
 	/* A million is below 2^20: the product fits, or the window is so large that its fraction
 	 * does not matter. */
@@ -461,8 +469,8 @@ static NICE_INLINE u64 nice_pacing_rate(const struct nice_params *p, const struc
 		rate = (rate * 1000000 / srtt_us) >> NICE_SHIFT;
 	else
 		rate = (rate >> NICE_SHIFT) * 1000000 / srtt_us;
-	if (n->window >= NICE_TWO) {
-		rate += n->window < nice_slow_start_end(n) ? rate : rate / 4;
+	if (phase != NICE_PAIRS) {
+		rate += phase == NICE_SLOW_START ? rate : rate / 4;
 		rate = nice_max64(rate, mss * 1000000ULL / NICE_LARGEST_SPACING_US);
 	} else if (p->refinements & NICE_PROGRESS) {
 		rate = nice_max64(rate, progress_lowest_rate(n->connections, srtt_us, mss));
@@ -475,7 +483,7 @@ static NICE_INLINE u64 nice_pacing_rate(const struct nice_params *p, const struc
  * that the first has left any link that holds four packets of this path. */
 static NICE_INLINE u32 nice_spacing(const struct nice_params *p, const struct nice *n)
 {
-	if (n->window >= NICE_TWO || !(p->refinements & NICE_SPACED))
+	if (nice_phase(n) != NICE_PAIRS || !(p->refinements & NICE_SPACED))
 		return 0;
 	return nice_min32(n->rtt.min_rtt / 4, NICE_LARGEST_SPACING_US);
 }

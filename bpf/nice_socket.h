@@ -124,7 +124,7 @@ static NICE_INLINE void nice_socket_send(struct sock *sk, struct nice *n)
 	struct nice_params p = parameters();
 	u64 rate;
 
-	if (n->window >= NICE_TWO) {
+	if (nice_phase(n) != NICE_PAIRS) {
 		/* If the congestion control was chosen in TCP_CONNECT_CB, `init` came before the
 		 * handshake. The kernel set ten packets after it, also if the SYN had data. */
 		if (tp->snd_cwnd > nice_cwnd(n, 0))
@@ -163,7 +163,7 @@ static NICE_INLINE void nice_socket_set_state(struct sock *sk, struct nice *n, u
 static NICE_INLINE void nice_socket_resume(struct sock *sk, struct nice *n)
 {
 	/* Pairs read this before they are sent. */
-	if (n->window < NICE_TWO || !was_silent(tcp_of(sk)))
+	if (nice_phase(n) == NICE_PAIRS || !was_silent(tcp_of(sk)))
 		return;
 	nice_on_idle(n);
 	nice_socket_apply(sk, n);

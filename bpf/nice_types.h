@@ -67,6 +67,14 @@ struct nice_params {
 	u32 refinements;    /* bits of enum nice_refinement */
 };
 
+/* The states of the diagram in crates/cc/src/nice.rs. They follow from the window and the end of
+ * slow start, so none is stored. */
+enum nice_phase {
+	NICE_SLOW_START = 0, /* each ACK raises the window */
+	NICE_AVOIDANCE = 1,  /* each round without congestion does */
+	NICE_PAIRS = 2,	     /* below two packets, a pair is the round */
+};
+
 struct nice {
 	/* Time in rounds that ended in a reduction or ran below two packets, with data to send.
 	 * First: exec.bpf.c reads it as struct exec_state. */

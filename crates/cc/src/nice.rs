@@ -48,6 +48,17 @@ const EMPTY_ROUNDS: u32 = 48;
 /// Rounds without congestion until a new flow has the whole threshold.
 const PROBATION_ROUNDS: u32 = 64;
 
+/// A state of the diagram above. It follows from the window and the end of slow start, so it is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Each acknowledgement raises the window.
+    SlowStart,
+    /// Each round without congestion does.
+    Avoidance,
+    /// Below two packets, a pair is the round (Nice §2.3).
+    Pairs,
+}
+
 /// The counts of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Round {
@@ -309,6 +320,16 @@ impl Nice {
         if self.quiet { self.ssthresh.max(self.recall) } else { self.ssthresh }
     }
 
+    fn phase(&self) -> Phase {
+        if self.window < TWO {
+            Phase::Pairs
+        } else if self.window < self.slow_start_end() {
+            Phase::SlowStart
+        } else {
+            Phase::Avoidance
+        }
+    }
+
     /// A reaction to loss, mark or timeout closes the round: its counts are final.
     fn settle(&mut self, delivered: u32) {
         self.round = Round { reacted: true, ..self.carried() };
@@ -371,8 +392,8 @@ impl Nice {
 
     /// Vegas' rule (Nice §2.1). `least`: from two packets in a millisecond on, it uses the lowest RTT of the
     /// round.
-    fn grow(&mut self, observed: u32, in_slow_start: bool) {
-        if self.window < TWO {
+    fn grow(&mut self, observed: u32, began: Phase) {
+        if self.phase() == Phase::Pairs {
             self.window += self.small_step(observed);
             return;
         }
@@ -384,7 +405,7 @@ impl Nice {
         let quiet = self.quiet_rtt();
         let empty = quiet + delay_floor_micros;
         let diff = if seen < empty { 0 } else { diff(self.window, quiet, seen) };
-        if in_slow_start {
+        if began == Phase::SlowStart {
             // The slow start itself is per ACK; it ends when a queue forms.
             if base == Base::Vegas && diff > u64::from(alpha) {
                 self.ssthresh = self.ssthresh.min(self.window);
@@ -400,10 +421,10 @@ impl Nice {
         self.window = self.window.min(WINDOW_LIMIT);
     }
 
-    /// Nice §2.2, per round. `in_slow_start`: the acknowledgement that ends the round arrived in slow start.
-    fn end_round(&mut self, now: u64, in_slow_start: bool) {
+    /// Nice §2.2, per round. `began`: the phase when the acknowledgement that ends the round arrived.
+    fn end_round(&mut self, now: u64, began: Phase) {
         let round = self.round;
-        let mut is_yielding = round.reacted || self.window < TWO;
+        let mut is_yielding = round.reacted || self.phase() == Phase::Pairs;
         self.passed += 1;
         if round.sampled > 0 {
             let observed = (round.rtt_sum / u64::from(round.sampled)) as u32;
@@ -421,7 +442,7 @@ impl Nice {
             } else if !round.reacted {
                 self.clean = (self.clean + 1).min(PROBATION_ROUNDS);
                 if round.unlimited {
-                    self.grow(observed, in_slow_start);
+                    self.grow(observed, began);
                 }
             }
             self.rtt.remember(now, round.low, observed);
@@ -437,7 +458,7 @@ impl Nice {
     /// From the first packet of a pair to the second, in microseconds. `spaced`: a quarter of the round trip,
     /// so that the first has left any link that holds four packets of this path.
     fn spacing(&self) -> u32 {
-        if self.window >= TWO || !self.parameters.refinements.spaced {
+        if self.phase() != Phase::Pairs || !self.parameters.refinements.spaced {
             return 0;
         }
         (self.rtt.min_rtt / 4).min(LARGEST_SPACING)
@@ -464,21 +485,21 @@ impl Controller for Nice {
         }
         // The papers leave the slow start open. Vegas doubles every other round, here half of Reno's growth
         // every round; nothing is added in a round with a reaction.
-        let in_slow_start = self.window >= TWO && self.window < self.slow_start_end();
-        if in_slow_start && !ack.app_limited && !self.round.reacted {
+        let began = self.phase();
+        if began == Phase::SlowStart && !ack.app_limited && !self.round.reacted {
             let half = u32::from(self.parameters.base == Base::Vegas);
             let step = u64::from(ack.acked) << (SHIFT - half);
             self.window = (self.window + step).min(self.slow_start_end()).min(WINDOW_LIMIT);
         }
         // Nice §2.3: below two packets the pair is the round, so wait for all of it. That is, until nothing
         // is in flight or, if pairs overlap, until another round has passed.
-        let mut is_whole = self.window >= TWO || ack.in_flight <= ack.acked + ack.lost;
+        let mut is_whole = self.phase() != Phase::Pairs || ack.in_flight <= ack.acked + ack.lost;
         if ack.acked > 0 && self.rounds.pass(ack.delivered, ack.prior_delivered) {
             is_whole |= self.round.pending;
             self.round.pending = true;
         }
         if self.round.pending && is_whole {
-            self.end_round(ack.now.as_micros(), in_slow_start);
+            self.end_round(ack.now.as_micros(), began);
         }
     }
 
@@ -523,7 +544,7 @@ impl Controller for Nice {
     /// for the last one for any time: a single packet would wait at the receiver for a second one.
     fn packets(&self, in_flight: u32) -> u32 {
         match in_flight {
-            _ if self.window >= TWO => (self.window >> SHIFT) as u32,
+            _ if self.phase() != Phase::Pairs => (self.window >> SHIFT) as u32,
             0 => 2,
             _ => in_flight,
         }
@@ -537,9 +558,10 @@ impl Controller for Nice {
         if smoothed_rtt_micros == 0 {
             return None;
         }
+        let phase = self.phase();
         // Pairs are far apart, and the mean over eight of them still includes a queue that has drained.
         let rtt = match self.last_rtt {
-            last if self.window < TWO && last > 0 => smoothed_rtt_micros.min(last),
+            last if phase == Phase::Pairs && last > 0 => smoothed_rtt_micros.min(last),
             _ => smoothed_rtt_micros,
         };
         let rtt = u64::from(rtt);
@@ -551,14 +573,19 @@ impl Controller for Nice {
         } else {
             (bytes >> SHIFT) * 1_000_000 / rtt
         };
-        if self.window >= TWO {
-            rate += if self.window < self.slow_start_end() { rate } else { rate / 4 };
-            rate = rate.max(u64::from(packet_bytes) * 1_000_000 / u64::from(LARGEST_SPACING));
-        } else if self.parameters.refinements.progress {
-            let rtt = u32::try_from(rtt).unwrap_or(u32::MAX);
-            rate = rate.max(minimum_progress::lowest_rate(self.connections, rtt, packet_bytes));
-        }
-        let burst = if self.window < TWO { 2 } else { 1 };
+        let lowest = match phase {
+            Phase::SlowStart | Phase::Avoidance => {
+                rate += if phase == Phase::SlowStart { rate } else { rate / 4 };
+                u64::from(packet_bytes) * 1_000_000 / u64::from(LARGEST_SPACING)
+            }
+            Phase::Pairs if self.parameters.refinements.progress => {
+                let rtt = u32::try_from(rtt).unwrap_or(u32::MAX);
+                minimum_progress::lowest_rate(self.connections, rtt, packet_bytes)
+            }
+            Phase::Pairs => 0,
+        };
+        rate = rate.max(lowest);
+        let burst = if phase == Phase::Pairs { 2 } else { 1 };
         // 0 would mean unpaced.
         let rate = Rate::from_bytes_per_second(rate.max(1));
         Some(Pacing { rate, burst, spacing_micros: self.spacing() })
