@@ -19,6 +19,7 @@ mod test_names;
 mod text;
 mod tree;
 mod unsafety;
+mod unused;
 
 use std::fmt;
 
@@ -56,13 +57,14 @@ impl fmt::Display for Finding {
 
 /// All violations in `tree`, by file and line.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 19] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 20] = [
         functions::long_functions,
         circles::circles,
         text::machine_paths,
         text::markers,
         text::settings,
         layers::imports,
+        unused::unused_dependencies,
         purity::pure_crates,
         unsafety::unsafe_code,
         docs::missing_docs,
