@@ -100,12 +100,16 @@ pub trait Controller {
     fn slow_start_threshold(&self) -> Window;
 
     /// Whole packets that may be in flight, with `in_flight` of them in flight now. Never zero when nothing
-    /// is in flight.
-    fn packets(&self, in_flight: u32) -> u32;
+    /// is in flight. By default those of the window.
+    fn packets(&self, _in_flight: u32) -> u32 {
+        (self.window().raw() >> Window::SHIFT) as u32
+    }
 
     /// The pacing for a smoothed round-trip time in microseconds and packets of `packet_bytes` payload;
-    /// `None` means as fast as acknowledgements allow.
-    fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing>;
+    /// `None`, the default, means as fast as acknowledgements allow.
+    fn pacing(&self, _smoothed_rtt_micros: u32, _packet_bytes: u32) -> Option<Pacing> {
+        None
+    }
 }
 
 /// Allows connections with different controllers in one collection.

@@ -1,6 +1,6 @@
 //! CUBIC (RFC 9438): the foreground that most hosts send today, here as a reference.
 
-use crate::controller::{Ack, Controller, Pacing};
+use crate::controller::{Ack, Controller};
 use crate::nice::WINDOW_LIMIT;
 use crate::rtt::Rounds;
 use crate::{Timestamp, Window};
@@ -185,14 +185,6 @@ impl Controller for Cubic {
 
     fn slow_start_threshold(&self) -> Window {
         Window::from_raw(self.ssthresh)
-    }
-
-    fn packets(&self, _in_flight: u32) -> u32 {
-        (self.window >> SHIFT) as u32
-    }
-
-    fn pacing(&self, _smoothed_rtt_micros: u32, _packet_bytes: u32) -> Option<Pacing> {
-        None
     }
 }
 

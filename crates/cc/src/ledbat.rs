@@ -10,7 +10,7 @@
 //!                        └─ W/2 ─┘  └──▶ window 1 ───────┘
 //! ```
 
-use crate::controller::{Ack, Controller, Pacing};
+use crate::controller::{Ack, Controller};
 use crate::delay::{DelayHistory, RelativeDelay};
 use crate::nice::WINDOW_LIMIT;
 use crate::rtt::Rounds;
@@ -140,13 +140,5 @@ impl Controller for Ledbat {
     /// There is no slow start: returns the window itself.
     fn slow_start_threshold(&self) -> Window {
         self.window()
-    }
-
-    fn packets(&self, _in_flight: u32) -> u32 {
-        (self.window >> Window::SHIFT) as u32
-    }
-
-    fn pacing(&self, _smoothed_rtt_micros: u32, _packet_bytes: u32) -> Option<Pacing> {
-        None
     }
 }

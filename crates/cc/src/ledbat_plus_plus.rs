@@ -16,7 +16,7 @@
 //!                                             timeout, from any: window 1 ─────┘
 //! ```
 
-use crate::controller::{Ack, Controller, Pacing};
+use crate::controller::{Ack, Controller};
 use crate::delay::DelayHistory;
 use crate::nice::WINDOW_LIMIT;
 use crate::rtt::Rounds;
@@ -246,13 +246,5 @@ impl Controller for LedbatPlusPlus {
 
     fn slow_start_threshold(&self) -> Window {
         Window::from_raw(self.ssthresh)
-    }
-
-    fn packets(&self, _in_flight: u32) -> u32 {
-        (self.window >> Window::SHIFT) as u32
-    }
-
-    fn pacing(&self, _smoothed_rtt_micros: u32, _packet_bytes: u32) -> Option<Pacing> {
-        None
     }
 }

@@ -1,6 +1,6 @@
 //! TCP Reno's window: slow start, one packet a round, half at a loss.
 
-use crate::controller::{Ack, Controller, Pacing};
+use crate::controller::{Ack, Controller};
 use crate::nice::WINDOW_LIMIT;
 use crate::rtt::Rounds;
 use crate::{Timestamp, Window};
@@ -130,13 +130,5 @@ impl Controller for Reno {
 
     fn slow_start_threshold(&self) -> Window {
         Window::from_raw(self.ssthresh)
-    }
-
-    fn packets(&self, _in_flight: u32) -> u32 {
-        (self.window >> Window::SHIFT) as u32
-    }
-
-    fn pacing(&self, _smoothed_rtt_micros: u32, _packet_bytes: u32) -> Option<Pacing> {
-        None
     }
 }

@@ -26,7 +26,7 @@ mod table;
 
 pub use table::{Decrease, Hundredths, Limit, PROTOCOLS, Protocol, Regrowth, Timeout};
 
-use crate::controller::{Ack, Controller, Pacing};
+use crate::controller::{Ack, Controller};
 use crate::fixed;
 use crate::nice::WINDOW_LIMIT;
 use crate::rtt::Rounds;
@@ -220,13 +220,5 @@ impl Controller for Filler {
 
     fn slow_start_threshold(&self) -> Window {
         Window::from_raw(self.ssthresh)
-    }
-
-    fn packets(&self, _in_flight: u32) -> u32 {
-        (self.window >> Window::SHIFT) as u32
-    }
-
-    fn pacing(&self, _smoothed_rtt_micros: u32, _packet_bytes: u32) -> Option<Pacing> {
-        None
     }
 }
