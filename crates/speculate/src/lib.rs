@@ -20,6 +20,7 @@
 
 mod address;
 pub mod budget;
+mod encoding;
 pub mod evaluate;
 pub mod log;
 pub mod model;

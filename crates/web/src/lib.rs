@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-mod acme;
 mod authentication;
 pub mod munge;
 pub mod nps;
@@ -14,4 +13,3 @@ pub mod policy;
 pub mod protocol;
 pub mod proxy;
 pub mod script;
-mod tls;

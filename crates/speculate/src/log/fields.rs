@@ -196,6 +196,15 @@ impl<'a> Found<'a> {
             }
             // With milliseconds, so the best of nginx's times.
             "msec" => self.at = Some(value),
+            "log" | "message" | "MESSAGE" => self.wrapped = self.wrapped.take().or(value.text()),
+            "request_time" | "duration" => self.took = value.number(),
+            "Duration" => self.took = value.number().map(|nanoseconds| nanoseconds / 1e9),
+            _ => self.take_top_client(name, value),
+        }
+    }
+
+    fn take_top_client(&mut self, name: &str, value: Scalar<'a>) {
+        match name {
             "client" | "ip" => self.vague = self.vague.take().or(value.text()),
             "client_ip"
             | "remote_addr"
@@ -219,7 +228,18 @@ impl<'a> Found<'a> {
             "http_x_real_ip" | "http_cf_connecting_ip" | "http_true_client_ip" => {
                 self.forwarded = self.forwarded.take().or(value.text());
             }
-            "log" | "message" | "MESSAGE" => self.wrapped = self.wrapped.take().or(value.text()),
+            "http_user_agent"
+            | "user_agent"
+            | "agent"
+            | "request_User-Agent"
+            | "ClientRequestUserAgent"
+            | "user_agent.original" => self.agent = value.text(),
+            _ => self.take_top_request(name, value),
+        }
+    }
+
+    fn take_top_request(&mut self, name: &str, value: Scalar<'a>) {
+        match name {
             "request" => self.line = value.text(),
             "request_method"
             | "method"
@@ -234,6 +254,17 @@ impl<'a> Found<'a> {
             "uri" | "url" | "path" => self.rewritten = self.rewritten.take().or(value.text()),
             "host" | "http_host" | "server_name" | "vhost" | "authority" | "RequestHost"
             | "ClientRequestHost" => self.site = self.site.take().or(value.text()),
+            "http_referer"
+            | "referer"
+            | "referrer"
+            | "request_Referer"
+            | "ClientRequestReferer" => self.referer = value.text(),
+            _ => self.take_top_response(name, value),
+        }
+    }
+
+    fn take_top_response(&mut self, name: &str, value: Scalar<'a>) {
+        match name {
             "status"
             | "status_code"
             | "response"
@@ -252,19 +283,6 @@ impl<'a> Found<'a> {
             | "DownstreamContentSize"
             | "EdgeResponseBytes"
             | "http.response.body.bytes" => self.bytes = value.number(),
-            "http_user_agent"
-            | "user_agent"
-            | "agent"
-            | "request_User-Agent"
-            | "ClientRequestUserAgent"
-            | "user_agent.original" => self.agent = value.text(),
-            "http_referer"
-            | "referer"
-            | "referrer"
-            | "request_Referer"
-            | "ClientRequestReferer" => self.referer = value.text(),
-            "request_time" | "duration" => self.took = value.number(),
-            "Duration" => self.took = value.number().map(|nanoseconds| nanoseconds / 1e9),
             _ => self.take_private(name, value),
         }
     }

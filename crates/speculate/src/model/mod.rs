@@ -9,20 +9,16 @@
 //! continues to learn under another key, incomplete counts restart: a URL of four clients needs five more.
 //! Public URLs remain public.
 
-pub(crate) mod format;
-pub(crate) mod wire;
-
 use std::io::{self, Read, Write};
 
 use lull_cc::{Bytes, Timestamp};
 
+use crate::encoding::{OLDEST, Sink, Source};
 use crate::log::Entry;
 use crate::observe::{ClientHasher, Ignored, Limits, Observer, Visit};
 use crate::predict::{Ppm, PpmParameters, Predictor as _};
 
-use format::OLDEST;
-pub use format::{ReadError, VERSION};
-use wire::{Sink, Source};
+pub use crate::encoding::{ReadError, VERSION};
 
 /// The first bytes of every model. The first one is not text in any encoding.
 pub const MAGIC: [u8; 8] = *b"\x89LULLPPM";

@@ -10,8 +10,7 @@ use std::io::{self, Read, Write};
 
 use lull_cc::Timestamp;
 
-use crate::model::format::ReadError;
-use crate::model::wire::{Sink, Source};
+use crate::encoding::{ReadError, Sink, Source};
 
 /// A time of the clock, and the corresponding ageing time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,7 @@ use std::io::{Read, Write};
 
 use lull_cc::Timestamp;
 
-use crate::model::format::ReadError;
-use crate::model::wire::{Sink, Source};
+use crate::encoding::{ReadError, Sink, Source};
 
 /// Forward decay (Cormode, Shkapenyuk, Srivastava and Xu, 2009). Instead of shrinking all counts over time,
 /// each new event counts more, by 2^(time / half-life). Shares of counts are then those of decayed counts,

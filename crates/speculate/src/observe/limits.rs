@@ -5,8 +5,7 @@ use std::io::{self, Read, Write};
 
 use lull_cc::Bytes;
 
-use crate::model::format::{AGED, ReadError};
-use crate::model::wire::{Sink, Source};
+use crate::encoding::{AGED, ReadError, Sink, Source};
 
 /// The lower bits of a [`UrlId`] are a place in the table, the upper ones count its occupants.
 pub(super) const PLACE_BITS: u32 = 24;

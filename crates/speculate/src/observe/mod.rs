@@ -24,9 +24,8 @@ pub(crate) use sessions::OFTEN;
 pub use sessions::Step;
 pub use urls::{DISTINCT_CLIENTS, Kind, UrlId, Urls};
 
+use crate::encoding::{AGED, ReadError, Sink, Source};
 use crate::log::{Clock, Entry};
-use crate::model::format::{AGED, ReadError};
-use crate::model::wire::{Sink, Source};
 use ageing::Ageing;
 use limits::LONGEST_PATH;
 use sessions::{SessionId, Sessions};

@@ -9,8 +9,7 @@ use lull_cc::{Bytes, Timestamp};
 use super::client::Origin;
 use super::decay::{Decay, SCALE};
 use super::limits::{LONGEST_PATH, Limits, PLACE_BITS};
-use crate::model::format::ReadError;
-use crate::model::wire::{Sink, Source};
+use crate::encoding::{ReadError, Sink, Source};
 use crate::table::{Entry, Table, mix};
 
 /// A URL's number. The number of an evicted URL names nothing any more.

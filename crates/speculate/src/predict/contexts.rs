@@ -5,8 +5,7 @@ use std::io::{self, Read, Write};
 
 use lull_cc::{Bytes, Timestamp};
 
-use crate::model::format::{AGED, ReadError};
-use crate::model::wire::{Sink, Source};
+use crate::encoding::{AGED, ReadError, Sink, Source};
 use crate::observe::{Decay, Origin, SCALE, UrlId};
 use crate::table::{Entry, Table, grow_within, mix};
 

@@ -17,8 +17,7 @@ use lull_cc::Bytes;
 
 use super::contexts::{Contexts, Follower, key};
 use super::{Candidate, Predictor, Question, TopN, sort};
-use crate::model::format::ReadError;
-use crate::model::wire::{Sink, Source};
+use crate::encoding::{ReadError, Sink, Source};
 use crate::observe::{Kind, OFTEN, Step, UrlId, Urls, Visit};
 
 mod explain;

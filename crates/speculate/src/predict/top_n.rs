@@ -6,8 +6,7 @@ use std::io::{self, Read, Write};
 use lull_cc::{Bytes, Timestamp};
 
 use super::{Candidate, Predictor, Question, sort};
-use crate::model::format::ReadError;
-use crate::model::wire::{Sink, Source};
+use crate::encoding::{ReadError, Sink, Source};
 use crate::observe::{Decay, Kind, SCALE, Step, UrlId, Urls, Visit};
 
 /// Number of pages that are remembered: the longest hint list, and some that the client has.

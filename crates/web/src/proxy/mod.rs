@@ -22,11 +22,13 @@
 //! ```
 
 mod access_log;
+mod acme;
 mod address;
 mod body;
 mod config;
 mod connection;
 mod counter;
+mod drive;
 mod error;
 mod event;
 mod fetch;
@@ -54,6 +56,7 @@ mod sockets;
 mod spool;
 mod streams;
 mod target_escape;
+mod tls;
 mod traffic_thread;
 mod tunnel;
 mod upload;
@@ -63,9 +66,8 @@ mod upstream_group;
 mod watch;
 mod worker;
 
-pub use crate::acme::AcmeConfig;
-pub use crate::tls::check_certificate;
 pub use access_log::VisitLog;
+pub use acme::AcmeConfig;
 pub use address::Address;
 pub use body::{Body, BoxError};
 pub use config::{AccessLog, CertificateFiles, Limits, Listen, Timeouts, Upstream};
@@ -83,4 +85,5 @@ pub use signals::Signals;
 pub use site::{Answerer, Decision, Exchange, Outcome, Site};
 pub use site_config::{ErrorPage, HeaderRules, HealthCheck, Route, SiteConfig, UpstreamConfig};
 pub use sockets::Inherited;
+pub use tls::check_certificate;
 pub use upstream_group::MOST_SERVERS;

@@ -23,7 +23,7 @@ use super::link::Link;
 use super::metrics::Counters;
 use super::proxy_config::Config;
 use super::request_body::RequestBody;
-use crate::tls;
+use super::tls;
 
 /// Idle connections of one thread. The most recently used one is used next, so that the others age and are
 /// closed.

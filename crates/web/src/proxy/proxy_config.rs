@@ -4,9 +4,9 @@ use std::num::NonZeroUsize;
 
 use http::HeaderValue;
 
+use super::acme::AcmeConfig;
 use super::config::{AccessLog, Limits, Listen, Timeouts, Upstream};
 use super::site_config::SiteConfig;
-use crate::acme::AcmeConfig;
 
 /// The configuration.
 #[derive(Clone, Debug)]

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
 use super::access_log::Log;
+use super::acme;
 use super::address::Address;
 use super::counter::Counter;
 use super::error::{Error, Result};
@@ -29,11 +30,10 @@ use super::scheduler::UpstreamScheduler;
 use super::site::Site;
 use super::site_config::SiteConfig;
 use super::sockets::{self, Inherited};
+use super::tls::Certificates;
 use super::traffic_thread::{Common, Phase, TrafficThread};
 use super::upstream_group::{UpstreamGroup, UpstreamServer};
 use super::worker::Arrival;
-use crate::acme;
-use crate::tls::Certificates;
 
 /// How long nothing is accepted after a failure of the kernel, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

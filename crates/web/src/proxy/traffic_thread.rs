@@ -8,6 +8,7 @@ use hyper::server::conn::{http1, http2};
 use tokio::sync::{Notify, Semaphore};
 
 use super::access_log::LogSender;
+use super::acme::Challenges;
 use super::hosted_site::HostedSites;
 use super::io::Switch;
 use super::metrics::Counters;
@@ -17,7 +18,6 @@ use super::spool;
 use super::streams::{H2_CONNECTION_WINDOW, H2_STREAM_WINDOW, Tasks};
 use super::upstream_access::UpstreamAccess;
 use super::upstream_group::UpstreamGroup;
-use crate::acme::Challenges;
 
 /// The phase of the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

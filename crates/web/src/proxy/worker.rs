@@ -3,18 +3,14 @@
 //! Each thread has its own runtime, pool and counters, so that a request touches no data that another thread
 //! writes.
 
-use std::convert::Infallible;
-use std::future::poll_fn;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http::{Request, Response};
+use http::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
@@ -24,14 +20,12 @@ use tokio::time::{interval, sleep, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use super::connection::Connection;
+use super::drive::LAST_WORDS;
 use super::io::{ClientIo, ClientStream};
 use super::limits::Permit;
 use super::metrics::Opened;
-use super::reply::Reply;
 use super::service;
-use super::streams::{Patience, Tasks};
 use super::traffic_thread::{Phase, TrafficThread};
-use super::watch::{Verdict, Watch};
 
 /// A connection that was just accepted.
 pub(crate) struct Arrival {
@@ -50,12 +44,6 @@ const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const TCP_KEEPALIVE_PROBES: u32 = 4;
 
-/// How long an idle connection is kept when the drain begins: a request may be in flight, above all from a
-/// client that has just connected.
-const LAST_WORDS: Duration = Duration::from_millis(100);
-/// HTTP/2 announces the end and waits for an acknowledgement (RFC 9113 §6.8). A suspended client never sends
-/// it, and behind the queued bytes of a background connection it is late.
-const GOODBYE: Duration = Duration::from_secs(1);
 /// The interval of checks while draining.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
@@ -189,135 +177,4 @@ impl TrafficThread {
         }
         timeout(LAST_WORDS, begin).await.ok()
     }
-
-    /// Drives a connection to its end, which is early if its client holds it up or the proxy ends.
-    async fn drive<C: Drive>(&self, served: C, connection: &Connection, is_h2: bool) {
-        let mut served = pin!(served);
-        let (timeouts, limits) = (&self.config.timeouts, &self.config.limits);
-        let mut watch = Watch::new(timeouts, limits, is_h2, Instant::now());
-        let patience = Patience::new(timeouts, limits);
-        let every = watch.interval();
-        let mut look = pin!(sleep(every));
-        let mut drain = pin!(self.drain.notified());
-        let mut is_closing = false;
-        let mut is_armed = false;
-        let mut draining_since = None;
-        // Since when nothing has left or was acknowledged, and the counts at that time.
-        let mut silent = None;
-        // The timer and the notice of the end are polled only after a change: most polls are for a request.
-        poll_fn(|cx| {
-            if connection.streams.takes_back_too_much(limits.h2_streams) {
-                return Poll::Ready(());
-            }
-            if !is_armed {
-                is_armed = true;
-                drain.as_mut().enable();
-                let _ = drain.as_mut().poll(cx);
-                let _ = look.as_mut().poll(cx);
-            }
-            if !is_closing && self.is_draining.load(Ordering::Relaxed) {
-                // A request that has already arrived must not be lost.
-                if served.as_mut().poll_end(cx).is_ready() {
-                    return Poll::Ready(());
-                }
-                let since = *draining_since.get_or_insert_with(Instant::now);
-                // HTTP/2 accepts requests until its client knows of the end.
-                let is_busy = is_h2 || connection.under_way.load(Ordering::Relaxed) > 0;
-                if is_busy || since.elapsed() >= LAST_WORDS {
-                    is_closing = true;
-                    served.as_mut().close();
-                    if is_h2 {
-                        connection.look_at_acked();
-                        look.as_mut().reset((since + GOODBYE).into());
-                        let _ = look.as_mut().poll(cx);
-                    }
-                } else {
-                    look.as_mut().reset((since + LAST_WORDS).into());
-                    let _ = look.as_mut().poll(cx);
-                }
-            }
-            while look.is_elapsed() {
-                let (now, seen) = (Instant::now(), connection.snapshot());
-                if seen.write_blocked || seen.has_unacked() {
-                    connection.look_at_acked();
-                }
-                let verdict = watch.look(now, seen);
-                if is_h2 {
-                    let streams = &connection.streams;
-                    streams.look(now, seen.write_blocked, watch.taken(), &patience);
-                    streams.passed(every);
-                }
-                // If a connection with an announced end is idle, and its kernel has all bytes, the client is
-                // suspended. Otherwise the kernel may be unreachable for a while.
-                if is_h2 && is_closing && draining_since.is_some() {
-                    connection.look_at_acked();
-                    // Which looks.
-                    if served.as_mut().poll_end(cx).is_ready() {
-                        return Poll::Ready(());
-                    }
-                    let seen = connection.snapshot();
-                    let had = (seen.left, seen.acked);
-                    let (since, before) = *silent.get_or_insert((now, had));
-                    let is_left = seen.under_way > 0 || connection.streams.are_waiting();
-                    let is_all_taken = watch.is_all_taken(seen);
-                    let stalled = timeouts.client_stalled.max(GOODBYE);
-                    let patience = if is_all_taken { GOODBYE } else { stalled };
-                    if is_left || before != had {
-                        silent = Some((now, had));
-                    } else if now.duration_since(since) >= patience {
-                        return Poll::Ready(());
-                    }
-                }
-                match verdict {
-                    Verdict::Keep => {}
-                    Verdict::Close if is_closing => return Poll::Ready(()),
-                    Verdict::Close => {
-                        is_closing = true;
-                        served.as_mut().close();
-                    }
-                    Verdict::Cut => return Poll::Ready(()),
-                }
-                let next = if draining_since.is_some() { every.min(GOODBYE) } else { every };
-                look.as_mut().reset(tokio::time::Instant::now() + next);
-                let _ = look.as_mut().poll(cx);
-            }
-            served.as_mut().poll_end(cx)
-        })
-        .await;
-    }
 }
-
-/// A connection that is served, of any version.
-trait Drive {
-    /// Ready when it has ended.
-    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()>;
-    /// Ends it as soon as it is idle.
-    fn close(self: Pin<&mut Self>);
-}
-
-macro_rules! drive {
-    ($connection:ty) => {
-        impl<S, F> Drive for $connection
-        where
-            S: hyper::service::HttpService<
-                    Incoming,
-                    ResBody = Reply,
-                    Error = Infallible,
-                    Future = F,
-                >,
-            F: Future<Output = Result<Response<Reply>, Infallible>> + Send + 'static,
-        {
-            fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-                // Errors are the client's, or were returned to the waiting caller.
-                self.poll(cx).map(|_| ())
-            }
-
-            fn close(self: Pin<&mut Self>) {
-                self.graceful_shutdown();
-            }
-        }
-    };
-}
-
-drive!(http1::UpgradeableConnection<TokioIo<ClientIo>, S>);
-drive!(http2::Connection<TokioIo<ClientIo>, S, Tasks>);

@@ -5,8 +5,7 @@ use std::io::{self, Read, Write};
 
 use lull_cc::Bytes;
 
-use crate::model::format::{AGED, ReadError};
-use crate::model::wire::{Sink, Source};
+use crate::encoding::{AGED, ReadError, Sink, Source};
 use crate::observe::LONGEST_TIME;
 use crate::predict::TopN;
 use crate::predict::contexts::{Contexts, PER_BLOCK, Room};

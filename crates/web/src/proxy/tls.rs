@@ -14,7 +14,9 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
 
-use crate::proxy::{CertificateFiles, Error, Result, SiteConfig};
+use super::config::CertificateFiles;
+use super::error::{Error, Result};
+use super::site_config::SiteConfig;
 
 /// The protocols for clients, the best first.
 const PROTOCOLS: [&[u8]; 3] = [b"h2", b"http/1.1", b"http/1.0"];

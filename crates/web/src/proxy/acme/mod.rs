@@ -20,7 +20,10 @@ use instant_acme::{
 };
 use tokio::time::sleep;
 
-use crate::proxy::{CertificateFiles, Error, Event, Listener, Result, SiteConfig};
+use super::config::CertificateFiles;
+use super::error::{Error, Result};
+use super::event::{Event, Listener};
+use super::site_config::SiteConfig;
 
 pub(crate) use challenges::Challenges;
 

@@ -7,7 +7,7 @@ use lull_cc::Bytes;
 /// The version of the saved form. The previous one is readable as well.
 pub const VERSION: u16 = 3;
 /// The oldest readable version.
-pub(super) const OLDEST: u16 = 2;
+pub(crate) const OLDEST: u16 = 2;
 /// The first version whose counts age by answers as well, and whose contexts have undecayed counts.
 pub(crate) const AGED: u16 = 3;
 

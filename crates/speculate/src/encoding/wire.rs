@@ -99,7 +99,7 @@ impl<R: Read> Source<R> {
         self.version
     }
 
-    pub(super) fn set_version(&mut self, version: u16) {
+    pub(crate) fn set_version(&mut self, version: u16) {
         self.version = version;
     }
 
@@ -117,7 +117,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
         let mut bytes = [0; N];
         self.bytes(&mut bytes)?;
         Ok(bytes)
@@ -172,7 +172,7 @@ impl<R: Read> Source<R> {
     }
 
     /// Reads the checksum, and verifies that it is correct and last.
-    pub(super) fn finish(mut self) -> Result<(), ReadError> {
+    pub(crate) fn finish(mut self) -> Result<(), ReadError> {
         let expected = self.checksum.finish();
         let mut checksum = [0; 8];
         self.fill(&mut checksum)?;

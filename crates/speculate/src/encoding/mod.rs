@@ -1,0 +1,8 @@
+//! The saved form of a model: numbers as bytes, versions, and why a model cannot be read.
+
+mod format;
+mod wire;
+
+pub(crate) use format::{AGED, OLDEST};
+pub use format::{ReadError, VERSION};
+pub(crate) use wire::{Sink, Source};

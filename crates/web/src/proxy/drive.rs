@@ -1,0 +1,215 @@
+//! Drives a client's connection to its end, which is early if its client holds it up or the proxy ends.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use http::Response;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::TokioIo;
+use tokio::time::{Sleep, sleep};
+
+use super::connection::{Connection, Snapshot};
+use super::io::ClientIo;
+use super::reply::Reply;
+use super::streams::{Patience, Tasks};
+use super::traffic_thread::TrafficThread;
+use super::watch::{Verdict, Watch};
+
+/// How long an idle connection is kept when the drain begins: a request may be in flight, above all from a
+/// client that has just connected.
+pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
+/// HTTP/2 announces the end and waits for an acknowledgement (RFC 9113 §6.8). A suspended client never sends
+/// it, and behind the queued bytes of a background connection it is late.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+impl TrafficThread {
+    /// Drives a connection to its end.
+    pub(super) async fn drive<C: Drive>(&self, served: C, connection: &Connection, is_h2: bool) {
+        let (timeouts, limits) = (&self.config.timeouts, &self.config.limits);
+        let watch = Watch::new(timeouts, limits, is_h2, Instant::now());
+        let every = watch.interval();
+        let mut drain = pin!(self.drain.notified());
+        let mut driven = Driven {
+            thread: self,
+            connection,
+            is_h2,
+            served: pin!(served),
+            look: pin!(sleep(every)),
+            watch,
+            patience: Patience::new(timeouts, limits),
+            every,
+            is_closing: false,
+            draining_since: None,
+            silent: None,
+        };
+        let mut is_armed = false;
+        // The timer and the notice of the end are polled only after a change: most polls are for a request.
+        poll_fn(|cx| {
+            if connection.streams.takes_back_too_much(limits.h2_streams) {
+                return Poll::Ready(());
+            }
+            if !is_armed {
+                is_armed = true;
+                drain.as_mut().enable();
+                let _ = drain.as_mut().poll(cx);
+                let _ = driven.look.as_mut().poll(cx);
+            }
+            driven.poll(cx)
+        })
+        .await;
+    }
+}
+
+/// A connection while it is driven.
+struct Driven<'a, C> {
+    thread: &'a TrafficThread,
+    connection: &'a Connection,
+    is_h2: bool,
+    served: Pin<&'a mut C>,
+    /// Until the next check of the client.
+    look: Pin<&'a mut Sleep>,
+    watch: Watch,
+    patience: Patience,
+    every: Duration,
+    is_closing: bool,
+    draining_since: Option<Instant>,
+    /// Since when nothing has left or was acknowledged, and the counts at that time.
+    silent: Option<(Instant, (u64, Option<u64>))>,
+}
+
+impl<C: Drive> Driven<'_, C> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let is_draining = self.thread.is_draining.load(Ordering::Relaxed);
+        if !self.is_closing && is_draining && self.drain(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        while self.look.is_elapsed() {
+            if self.look_at_client(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            let is_drained = self.draining_since.is_some();
+            let next = if is_drained { self.every.min(GOODBYE) } else { self.every };
+            self.look_again(Instant::now() + next, cx);
+        }
+        self.served.as_mut().poll_end(cx)
+    }
+
+    fn look_again(&mut self, at: Instant, cx: &mut Context<'_>) {
+        self.look.as_mut().reset(at.into());
+        let _ = self.look.as_mut().poll(cx);
+    }
+
+    /// Announces the end of the connection, once no request can be in flight.
+    fn drain(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // A request that has already arrived must not be lost.
+        if self.served.as_mut().poll_end(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let since = *self.draining_since.get_or_insert_with(Instant::now);
+        // HTTP/2 accepts requests until its client knows of the end.
+        let is_busy = self.is_h2 || self.connection.under_way.load(Ordering::Relaxed) > 0;
+        if !is_busy && since.elapsed() < LAST_WORDS {
+            self.look_again(since + LAST_WORDS, cx);
+            return Poll::Pending;
+        }
+        self.is_closing = true;
+        self.served.as_mut().close();
+        if self.is_h2 {
+            self.connection.look_at_acked();
+            self.look_again(since + GOODBYE, cx);
+        }
+        Poll::Pending
+    }
+
+    /// Checks what has happened since the last check. Ready if the connection must end.
+    fn look_at_client(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let (now, seen) = (Instant::now(), self.connection.snapshot());
+        if seen.write_blocked || seen.has_unacked() {
+            self.connection.look_at_acked();
+        }
+        let verdict = self.watch.look(now, seen);
+        if self.is_h2 {
+            let streams = &self.connection.streams;
+            streams.look(now, seen.write_blocked, self.watch.taken(), &self.patience);
+            streams.passed(self.every);
+            let is_announced = self.is_closing && self.draining_since.is_some();
+            if is_announced && self.look_after_goodbye(now, cx).is_ready() {
+                return Poll::Ready(());
+            }
+        }
+        match verdict {
+            Verdict::Keep => {}
+            Verdict::Close if self.is_closing => return Poll::Ready(()),
+            Verdict::Close => {
+                self.is_closing = true;
+                self.served.as_mut().close();
+            }
+            Verdict::Cut => return Poll::Ready(()),
+        }
+        Poll::Pending
+    }
+
+    /// If a connection with an announced end is idle, and its kernel has all bytes, the client is suspended.
+    /// Otherwise the kernel may be unreachable for a while.
+    fn look_after_goodbye(&mut self, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        self.connection.look_at_acked();
+        // Which looks.
+        if self.served.as_mut().poll_end(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let seen = self.connection.snapshot();
+        let had = (seen.left, seen.acked);
+        let (since, before) = *self.silent.get_or_insert((now, had));
+        if self.is_left(seen) || before != had {
+            self.silent = Some((now, had));
+            return Poll::Pending;
+        }
+        let stalled = self.thread.config.timeouts.client_stalled.max(GOODBYE);
+        let patience = if self.watch.is_all_taken(seen) { GOODBYE } else { stalled };
+        if now.duration_since(since) >= patience { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn is_left(&self, seen: Snapshot) -> bool {
+        seen.under_way > 0 || self.connection.streams.are_waiting()
+    }
+}
+
+/// A connection that is served, of any version.
+pub(super) trait Drive {
+    /// Ready when it has ended.
+    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()>;
+    /// Ends it as soon as it is idle.
+    fn close(self: Pin<&mut Self>);
+}
+
+macro_rules! drive {
+    ($connection:ty) => {
+        impl<S, F> Drive for $connection
+        where
+            S: hyper::service::HttpService<
+                    Incoming,
+                    ResBody = Reply,
+                    Error = Infallible,
+                    Future = F,
+                >,
+            F: Future<Output = Result<Response<Reply>, Infallible>> + Send + 'static,
+        {
+            fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+                // Errors are the client's, or were returned to the waiting caller.
+                self.poll(cx).map(|_| ())
+            }
+
+            fn close(self: Pin<&mut Self>) {
+                self.graceful_shutdown();
+            }
+        }
+    };
+}
+
+drive!(http1::UpgradeableConnection<TokioIo<ClientIo>, S>);
+drive!(http2::Connection<TokioIo<ClientIo>, S, Tasks>);
