@@ -148,7 +148,7 @@ fn check(path: &Path) -> anyhow::Result<ExitCode> {
     let setup = config_file::Setup::read(path).map_err(|why| crate::Misuse(why.to_string()))?;
     let sites = setup.sites.len();
     for site in &setup.sites {
-        site.prefetching.check().with_context(|| path.display().to_string())?;
+        site.prefetching.check(setup.server.trust_forwarded).with_context(|| path.display().to_string())?;
     }
     println!("{}: good, {sites} {}", path.display(), if sites == 1 { "site" } else { "sites" });
     Ok(ExitCode::SUCCESS)
@@ -263,6 +263,8 @@ mod tests {
             &["--listen", "nowhere"],
             &["--threads", "0"],
             &["--plain", "--speculation-rules"],
+            &["--behind-cdn", "--speculation-rules"],
+            &["--behind-cdn", "--service-worker", "127.0.0.1:0"],
             &["--plain", "--service-worker", "127.0.0.1:0"],
             &["--service-worker", "nowhere"],
             &["--trust-forwarded=0"],

@@ -3,6 +3,8 @@
 //
 // How the page at hand came.
 const cached = isHit(entry);
+// A CDN gives the page to other browsers as well. They would not use what is prefetched.
+off = entry.deliveryType == null;
 
 // A service worker of the site's own sees what this page fetches, and may keep the anonymous copy for good. With
 // cookies blocked no cookie tells the browser's cache that its user has given a password.

@@ -106,6 +106,10 @@ pub(super) struct PrefetchArgs {
     /// worker
     #[arg(long, value_name = "ADDR", conflicts_with = "plain")]
     service_worker: Option<Listen>,
+    /// Prefetch behind a CDN or another shared cache that keeps pages. It must pass requests with an X-Lull header on
+    /// to Lull; replies have Vary: X-Lull. Needs --trust-forwarded
+    #[arg(long, conflicts_with_all = ["plain", "speculation_rules", "service_worker"])]
+    behind_cdn: bool,
     /// Only predict, and count correct predictions; pages stay unchanged
     #[arg(long, conflicts_with = "plain")]
     shadow: bool,
@@ -204,9 +208,9 @@ impl PrefetchArgs {
     ///
     /// # Errors
     /// As for [`nps`](Self::nps).
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+    pub(super) fn check(&self, trust_forwarded: Option<NonZeroUsize>) -> anyhow::Result<()> {
         self.check_options()?;
-        self.settings(None).map(|_| ())
+        self.settings(trust_forwarded).map(|_| ())
     }
 
     fn check_options(&self) -> anyhow::Result<()> {
@@ -254,13 +258,17 @@ impl PrefetchArgs {
     /// The settings of the site's owner.
     ///
     /// # Errors
-    /// If the token cannot be used, or the numbers of times and objects differ.
+    /// If the token cannot be used, the numbers of times and objects differ, or clients behind a CDN have no addresses.
     fn settings(&self, trust_forwarded: Option<NonZeroUsize>) -> anyhow::Result<Settings> {
         let urls = OwnersRules {
             deny: self.deny.clone(),
             allow: self.allow.clone(),
             allow_query: self.allow_query.clone(),
         };
+        if self.behind_cdn && trust_forwarded.is_none() {
+            let text = "--behind-cdn needs --trust-forwarded: otherwise all visitors have the address of the CDN";
+            return Err(crate::Misuse(text.into()).into());
+        }
         let harmless = Harmless::new(self.harmless_cookie.iter().map(String::as_str));
         Ok(Settings {
             rules: policy::Settings { harmless, urls },
@@ -278,6 +286,7 @@ impl PrefetchArgs {
             },
             least_worth: LeastWorth(self.least_worth),
             held_back: self.hold_back,
+            behind_cdn: self.behind_cdn,
             speculation_rules: self.speculation_rules,
             service_worker: self.service_worker.map(|_| ServiceWorker::default()),
             shadow: self.shadow,
@@ -363,6 +372,9 @@ mod tests {
         assert!(of("--service-worker", "127.0.0.1:0").service_worker.is_some());
         assert!(settings(&["--speculation-rules"]).speculation_rules);
         assert!(settings(&["--shadow"]).shadow);
+        let behind_cdn = crate::web::tests::parsed(&["--behind-cdn"]).unwrap().site.prefetching;
+        assert!(behind_cdn.settings(NonZeroUsize::new(1)).unwrap().behind_cdn);
+        assert!(behind_cdn.settings(None).unwrap_err().is::<crate::Misuse>());
         let paper = settings(&["--probe", "/p", "--paper-budget", "0.01"]).monitor.parameters;
         assert_eq!(paper, Some(Parameters::paper([Duration::from_millis(10)])));
         let folder = tempfile::tempdir().unwrap();

@@ -37,6 +37,8 @@ struct Said {
     reported: Option<Timestamp>,
     /// Whether another page was requested from there, without a report since.
     is_left: bool,
+    /// When the proxy saw a navigation to it, until its question arrives. Only behind a CDN.
+    navigated: Option<Timestamp>,
 }
 
 /// The messages about such pages.
@@ -79,6 +81,30 @@ impl CachedPages {
             said.asked = said.asked.saturating_add(1);
             true
         })
+    }
+
+    /// The proxy has seen a navigation to `page`.
+    pub(super) fn navigated(
+        &self,
+        client: Client,
+        headers: &HeaderMap,
+        page: &str,
+        now: Timestamp,
+    ) {
+        self.with(sender(client, headers), page, |said| said.navigated = Some(now));
+    }
+
+    /// The script of `page`, which did not come out of the browser's cache, asks for the first time. Returns whether
+    /// the proxy has not seen the navigation.
+    pub(super) fn is_unseen(
+        &self,
+        client: Client,
+        headers: &HeaderMap,
+        page: &str,
+        now: Timestamp,
+    ) -> bool {
+        let navigated = self.with(sender(client, headers), page, |said| said.navigated.take());
+        navigated.is_none_or(|at| now.saturating_since(at) >= SAME)
     }
 
     /// It reports how the page came. Returns whether that is to be learned.
@@ -279,6 +305,19 @@ mod tests {
         let page = Page::new();
         page.is_left(&[("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "document")]);
         assert!(!page.reports() && !page.reports() && page.asks());
+    }
+
+    #[test]
+    fn navigation_that_the_proxy_has_seen_counts_once() {
+        let (shown, headers, now) = (CachedPages::default(), HeaderMap::new(), Timestamp::ZERO);
+        let is_unseen = |page, now| shown.is_unseen(Client(1), &headers, page, now);
+        assert!(is_unseen("/a", now));
+        shown.navigated(Client(1), &headers, "/a", now);
+        assert!(is_unseen("/b", now));
+        assert!(!is_unseen("/a", now));
+        assert!(is_unseen("/a", now), "the next one came from the cache in front");
+        shown.navigated(Client(1), &headers, "/a", now);
+        assert!(is_unseen("/a", now + SAME));
     }
 
     #[test]

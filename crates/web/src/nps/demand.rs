@@ -6,6 +6,7 @@ use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue, Method, request, response};
 use lull_speculate::observe::Kind as UrlKind;
 
+use super::cdn::Hindrance;
 use super::clock::wall;
 use super::heads::{is_page, is_private, whole};
 use super::learner::{self, Visited};
@@ -14,9 +15,9 @@ use super::page_comparison;
 use super::requester::Requester;
 use super::service_worker::page_script;
 use super::shared::Shared;
-use super::{cached_pages, reasons, worker_requests};
+use super::{cached_pages, cdn, reasons, worker_requests};
 use crate::munge::{self, Munging};
-use crate::policy::{self, Excluded, Way, page_visitor};
+use crate::policy::{self, Excluded, Visitor, Way, page_visitor};
 use crate::proxy::{Body, Decision, Exchange, Outcome};
 
 struct Demand {
@@ -24,8 +25,8 @@ struct Demand {
     /// As it goes upstream, except for the proxy's own header rules.
     request: request::Parts,
     requester: Requester,
-    /// Why no page gets the script, if none does.
-    no_script: Option<&'static str>,
+    /// Why its page does not get the script, if it does not.
+    hindrance: Hindrance,
     way: Way,
     /// Whether our service worker wakes up for it.
     wakes_worker: bool,
@@ -54,14 +55,13 @@ pub(super) fn watch(
     {
         return shown;
     }
+    if munge::is_document(&head.headers) {
+        let hash = requester.visitor_hash(&head.headers, &shared.visitors.clients);
+        shared.counts.distinct_visitors.note(hash);
+    }
     let visitor = page_visitor(&head.method, &head.headers, shared.rules.harmless(), way);
-    let no_script = match &visitor {
-        Err(why) => Some(reasons::of_visitor(why)),
-        Ok(_) if !shared.rules.is_active() => Some(reasons::OFF),
-        Ok(_) if requester.by_cache => Some(reasons::CACHE),
-        Ok(_) => None,
-    };
-    if no_script.is_none() && munge::is_document(&head.headers) {
+    let hindrance = hindrance(shared, &visitor, requester);
+    if hindrance.always.is_none() && munge::is_document(&head.headers) {
         munge::widen_if_none_match(&mut head.headers);
     }
     let is_known = matches!(
@@ -77,7 +77,7 @@ pub(super) fn watch(
         shared: Arc::clone(shared),
         request: head.clone(),
         requester,
-        no_script,
+        hindrance,
         way,
         wakes_worker: names.is_some(),
         teaches: !is_known && head.method == Method::GET,
@@ -86,6 +86,27 @@ pub(super) fn watch(
         is_private: false,
         is_plain: false,
     }))
+}
+
+/// Why the page for this visitor does not get the script, as far as the request says it.
+fn hindrance(
+    shared: &Shared,
+    visitor: &Result<Visitor, Excluded>,
+    requester: Requester,
+) -> Hindrance {
+    let always = |why| Hindrance { always: Some(why), unless_shared: None };
+    let is_behind_cdn = shared.rules.settings.behind_cdn;
+    match visitor {
+        _ if is_behind_cdn && !shared.rules.is_active() => always(reasons::OFF),
+        Err(why) if is_behind_cdn && cdn::is_of_one_browser(why) => Hindrance::default(),
+        Err(why @ Excluded::Cookie) if is_behind_cdn => {
+            Hindrance { always: None, unless_shared: Some(reasons::of_visitor(why)) }
+        }
+        Err(why) => always(reasons::of_visitor(why)),
+        Ok(_) if !shared.rules.is_active() => always(reasons::OFF),
+        Ok(_) if requester.by_cache => always(reasons::CACHE),
+        Ok(_) => Hindrance::default(),
+    }
 }
 
 impl Demand {
@@ -114,7 +135,9 @@ impl Demand {
         if shared.workers.is_wanted() && (writes || head.headers.contains_key("clear-site-data")) {
             rules.policy().cleared(requester.client, now);
         }
-        if self.wakes_worker && self.no_script.is_none() && worker_requests::stays(shared, self.way)
+        if self.wakes_worker
+            && self.hindrance == Hindrance::default()
+            && worker_requests::stays(shared, self.way)
         {
             head.headers.insert(policy::STAYS, HeaderValue::from_static("stays"));
         }
@@ -123,7 +146,7 @@ impl Demand {
     /// How the page gets the script, if it may; counts the reason otherwise.
     fn munging(&self, head: &mut response::Parts) -> Option<Munging> {
         let Demand { shared, request, requester, .. } = self;
-        let munging = match self.no_script {
+        let munging = match self.hindrance.of_reply(&head.headers) {
             None => munge::decide_for(page_script(self.way), request, requester.scheme(), head)
                 .map_err(|why| reasons::of_reply(&why)),
             Some(why) => Err(is_page(request, head).then_some(why)),
@@ -148,16 +171,24 @@ impl Exchange for Demand {
         let sampling =
             page_comparison::begin(rules, comparison, request, head, *requester, self.may_compare);
         let body = page_comparison::sampled(rules, comparison, sampling, body);
+        if rules.settings.behind_cdn && request.method.is_safe() {
+            cdn::vary_on_mark(&mut head.headers);
+        }
         let Some(munging) = munging else {
-            if self.no_script.is_none() {
+            if self.hindrance.of_reply(&head.headers).is_none() {
                 munge::revalidated(page_script(*way), request, requester.scheme(), head);
             }
             return body;
         };
-        let munging = munging
-            .offering_rules(rules.settings.speculation_rules && *way == Way::Cache)
-            .waiting(shared.upstream.monitor.wait(rules.now()))
-            .holding_back(requester.group(&request.headers, &shared.visitors.clients));
+        let munging = if rules.settings.behind_cdn {
+            // The page is for all visitors of a cache key.
+            munging.keeping_coding()
+        } else {
+            munging
+                .offering_rules(rules.settings.speculation_rules && *way == Way::Cache)
+                .waiting(shared.upstream.monitor.wait(rules.now()))
+                .holding_back(requester.group(&request.headers, &shared.visitors.clients))
+        };
         munging.rewrite_head(&mut head.headers);
         if request.method == Method::HEAD {
             return body;

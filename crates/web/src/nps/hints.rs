@@ -13,7 +13,7 @@ use super::navigations::Navigation;
 use super::requester::Requester;
 use super::select_hints::Ask;
 use super::shared::Shared;
-use super::{reasons, replies};
+use super::{cdn, reasons, replies};
 use crate::policy::{self, Visitor, Way, fields};
 use crate::protocol::{
     Beacon, HintsReply, HintsRequest, LONGEST_MESSAGE, MOST_COPIES, MOST_ENTRIES, NavigationKind,
@@ -165,7 +165,7 @@ async fn reply(
     }
 }
 
-/// Learns a page that came out of the browser's cache from its question. A navigation to a copy of the
+/// Learns a page that came out of a cache, the browser's or a CDN's, from its question. A navigation to a copy of the
 /// service worker was already seen by the proxy.
 fn learn_asked(
     shared: &Shared,
@@ -175,8 +175,15 @@ fn learn_asked(
     way: Way,
 ) {
     let (visitors, now) = (&shared.visitors, shared.rules.now());
-    let is_copy = asked.first && asked.cached && way == Way::Cache;
-    if is_copy && visitors.cached_pages.asked(requester.client, &head.headers, &asked.page, now) {
+    let is_first = asked.first && way == Way::Cache;
+    let is_of_cdn = is_first && !asked.cached && shared.rules.settings.behind_cdn;
+    if is_of_cdn
+        && visitors.cached_pages.is_unseen(requester.client, &head.headers, &asked.page, now)
+    {
+        let visited = Visited::of_copy(head, asked.page.clone(), requester);
+        shared.knowledge.learner.shown(visited);
+    }
+    if is_first && asked.cached && visitors.cached_pages.asked(requester.client, &head.headers, &asked.page, now) {
         visitors.log_visit(head, &asked.page, requester, now);
         let visited = Visited::of_copy(head, asked.page.clone(), requester);
         shared.knowledge.learner.shown(visited);
@@ -278,6 +285,9 @@ fn count(
     came_as: &str,
     requester: Requester,
 ) {
+    if !cdn::counts(shared, head) {
+        return;
+    }
     shared.counts.beacons.one();
     // Reloads and history navigations use the cache or not, independently of prefetches.
     let Some(nav) = beacon.nav.as_ref().filter(|nav| nav.kind == NavigationKind::Navigate) else {
@@ -289,6 +299,9 @@ fn count(
     // A cached page may be there since a visit.
     let used = if nav.cached { shared.visitors.caps.used(requester.client, came_as) } else { 0 };
     shared.counts.used_bytes.add(used);
+    if !is_held_back {
+        shared.counts.page_table.viewed(came_as, used);
+    }
     let millis = |time: f64| Duration::from_secs_f64(time / 1e3);
     let navigation = Navigation {
         cached: nav.cached,

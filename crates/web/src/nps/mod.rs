@@ -17,10 +17,12 @@ mod awaited_prefetches;
 mod backoff;
 mod byte_caps;
 mod cached_pages;
+mod cdn;
 mod clock;
 mod counter;
 mod counts;
 mod demand;
+mod distinct;
 mod draws;
 mod endpoints;
 mod heads;
@@ -38,6 +40,7 @@ mod notices;
 mod observed_body;
 mod page_body;
 mod page_comparison;
+mod page_table;
 mod persistence;
 mod prefetch_body;
 mod prefetches;
@@ -352,6 +355,7 @@ impl Site for Nps {
         } else {
             let urls = &shared.rules.settings.rules.urls;
             shared.visitors.cached_pages.goes_on(requester.client, head, urls);
+            cdn::note_navigation(shared, head, requester);
             demand::watch(shared, head, requester)
         }
     }

@@ -19,7 +19,7 @@ pub(super) struct Requester {
     pub(super) client: Client,
     /// Whether it used HTTPS to the proxy in front.
     pub(super) secure: bool,
-    /// Whether it came through a shared cache.
+    /// Whether it came through a shared cache that the owner has not named.
     pub(super) by_cache: bool,
 }
 
@@ -32,6 +32,8 @@ pub(super) struct Clients {
     forwarded_before: Option<usize>,
     /// The share of visitors without hints, in units of 1/10,000.
     held_back: u16,
+    /// Whether the shared cache in front is known to pass prefetches on.
+    is_cache_known: bool,
 }
 
 impl Clients {
@@ -40,6 +42,7 @@ impl Clients {
             key: RandomState::new(),
             forwarded_before: settings.trust_forwarded.then_some(settings.forwarded_before),
             held_back: settings.held_back,
+            is_cache_known: settings.behind_cdn,
         }
     }
 
@@ -65,7 +68,8 @@ impl Requester {
         let address = forwarded.unwrap_or(connection.peer().ip()).to_canonical();
         let secure = is_secure(&head.headers, before.is_some(), connection.is_secure());
         let client = clients.client(address);
-        Requester { address, client, secure, by_cache: shared_cache::is_cache(head) }
+        let by_cache = !clients.is_cache_known && shared_cache::is_cache(head);
+        Requester { address, client, secure, by_cache }
     }
 
     /// The group that a page names to its script; none if no visitor is held back.
@@ -90,6 +94,12 @@ impl Requester {
         let agent = headers.get(USER_AGENT).map(HeaderValue::as_bytes);
         let draw = clients.key.hash_one((self.client, agent, "held back"));
         draw % 10_000 < u64::from(clients.held_back)
+    }
+
+    /// A hash of address and user agent, for counting visitors.
+    pub(super) fn visitor_hash(&self, headers: &HeaderMap, clients: &Clients) -> u64 {
+        let agent = headers.get(USER_AGENT).map(HeaderValue::as_bytes);
+        clients.key.hash_one((self.client, agent))
     }
 
     pub(super) fn scheme(&self) -> &'static str {

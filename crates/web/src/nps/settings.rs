@@ -26,6 +26,9 @@ pub struct Settings {
     /// Number of proxies in front of the one that connects to this one. Each adds an address to
     /// `X-Forwarded-For`, and the client's address precedes these.
     pub forwarded_before: usize,
+    /// Whether visitors come through a shared cache that keeps pages and passes requests with `X-Lull` on, such as a
+    /// content delivery network (CDN). Otherwise such visitors get no script and no hints.
+    pub behind_cdn: bool,
     /// How the monitor works.
     pub monitor: MonitorSettings,
     /// Limits of the bytes fetched ahead.

@@ -272,10 +272,9 @@ impl Event {
         match self {
             Event::BehindCdn { name } => write!(
                 f,
-                "a CDN or another cache stands in front ({name}): who comes that way gets no script \
-                 and no hints, because a cache answers prefetches by itself, with copies that \
-                 outlive a sign-in. Have the pages pass it uncached, and without these headers, or do \
-                 without"
+                "clients come through a CDN or another shared cache ({name}). They get no script and no hints, \
+                 because a cache answers prefetches itself. If the cache can pass prefetches on, use --behind-cdn: \
+                 docs/how-to/cdn.md"
             ),
             Event::Figures { url } => write!(f, "what is done is shown at {url}"),
             Event::FiguresOff { address } => write!(

@@ -1,5 +1,6 @@
 //! The whole system: a real Chromium, the proxy with prefetching, and nginx with a site behind.
 use crate::browser::chromium;
+mod cdn;
 mod in_front;
 mod own_connection;
 mod packed;
