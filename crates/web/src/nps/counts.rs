@@ -1,7 +1,9 @@
 //! The counters for `/metrics` and the dashboard.
 
 use super::counter::Counter;
+use super::distinct::Distinct;
 use super::navigations::Navigations;
+use super::page_table::PageTable;
 use super::reasons::{CookieNames, Reasons};
 use super::times::Times;
 
@@ -40,6 +42,10 @@ pub(super) struct Counts {
     /// Navigations with prefetching, and of visitors who are held back.
     pub(super) with: Navigations,
     pub(super) without: Navigations,
+    /// The pages that are prefetched most.
+    pub(super) page_table: PageTable,
+    /// Visitors of the current minute.
+    pub(super) distinct_visitors: Distinct,
     /// Times to the first byte: of answers to visitors, by the upstream, and of probes.
     pub(super) demand: Times,
     pub(super) probes: Times,

@@ -103,7 +103,9 @@ fn figures(shared: &Shared, head: &request::Parts) -> Response<Body> {
         "/.lull/" => (status::DASHBOARD.into(), "text/html; charset=utf-8"),
         "/.lull/status" => (status::json(shared).to_string().into(), "application/json"),
         "/.lull/history" => {
-            (shared.history.json(shared.rules.now()).to_string().into(), "application/json")
+            let mut history = shared.history.json(shared.rules.now());
+            history["pages"] = shared.counts.page_table.json();
+            (history.to_string().into(), "application/json")
         }
         _ => (prometheus::prometheus(shared).into(), lull_metrics::CONTENT_TYPE),
     };

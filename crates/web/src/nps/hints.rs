@@ -183,7 +183,10 @@ fn learn_asked(
         let visited = Visited::of_copy(head, asked.page.clone(), requester);
         shared.knowledge.learner.shown(visited);
     }
-    if is_first && asked.cached && visitors.cached_pages.asked(requester.client, &head.headers, &asked.page, now) {
+    if is_first
+        && asked.cached
+        && visitors.cached_pages.asked(requester.client, &head.headers, &asked.page, now)
+    {
         visitors.log_visit(head, &asked.page, requester, now);
         let visited = Visited::of_copy(head, asked.page.clone(), requester);
         shared.knowledge.learner.shown(visited);

@@ -27,6 +27,8 @@ struct Sums {
     ahead: u64,
     /// 5xx replies to visitors.
     errors: u64,
+    /// Visitors of this minute.
+    visitors: u64,
     demand: Counted,
 }
 
@@ -37,6 +39,7 @@ struct Row {
     navigations: u64,
     ahead: u64,
     errors: u64,
+    visitors: u64,
     /// Requests per second, at the end of the minute.
     budget: u32,
     /// The median of the server's answers to visitors, in milliseconds.
@@ -69,6 +72,7 @@ impl History {
             navigations: sums.navigations.saturating_sub(before.navigations),
             ahead: sums.ahead.saturating_sub(before.ahead),
             errors: sums.errors.saturating_sub(before.errors),
+            visitors: sums.visitors,
             budget,
             demand: sums.demand.since(&before.demand).quantile(0.5),
         });
@@ -86,6 +90,7 @@ impl History {
             "navigations": of(|row| row.navigations.into()),
             "ahead": of(|row| row.ahead.into()),
             "errors": of(|row| row.errors.into()),
+            "visitors": of(|row| row.visitors.into()),
             "budget": of(|row| row.budget.into()),
             // A tenth of a millisecond is more than a chart shows.
             "demand": of(|row| row.demand.map_or(Value::Null, |time| ((time * 10.0).round() / 10.0).into())),
@@ -108,6 +113,7 @@ pub(super) async fn keep(
             navigations: with.count,
             ahead: with.ahead,
             errors: upstream.totals().map_or(0, |totals| totals.responses[5]),
+            visitors: counts.distinct_visitors.take(),
             demand: counts.demand.counted(),
         };
         history.note(rules.now(), sums, upstream.monitor.figures().budget);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::Uri;
+use lull_speculate::observe::Kind;
 
 use super::heads::whole;
 use super::observed_body::{BodyObserver, observed};
@@ -70,5 +71,8 @@ impl BodyObserver for PrefetchGuard {
     fn end(&mut self) {
         let now = self.shared.rules.now();
         self.shared.visitors.caps.copied(self.requester.client, &self.path, self.sent, now);
+        if Kind::of(&self.path) == Kind::Page {
+            self.shared.counts.page_table.prefetched(&self.path, self.sent);
+        }
     }
 }
