@@ -40,6 +40,20 @@ static LULL_INLINE void lull_capacity_restart(struct lull_capacity *c)
 	c->round_start = 0;
 }
 
+/* Others have what the path carries. */
+static LULL_INLINE void lull_capacity_stop(struct lull_capacity *c)
+{
+	c->current = 0;
+	lull_capacity_restart(c);
+}
+
+/* Packets of two paths arrive together until then. */
+static LULL_INLINE void lull_capacity_ignore_until(struct lull_capacity *c, u64 time_us)
+{
+	c->ignored_until = time_us;
+	lull_capacity_restart(c);
+}
+
 static LULL_INLINE void lull_capacity_update_peak(struct lull_capacity *c)
 {
 	if (c->longer_rounds < LULL_PEAK_ROUNDS || c->longer.micros < LULL_PEAK_US)
@@ -93,6 +107,8 @@ static LULL_INLINE void lull_capacity_measure(struct lull_capacity *c, u64 now_u
 static LULL_INLINE void lull_capacity_end_round(struct lull_capacity *c, u64 now_us, u64 shortest,
 						bool is_first)
 {
+	if (now_us < c->ignored_until)
+		return;
 	if (c->round_start) {
 		lull_capacity_measure(c, now_us, shortest, is_first);
 	} else {

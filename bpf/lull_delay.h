@@ -66,6 +66,14 @@ static LULL_INLINE void lull_delay_record(struct lull_delay *d, u64 now_us, u32 
 	lull_lowest_record(&d->empty, now_us, rtt);
 }
 
+/* The path is taken to be as long as this. */
+static LULL_INLINE void lull_delay_replace_min_rtt(struct lull_delay *d, u64 now_us, u32 rtt)
+{
+	d->empty.since = now_us;
+	d->empty.now = rtt;
+	d->empty.before = 0;
+}
+
 static LULL_INLINE void lull_delay_record_full(struct lull_delay *d, u64 now_us, u32 rtt)
 {
 	u32 min_rtt = lull_delay_min_rtt(d);

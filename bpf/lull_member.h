@@ -13,6 +13,7 @@
 #define LULL_PAIR 2
 #define LULL_TRAIN_RATE (1ULL << 33)
 #define LULL_QUARTER_SAMPLES 4
+#define LULL_MORE_PART 16
 #define LULL_IN_FLIGHT_LIMIT (1ULL << 32)
 #define LULL_RECEIVER_DELAY_US 35000
 #define LULL_LARGEST_SPACING_US 20000
@@ -103,6 +104,8 @@ static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, 
 	is_using = (leads | is_large) & lull_is_nonzero(p->phase ^ LULL_FLOOR);
 	m->is_using = is_using;
 	m->is_train = leads & lull_is_nonzero(p->isolation.packets);
+	m->has_room = lull_is_least(lull_path_full_window(p), p->window + p->window / LULL_MORE_PART) |
+		      (lull_delay_is_shallow(&p->delay) ^ 1);
 	free = lull_choose(lull_is_least(free, LULL_TWO), free, LULL_TWO);
 	m->window = lull_choose(is_using, free, LULL_ONE);
 	allowed = m->window >> LULL_SHIFT;
@@ -301,7 +304,8 @@ static LULL_INLINE u64 lull_pacing_rate(const struct lull_member *m, u32 srtt_us
 		return lull_max(1000000ULL * LULL_PAIR * mss / lull_max(m->pause, 1), 1);
 	rate = ((m->window * mss) >> LULL_SHIFT) * 1000000 /
 	       lull_min(srtt_us, lull_max(m->last_rtt, 1));
-	rate = lull_max(rate + rate / 16, mss * 1000000ULL / LULL_LARGEST_SPACING_US);
+	rate += lull_choose(m->has_room, rate / LULL_MORE_PART, 0);
+	rate = lull_max(rate, mss * 1000000ULL / LULL_LARGEST_SPACING_US);
 	return lull_choose(m->is_train, LULL_TRAIN_RATE, rate);
 }
 

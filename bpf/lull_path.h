@@ -13,6 +13,7 @@
 #include "lull_host.h"
 #include "lull_isolation.h"
 #include "lull_progress.h"
+#include "lull_route.h"
 #include "lull_types.h"
 
 #define LULL_LEAST_RETURN (4 * LULL_ONE)
@@ -29,6 +30,9 @@
 #define LULL_LONG_FLOOR_US 2000000ULL
 #define LULL_LEAD_US 500000ULL
 #define LULL_LEAST_LEAD_RTTS 8
+#define LULL_TRIAL_TRIGGERS 3
+#define LULL_LEAST_TRIAL (16 * LULL_ONE)
+#define LULL_SHORTER_PART 8
 
 static LULL_INLINE void lull_path_init(struct lull_path *p)
 {
@@ -222,6 +226,24 @@ static LULL_INLINE u64 lull_path_train_pause(const struct lull_path *p)
 	return lull_least_of(pause, LULL_LONGEST_PATIENCE_US);
 }
 
+/* Only pairs from now on, for so many microseconds at the least. */
+static LULL_INLINE void lull_path_start_floor(struct lull_path *p, u64 now_us, u64 patience)
+{
+	struct lull_lowest *empty = &p->delay.empty;
+	u64 has_failed = lull_route_fail(&p->route);
+
+	empty->since = lull_choose(has_failed, p->route.shorter.since, empty->since);
+	empty->now = lull_choose(has_failed, p->route.shorter.now, empty->now);
+	empty->before = lull_choose(has_failed, p->route.shorter.before, empty->before);
+	p->route.samples = 0;
+	p->patience = patience;
+	p->alone = 0;
+	p->drained = 0;
+	p->window = LULL_ONE;
+	p->phase = LULL_FLOOR;
+	p->floor_since = lull_choose(has_failed, p->route.floor_since, now_us);
+}
+
 static LULL_INLINE void lull_path_enter_floor(struct lull_path *p, u64 now_us, u32 rounds,
 					      u64 patience)
 {
@@ -242,12 +264,7 @@ static LULL_INLINE void lull_path_enter_floor(struct lull_path *p, u64 now_us, u
 		p->patience = 0;
 	}
 	lull_isolation_on_competition(&p->isolation);
-	p->patience = lull_max(p->patience, patience);
-	p->alone = 0;
-	p->drained = 0;
-	p->window = LULL_ONE;
-	p->phase = LULL_FLOOR;
-	p->floor_since = now_us;
+	lull_path_start_floor(p, now_us, lull_max(p->patience, patience));
 }
 
 static LULL_INLINE void lull_path_yield_to_others(struct lull_path *p, u64 now_us)
@@ -258,6 +275,7 @@ static LULL_INLINE void lull_path_yield_to_others(struct lull_path *p, u64 now_u
 	bool is_harmful = lull_path_is_shallow(p);
 	u64 patience = 0;
 
+	p->route.wait = lull_choose(was_alone, 0, p->route.wait);
 	lull_path_compete(p, now_us, is_harmful);
 	if (p->isolation.is_isolated) {
 		patience = 0;
@@ -358,8 +376,31 @@ static LULL_INLINE void lull_path_end_train(struct lull_path *p, u64 now_us, u32
 	p->patience = lull_choose(are_others, pause, p->patience);
 	p->alone = lull_choose(are_others, 0, p->alone);
 	p->drained = lull_choose(are_others, 0, p->drained);
+	p->route.samples = lull_choose(are_others, 0, p->route.samples);
 	p->phase = lull_choose(are_others, LULL_FLOOR, p->phase);
 	p->floor_since = lull_choose(are_others, now_us, p->floor_since);
+}
+
+/* A round of a trial of a longer path has ended. */
+static LULL_INLINE void lull_path_end_trial_round(struct lull_path *p, u64 now_us, u32 low,
+						  bool is_queue, u32 trigger, bool may_grow)
+{
+	u64 enough = lull_most_of(lull_path_packets_in(p, LULL_TRIAL_TRIGGERS * trigger),
+				  LULL_LEAST_TRIAL);
+
+	if (is_queue && lull_delay_queue(&p->delay, low) > lull_path_own_queue(p) + trigger) {
+		lull_path_start_floor(p, now_us, p->patience);
+	} else if (p->window_before >= enough) {
+		p->route.is_trial = 0;
+		p->route.wait = 0;
+		/* The buffer of another path is unknown. */
+		__builtin_memset(&p->delay.full, 0, sizeof(p->delay.full));
+		lull_growth_set_mark(&p->growth, lull_path_full_window(p));
+		p->idle_share = LULL_ONE;
+		lull_path_enter_use(p, LULL_SETTLED_ROUNDS);
+	} else if (may_grow) {
+		p->window += p->window / 2;
+	}
 }
 
 static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32 low, u32 high,
@@ -370,6 +411,12 @@ static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32
 	bool is_heard, is_queue;
 	u32 trigger;
 
+	/* The way back needs what was known before others came. */
+	if (lull_path_is_at_floor(p) &&
+	    lull_delay_queue(&p->delay, low) > lull_path_min_rtt(p) / 4) {
+		lull_capacity_stop(&p->capacity);
+		return;
+	}
 	lull_delay_record(&p->delay, now_us, low);
 	lull_capacity_end_round(&p->capacity, now_us, 2ULL * lull_delay_noise(&p->delay),
 				p->phase == LULL_START);
@@ -386,6 +433,8 @@ static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32
 	LULL_FORGET();
 	if (p->phase == LULL_START)
 		lull_path_end_start_round(p, is_queue, unlimited);
+	else if (is_heard && p->route.is_trial)
+		lull_path_end_trial_round(p, now_us, low, is_queue, trigger, unlimited);
 	else if (is_heard && is_queue)
 		lull_path_end_queued_round(p, now_us, low, trigger);
 	else if (is_heard)
@@ -430,15 +479,45 @@ static LULL_INLINE void lull_path_on_foreground(struct lull_path *p, u64 now_us,
 		lull_path_outlast_host(p, now_us);
 }
 
+/* A pair at the floor has met a queue. Returns whether a trial of a longer path begins. */
+static LULL_INLINE bool lull_path_on_queued_pair(struct lull_path *p, u64 now_us, u32 rtt)
+{
+	if (!lull_route_on_queue(&p->route, now_us, rtt, lull_path_min_rtt(p),
+				 lull_delay_noise(&p->delay)))
+		return false;
+	p->route.shorter = p->delay.empty;
+	p->route.floor_since = p->floor_since;
+	p->route.is_trial = 1;
+	lull_delay_replace_min_rtt(&p->delay, now_us, p->route.low);
+	p->window = LULL_LEAST_RETURN;
+	p->window_before = LULL_LEAST_RETURN;
+	lull_path_enter_use(p, 0);
+	return true;
+}
+
+/* A round-trip time that is lower than any before. In a trial, the queue of others became shorter. */
+static LULL_INLINE void lull_path_on_lowest(struct lull_path *p, u64 now_us, u32 rtt)
+{
+	u32 shorter = lull_path_min_rtt(p) - rtt;
+	u32 min_rtt;
+
+	if (p->route.is_trial && shorter > lull_path_calm(p) + lull_delay_noise(&p->delay))
+		lull_path_start_floor(p, now_us, p->patience);
+	min_rtt = lull_path_min_rtt(p);
+	if (rtt + lull_path_calm(p) < min_rtt)
+		lull_capacity_doubt(&p->capacity);
+	if (rtt < min_rtt)
+		lull_delay_record(&p->delay, now_us, rtt);
+	if (rtt < min_rtt / LULL_SHORTER_PART * (LULL_SHORTER_PART - 1))
+		lull_capacity_ignore_until(&p->capacity, now_us + min_rtt);
+}
+
 static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32 rtt)
 {
 	u64 memory, packets, most, is_shared;
 
-	if (rtt < lull_path_min_rtt(p)) {
-		if (rtt + lull_path_calm(p) < lull_path_min_rtt(p))
-			lull_capacity_doubt(&p->capacity);
-		lull_delay_record(&p->delay, now_us, rtt);
-	}
+	if (rtt < lull_path_min_rtt(p))
+		lull_path_on_lowest(p, now_us, rtt);
 	if (!lull_path_is_at_floor(p))
 		return false;
 	/* More than the packets that others have between a pair's where flows are kept apart. */
@@ -446,8 +525,10 @@ static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32
 	is_shared = lull_is_least(most, lull_delay_queue(&p->delay, rtt)) ^ 1;
 	is_shared &= lull_is_least(now_us, p->floor_since + 4 * lull_path_min_rtt(p));
 	p->isolation.is_isolated &= is_shared ^ 1;
-	if (lull_delay_queue(&p->delay, rtt) > lull_path_calm(p) ||
-	    now_us < p->floor_since + p->patience)
+	if (lull_delay_queue(&p->delay, rtt) > lull_path_calm(p))
+		return lull_path_on_queued_pair(p, now_us, rtt);
+	p->route.samples = 0;
+	if (now_us < p->floor_since + p->patience)
 		return false;
 	lull_path_outlast(p, now_us);
 	memory = lull_min(lull_path_full_window(p), p->growth.mark);
@@ -504,12 +585,17 @@ static LULL_INLINE void lull_path_on_loss(struct lull_path *p, u64 now_us, u32 r
 		lull_path_enter_use(p, LULL_SETTLED_ROUNDS + 1);
 	} else if (p->phase == LULL_USE) {
 		lull_path_on_loss_in_use(p, now_us);
+	} else {
+		/* A longer path does not lose packets. */
+		p->route.samples = 0;
 	}
 }
 
 static LULL_INLINE void lull_path_on_timeout(struct lull_path *p, u64 now_us)
 {
-	if (!lull_path_is_at_floor(p))
+	if (lull_path_is_at_floor(p))
+		p->route.samples = 0;
+	else
 		lull_path_enter_floor(p, now_us,
 				      p->phase == LULL_USE ? p->use_rounds : LULL_SETTLED_ROUNDS, 0);
 }

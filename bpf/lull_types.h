@@ -40,6 +40,7 @@ struct lull_capacity {
 	u64 confirmed;	/* the peak at which a queue of the background's own was seen */
 	u64 used_us;	/* of use in which `peak` was collected */
 	u64 round_start; /* 0: none to measure */
+	u64 ignored_until; /* nothing is measured before */
 	u64 packets;	/* delivered in the round */
 	struct lull_count last;
 	struct lull_count measured;
@@ -98,6 +99,18 @@ struct lull_isolation {
 	u32 free;	 /* trains that have met no others, one after the other */
 };
 
+/* Whether the path has become longer. */
+struct lull_route {
+	u64 since;		     /* when the comparison of pairs began */
+	u64 wait;		     /* how long it lasts; 0: the shortest wait */
+	struct lull_lowest shorter;  /* to return to if a trial fails */
+	u64 floor_since;	     /* when the floor before the trial began */
+	u32 low;		     /* the lowest round-trip time since then */
+	u32 high;		     /* the highest one */
+	u32 samples;		     /* how many there were */
+	u32 is_trial;
+};
+
 /* When the host's foreground begins and ends. */
 struct lull_host {
 	struct lull_foreground last;
@@ -126,6 +139,7 @@ struct lull_path {
 	struct lull_growth growth;
 	struct lull_restraint restraint;
 	struct lull_isolation isolation;
+	struct lull_route route;
 	struct lull_host host;
 	u64 now;	/* the latest time that any connection has named */
 	u64 patience;	/* how long the floor lasts at the least, in microseconds */
@@ -164,7 +178,7 @@ struct lull_member {
 	u32 quarter_samples; /* its samples so far */
 	u32 highest;	/* the highest of the round that no receiver has held back */
 	u32 is_train;	/* its window is a train, to be sent at once */
-	u32 reserved;
+	u32 has_room;	/* a pace above what the window needs fills no shallow buffer */
 };
 
 #endif

@@ -48,6 +48,8 @@ pub(super) struct Capacity {
     used: u64,
     /// When the round began; 0 while there is none to measure.
     round_start: u64,
+    /// Nothing is measured before this time.
+    ignored_until: u64,
     /// Packets delivered in the round.
     packets: u64,
     /// The last measurement and the one under way.
@@ -69,6 +71,19 @@ impl Capacity {
         self.round_start = 0;
     }
 
+    /// Others have what the path carries.
+    pub(super) fn stop(&mut self) {
+        self.current = 0;
+        self.restart();
+    }
+
+    /// The path has changed. Packets of the old and the new path arrive together until `time`, faster
+    /// than either can carry.
+    pub(super) fn ignore_until(&mut self, time: u64) {
+        self.ignored_until = time;
+        self.restart();
+    }
+
     /// What the round has delivered that ends at `now`, in microseconds; nothing where it was not
     /// measured.
     pub(super) fn round(&self, now: u64) -> Count {
@@ -81,6 +96,9 @@ impl Capacity {
     /// A round ends at `now`, in microseconds. A measurement takes at least `shortest` microseconds.
     /// `is_first`: no peak is known yet, and each round may show one.
     pub(super) fn end_round(&mut self, now: u64, shortest: u64, is_first: bool) {
+        if now < self.ignored_until {
+            return;
+        }
         if self.round_start == 0 {
             (self.last, self.measured, self.long) = Default::default();
             self.long_rounds = 0;

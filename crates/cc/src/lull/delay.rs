@@ -18,7 +18,7 @@ pub(super) const RTT_LIMIT: u32 = (1 << 24) - 1;
 
 /// The lowest value of the last [`MEMORY_MICROS`] to two times as long; 0 without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Lowest {
+pub(super) struct Lowest {
     since: u64,
     now: u32,
     before: u32,
@@ -78,6 +78,18 @@ impl Delay {
         self.empty.record(now, rtt.max(1));
     }
 
+    /// The path is taken to be as long as this, in microseconds. Returns what was known of it.
+    pub(super) fn replace_min_rtt(&mut self, now: u64, rtt: u32) -> Lowest {
+        let before = self.empty;
+        self.empty = Lowest { since: now, now: rtt, before: 0 };
+        before
+    }
+
+    /// The path is as long as it was known to be.
+    pub(super) fn restore_min_rtt(&mut self, known: Lowest) {
+        self.empty = known;
+    }
+
     /// A packet was lost while the round-trip time was `rtt`: the queue was full then.
     pub(super) fn record_full(&mut self, now: u64, rtt: u32) {
         let queue = rtt.saturating_sub(self.min_rtt());
@@ -85,6 +97,11 @@ impl Delay {
             // One packet that was lost otherwise says little: a single value halves it at most.
             self.full.record(now, self.min_rtt() + queue.max(self.full_queue() / 2));
         }
+    }
+
+    /// How much the buffer holds is unknown.
+    pub(super) fn forget_full_queue(&mut self) {
+        self.full = Lowest::default();
     }
 
     /// The round-trip time of the empty path in microseconds; 0 while it is unknown.

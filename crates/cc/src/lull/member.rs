@@ -15,6 +15,8 @@ const IN_FLIGHT_LIMIT: u64 = 1 << 32;
 const PAIR: u32 = 2;
 /// Packets of a train leave at this rate in bytes per second: faster than any path of today.
 const TRAIN_RATE: u64 = 1 << 33;
+/// The pace is faster than the window needs by this part, so that pauses do not add up.
+const MORE_PART: u64 = 16;
 /// A quarter of a round has so many round-trip times at least.
 const QUARTER_SAMPLES: u32 = 4;
 /// Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more.
@@ -52,6 +54,8 @@ pub struct Member {
     highest: u32,
     /// Its window is a train, to be sent at once.
     is_train: bool,
+    /// A pace above what the window needs fills no shallow buffer.
+    has_room: bool,
     /// It is a small packet's.
     low_is_small: bool,
     /// When the quarter of a round began, its lowest round-trip time, and its samples so far.
@@ -94,6 +98,7 @@ impl Member {
             low: 0,
             highest: 0,
             is_train: false,
+            has_room: false,
             low_is_small: false,
             quarter_start: 0,
             quarter_low: 0,
@@ -317,6 +322,8 @@ impl Member {
         let is_left = now >= self.next_pair && may_share && free >= window / 4 && free >= 2 * TWO;
         self.is_using = !path.is_at_floor() && (leads || is_left);
         self.is_train = leads && path.isolation.is_train();
+        let is_small = window + window / MORE_PART <= path.full_window();
+        self.has_room = is_small || !path.delay.is_shallow();
         self.window = if self.is_using { free.max(TWO) } else { ONE };
         let allowed = (self.window >> SHIFT) as u32;
         let counted = if self.is_using && wants_all { in_flight.max(allowed) } else { in_flight };
@@ -337,8 +344,9 @@ impl Member {
         }
     }
 
-    /// The pace: a sixteenth more than the window needs, or a pair in each pause. A growing window
-    /// that is sent faster than the path carries it fills a shallow buffer in each round.
+    /// The pace: a sixteenth more than the window needs, or a pair in each pause. A window
+    /// that is sent faster than the path carries it fills a shallow buffer in each round: there the
+    /// pace is what the window needs, once that fills the path.
     pub fn pacing(&self, smoothed_rtt_micros: u32, packet_bytes: u32) -> Option<Pacing> {
         if smoothed_rtt_micros == 0 {
             return None;
@@ -358,7 +366,8 @@ impl Member {
         let rtt = u64::from(smoothed_rtt_micros.min(self.last_rtt.max(1)));
         let rate = ((self.window * bytes) >> SHIFT) * 1_000_000 / rtt;
         let least = bytes * 1_000_000 / u64::from(LARGEST_SPACING_MICROS);
-        let rate = if self.is_train { TRAIN_RATE } else { (rate + rate / 16).max(least) };
+        let more = if self.has_room { rate / MORE_PART } else { 0 };
+        let rate = if self.is_train { TRAIN_RATE } else { (rate + more).max(least) };
         Some(Pacing { rate: Rate::from_bytes_per_second(rate), burst: 1, spacing_micros: 0 })
     }
 }

@@ -20,6 +20,8 @@
 //!   begins, W ← W/4 and does not grow for four round-trip times; when they have ended, the floor ends.
 //! - Where routers keep flows apart (RFC 8290), no queue shows others. A return begins with packets sent at
 //!   once, which take twice as long there if others send.
+//! - If all pairs of a floor meet a queue, the path may have become longer. A trial tells: the background's
+//!   packets lengthen a queue, but not a path.
 //! - The way back starts from what the path had room for before, so that it takes a few rounds.
 //!
 //! Times of a path never go back: an earlier time than the latest one counts as the latest one.
@@ -37,6 +39,7 @@ mod jitter;
 mod member;
 mod path;
 mod progress;
+mod route;
 
 pub use flow::{Flow, SharedPath};
 pub use host::HostTraffic;

@@ -6,6 +6,7 @@ use super::growth::{Growth, Restraint, grow_in_shallow};
 use super::host::{Host, HostTraffic, News};
 use super::isolation::{self, Finding, Isolation};
 use super::progress;
+use super::route::Route;
 use crate::{Timestamp, Window};
 
 const SHIFT: u32 = Window::SHIFT;
@@ -80,6 +81,7 @@ pub struct Path {
     growth: Growth,
     restraint: Restraint,
     pub(super) isolation: Isolation,
+    route: Route,
     host: Host,
     /// The latest time that any connection has named, in microseconds.
     now: u64,
@@ -111,6 +113,7 @@ impl Default for Path {
             growth: Growth::default(),
             restraint: Restraint::default(),
             isolation: Isolation::default(),
+            route: Route::default(),
             host: Host::default(),
             now: 0,
             alone: 0,
@@ -209,7 +212,7 @@ impl Path {
         self.delay.is_shallow() && !self.isolation.is_isolated()
     }
 
-    fn full_window(&self) -> u64 {
+    pub(super) fn full_window(&self) -> u64 {
         self.capacity.window(self.delay.min_rtt(), SHIFT)
     }
 
@@ -293,6 +296,10 @@ impl Path {
     /// A round of the leader has ended. `low` and `high` are its lowest and highest round-trip time in
     /// microseconds, `unlimited`: the window limited it, not the application.
     pub(super) fn end_round(&mut self, now: u64, (low, high): (u32, u32), unlimited: bool) {
+        if self.is_at_floor() && self.delay.queue(low) > self.delay.min_rtt() / 4 {
+            // The way back needs what was known before others came.
+            return self.capacity.stop();
+        }
         self.delay.record(now, low);
         let round = self.capacity.round(now);
         let shortest = 2 * u64::from(self.delay.noise());
@@ -310,7 +317,9 @@ impl Path {
         match self.phase {
             Phase::Start => self.end_start_round(is_queue, unlimited && may_grow),
             Phase::Use { rounds } if self.lead.rounds > IGNORED_ROUNDS => {
-                if is_queue {
+                if self.route.is_trial() {
+                    self.end_trial_round(now, (low, is_queue), trigger, unlimited && may_grow);
+                } else if is_queue {
                     self.end_queued_round(now, (rounds, low), trigger);
                 } else {
                     self.end_free_round(now, (rounds, low), trigger, unlimited && may_grow);
@@ -449,6 +458,9 @@ impl Path {
     /// Others fill the queue.
     fn yield_to_others(&mut self, now: u64, rounds: u32) {
         let was_alone = self.alone >= ALONE_ROUNDS;
+        if was_alone {
+            self.route.handle_alone();
+        }
         let is_harmful = self.is_shallow();
         self.compete(now, is_harmful);
         let share = self.current_window();
@@ -510,24 +522,24 @@ impl Path {
         self.alone = 0;
         self.drained = 0;
         self.window = ONE;
-        self.phase = Phase::Floor { since: now };
+        self.phase = Phase::Floor { since: self.end_trial(now) };
     }
 
     /// A round-trip time of a packet of any member that no receiver has held back. Returns whether
     /// the background is to use the path again: a pair has met no queue.
     pub(super) fn handle_sample(&mut self, now: u64, rtt: u32) -> bool {
         if rtt < self.delay.min_rtt() {
-            if rtt + self.calm() < self.delay.min_rtt() {
-                // Others' queue was taken for a part of the empty path.
-                self.capacity.doubt();
-            }
-            self.delay.record(now, rtt);
+            self.handle_lowest(now, rtt);
         }
         let Phase::Floor { since } = self.phase else { return false };
         if now >= since + 4 * u64::from(self.delay.min_rtt()) && self.is_shared_queue(rtt) {
             self.isolation.handle_shared_queue();
         }
-        if self.delay.queue(rtt) > self.calm() || now < since + self.patience {
+        if self.delay.queue(rtt) > self.calm() {
+            return self.handle_queued_pair(now, rtt, since);
+        }
+        self.route.restart();
+        if now < since + self.patience {
             return false;
         }
         self.outlast(now, since);
@@ -561,7 +573,8 @@ impl Path {
             self.delay.record_full(now, rtt);
         }
         match self.phase {
-            Phase::Floor { .. } => {}
+            // A longer path does not lose packets.
+            Phase::Floor { .. } => self.route.restart(),
             Phase::Start => {
                 self.window = (self.window / 2).max(TWO);
                 self.growth.set_mark(self.window);
@@ -599,10 +612,12 @@ impl Path {
         match self.phase {
             Phase::Use { rounds } => self.enter_floor(now, rounds, 0),
             Phase::Start => self.enter_floor(now, SETTLED_ROUNDS, 0),
-            Phase::Floor { .. } => {}
+            Phase::Floor { .. } => self.route.restart(),
         }
     }
 }
+
+mod trial;
 
 #[cfg(test)]
 mod tests;

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use lull_cc::Timestamp;
 use lull_cc::lull::SharedPath;
+use lull_cc::{Cubic, Timestamp};
 use lull_sim::Trace;
 use lull_sim::link::{LinkParameters, Loss};
 use lull_sim::queue::Limit;
 use lull_sim::tcp::{DelayedAck, Parameters};
-use lull_sim::traffic::Demand;
+use lull_sim::traffic::{ControllerFactory, Demand};
 
 use crate::common::{MS, mbit, path, seconds, seed};
 use crate::lull::{GOODPUT, Test};
@@ -67,23 +67,54 @@ fn background_follows_link_that_becomes_ten_times_slower() {
     assert!(slow > 0.01 && later > 0.07, "{slow}, {later}");
 }
 
-/// A route that becomes four times as long, and short again.
+/// Changes the round-trip time of a path without a queue.
+fn set_rtt(test: &mut Test, millis: u32) {
+    for link in [test.path.forward, test.path.back] {
+        test.path.simulation.set_delay(link, millis * MS / 2);
+    }
+}
+
+/// A route that becomes four times as long, and short again. The longer one looks like a queue of others, and while
+/// packets of both arrive together the capacity looks too high.
 #[test]
 fn background_follows_path_that_becomes_longer_and_shorter() {
-    let mut test = Test::new(1, 80);
-    assert!(used(&mut test, 10, 20) > 0.85);
-    for link in [test.path.forward, test.path.back] {
-        test.path.simulation.set_delay(link, 100 * MS);
+    for (count, buffer) in [(1, 40), (8, 40), (1, 160)] {
+        let mut test = Test::new(count, buffer);
+        assert!(used(&mut test, 10, 20) > 0.85);
+        set_rtt(&mut test, 200);
+        assert!(used(&mut test, 30, 70) > 0.8, "{count}, {buffer}");
+        set_rtt(&mut test, 50);
+        assert!(used(&mut test, 80, 120) > 0.8, "{count}, {buffer}");
     }
-    // Until the short path expires, after 100 s to 200 s, the longer delay counts as a queue of other flows.
-    assert!(used(&mut test, 20, 220) > 0.01);
-    assert!(used(&mut test, 240, 300) > 0.8);
-    for link in [test.path.forward, test.path.back] {
-        test.path.simulation.set_delay(link, 25 * MS);
+}
+
+#[test]
+fn background_follows_route_of_other_rate_and_length() {
+    for (rates, before, after) in [((5, 20), 40, 120), ((20, 5), 120, 40)] {
+        let mut test = Test::on((20, before), 1, 200);
+        test.path
+            .simulation
+            .follow_trace(test.path.forward, varying(&[(rates.0, 20), (rates.1, 100)]));
+        used(&mut test, 10, 20);
+        set_rtt(&mut test, after);
+        let part = used(&mut test, 40, 110) * 10.0 / rates.1 as f64;
+        assert!(part > 0.7, "{part} of {} Mbit/s", rates.1);
     }
-    // Packets of both delays arrive together, so that the capacity looks too high for a while.
-    assert!(used(&mut test, 310, 400) > 0.01);
-    assert!(used(&mut test, 440, 470) > 0.8);
+}
+
+/// A download that its receive window limits holds a queue of constant length. That is no longer path.
+#[test]
+fn constant_queue_of_a_download_is_no_longer_path() {
+    for count in [1, 8] {
+        let mut test = Test::new(count, 320);
+        let limited = Parameters { receive_window: 3 * 41 * 1448, ..Parameters::default() };
+        let cubic = ControllerFactory::new(Cubic::new);
+        let foreground = test.path.flow(limited, cubic, 0, seconds(10), Demand::Backlogged);
+        test.foreground.push(foreground);
+        let (background, foreground) = test.shares(20, 120);
+        println!("{count}: {background:.4} beside {foreground:.3}");
+        assert!(foreground > 0.97, "{foreground} beside {count}");
+    }
 }
 
 /// About every second packet takes a route that is 2 ms longer.
@@ -125,33 +156,39 @@ fn idle_link_is_used_behind_thinned_acknowledgements() {
 }
 
 #[test]
-fn persistent_foreground_leaves_part_of_a_percent() {
+fn persistent_foreground_leaves_one_percent() {
     for count in [1, 8, 64] {
         let mut test = Test::new(count, 40);
         test.add_foreground(10, 200);
         let (background, foreground) = test.shares(30, 200);
         println!("{count}: {background:.4} beside {foreground:.3}");
-        assert!(background > 0.005 && foreground > 0.9, "{background}, {foreground}, {count}");
+        assert!(background > 0.0095 && foreground > 0.9, "{background}, {foreground}, {count}");
     }
 }
 
 /// A host with this many destinations has as many paths, and all of them share a bottleneck. Each path must
-/// yield on its own.
+/// yield on its own. A single download depends on when it starts: its share is from 0.06 to 0.5.
 #[test]
-fn thousand_paths_over_one_link_leave_half_to_one_download() {
-    let mut test = Test::on((1000, 20), 0, 1666);
-    for number in 0..1000 {
-        let start = Timestamp::from_micros(number * 1_000);
-        test.add_background(10, start, Demand::Backlogged, &SharedPath::default());
+fn thousand_paths_over_one_link_leave_part_to_one_download() {
+    let mut shares = 0.0;
+    for start in [7, 8, 9] {
+        let mut test = Test::on((1000, 20), 0, 1666);
+        for number in 0..1000 {
+            let start = Timestamp::from_micros(number * 1_000);
+            test.add_background(10, start, Demand::Backlogged, &SharedPath::default());
+        }
+        test.add_foreground(start, start + 8);
+        // In units of 10 Mbit/s; the link has a hundred.
+        let alone = test.shares(5, start).0 / 100.0;
+        let (background, foreground) = test.shares(start + 3, start + 8);
+        let (background, foreground) = (background / 100.0, foreground / 100.0);
+        let bytes = |&one: &_| test.bytes(&[one]);
+        let least = test.background.iter().map(bytes).fold(f64::INFINITY, f64::min);
+        println!(
+            "{alone:.3} alone, {background:.3} beside {foreground:.3}; at least {least} bytes"
+        );
+        assert!(alone > 0.9 && least > 0.0, "{alone}; at least {least} bytes");
+        shares += foreground / 3.0;
     }
-    test.add_foreground(8, 16);
-    // In units of 10 Mbit/s; the link has a hundred.
-    let alone = test.shares(5, 8).0 / 100.0;
-    let (background, foreground) = test.shares(11, 16);
-    let (background, foreground) = (background / 100.0, foreground / 100.0);
-    let bytes = |&one: &_| test.bytes(&[one]);
-    let least = test.background.iter().map(bytes).fold(f64::INFINITY, f64::min);
-    println!("{alone:.3} alone, {background:.3} beside {foreground:.3}; {least} bytes at least");
-    assert!(alone > 0.9 && foreground > 0.4, "{alone}, {foreground}");
-    assert!(least > 0.0, "a connection got nothing in 16 s");
+    assert!(shares > 0.2, "{shares}");
 }

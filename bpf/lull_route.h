@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * Whether the path has become longer: the mirror of crates/cc/src/lull/route.rs, the reference, which
+ * says why each rule is there.
+ */
+#ifndef LULL_LULL_ROUTE_H
+#define LULL_LULL_ROUTE_H
+
+#include "lull_arithmetic.h"
+#include "lull_types.h"
+
+#define LULL_SHORTEST_WAIT_US 2000000ULL
+#define LULL_LONGEST_ROUTE_WAIT_US 64000000ULL
+#define LULL_LEAST_SAMPLES 4
+#define LULL_VARYING_PART 8
+#define LULL_LEAST_VARIATION_US 500ULL
+
+/* A pair at the floor has met a queue. Returns whether a round-trip time is to be tried, `low`. */
+static LULL_INLINE bool lull_route_on_queue(struct lull_route *r, u64 now_us, u32 rtt, u32 min_rtt,
+					    u32 noise)
+{
+	u64 is_first = lull_is_nonzero(r->samples) ^ 1;
+	u64 is_over, most;
+
+	r->since = lull_choose(is_first, now_us, r->since);
+	r->low = lull_least_of(lull_choose(is_first, rtt, r->low), rtt);
+	r->high = lull_most_of(lull_choose(is_first, rtt, r->high), rtt);
+	r->samples = lull_least_of(r->samples + 1, LULL_LEAST_SAMPLES);
+	is_over = lull_is_least(now_us, r->since + lull_most_of(r->wait, LULL_SHORTEST_WAIT_US)) &
+		  lull_is_least(r->samples, LULL_LEAST_SAMPLES);
+	r->samples = lull_choose(is_over, 0, r->samples);
+	most = (r->low - lull_least_of(r->low, min_rtt)) / LULL_VARYING_PART;
+	most = lull_most_of(most, LULL_LEAST_VARIATION_US + noise);
+	return is_over & lull_is_least(most, r->high - r->low);
+}
+
+/* There was a queue, if there was a trial. Returns whether what was known before is true. */
+static LULL_INLINE bool lull_route_fail(struct lull_route *r)
+{
+	u64 wait = lull_most_of(2 * r->wait, 2 * LULL_SHORTEST_WAIT_US);
+	u64 was_trial = r->is_trial;
+
+	r->wait = lull_choose(was_trial, lull_least_of(wait, LULL_LONGEST_ROUTE_WAIT_US), r->wait);
+	r->is_trial = 0;
+	return was_trial;
+}
+
+#endif

@@ -1,0 +1,73 @@
+//! The trial of a longer path at the floor.
+
+use super::{LEAST_RETURN, ONE, Path, Phase, SETTLED_ROUNDS};
+
+/// A trial succeeds with a window that would be a queue of so many triggers.
+const TRIAL_TRIGGERS: u32 = 3;
+/// The same, at the least: where many hosts fill the path, so many packets lose some.
+const LEAST_TRIAL: u64 = 16 * ONE;
+/// A path that became shorter by this part is another path.
+const SHORTER_PART: u32 = 8;
+
+impl Path {
+    /// A pair at the floor has met a queue. Returns whether a trial begins.
+    pub(super) fn handle_queued_pair(&mut self, now: u64, rtt: u32, since: u64) -> bool {
+        let (min_rtt, noise) = (self.delay.min_rtt(), self.delay.noise());
+        let longer = self.route.handle_queue(now, rtt, min_rtt, noise);
+        let Some(longer) = longer else { return false };
+        self.route.begin_trial(self.delay.replace_min_rtt(now, longer), since);
+        self.window = LEAST_RETURN;
+        self.window_before = LEAST_RETURN;
+        self.phase = Phase::Use { rounds: 0 };
+        true
+    }
+
+    /// A floor begins at `now`, or goes on after a trial that has failed. Returns since when.
+    pub(super) fn end_trial(&mut self, now: u64) -> u64 {
+        self.route.restart();
+        let Some((shorter, since)) = self.route.fail() else { return now };
+        self.delay.restore_min_rtt(shorter);
+        since
+    }
+
+    /// A round-trip time that is lower than any before. In a trial, the queue of others became shorter.
+    pub(super) fn handle_lowest(&mut self, now: u64, rtt: u32) {
+        let shorter = self.delay.min_rtt() - rtt;
+        if self.route.is_trial() && shorter > self.calm() + self.delay.noise() {
+            self.start_floor(now, self.patience);
+        }
+        let min_rtt = self.delay.min_rtt();
+        if rtt + self.calm() < min_rtt {
+            // Others' queue was taken for a part of the empty path.
+            self.capacity.doubt();
+        }
+        if rtt < min_rtt {
+            self.delay.record(now, rtt);
+        }
+        if rtt < min_rtt / SHORTER_PART * (SHORTER_PART - 1) {
+            self.capacity.ignore_until(now + u64::from(min_rtt));
+        }
+    }
+
+    /// A round of a trial has ended.
+    pub(super) fn end_trial_round(
+        &mut self,
+        now: u64,
+        (low, is_queue): (u32, bool),
+        trigger: u32,
+        may_grow: bool,
+    ) {
+        if is_queue && u64::from(self.delay.queue(low)) > self.own_queue() + u64::from(trigger) {
+            self.start_floor(now, self.patience);
+        } else if self.window_before >= self.packets_in(TRIAL_TRIGGERS * trigger).max(LEAST_TRIAL) {
+            self.route.succeed();
+            // The buffer of another path is unknown.
+            self.delay.forget_full_queue();
+            self.growth.set_mark(self.full_window());
+            self.idle_share = ONE;
+            self.phase = Phase::Use { rounds: SETTLED_ROUNDS };
+        } else if may_grow {
+            self.window += self.window / 2;
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Whether the path has become longer, which looks like a queue of others that never ends.
+//!
+//! A queue grows with each packet that the background adds to it, a longer path does not. So when all
+//! pairs of a floor have met a queue, the background starts a *trial*: it takes the lowest
+//! round-trip time of these pairs for the path's, and its window grows from a few packets. On a full
+//! path its packets are a queue of their own, and the trial fails. So it does where a later packet takes
+//! less time, because a queue became shorter. The trial succeeds when the window would be a queue of three
+//! triggers and there is none.
+
+use super::delay::Lowest;
+
+/// Pairs are compared for at least so long, in microseconds, and twice as long after each failed trial.
+const SHORTEST_WAIT_MICROS: u64 = 2_000_000;
+const LONGEST_WAIT_MICROS: u64 = 64_000_000;
+/// A path that became longer varies less than by this part of the difference, and than by jitter and so many
+/// microseconds.
+const VARYING_PART: u32 = 8;
+const LEAST_VARIATION_MICROS: u32 = 500;
+/// The fewest round-trip times to compare.
+const LEAST_SAMPLES: u32 = 4;
+
+/// Compares pairs at the floor, and remembers the shorter path during a trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Route {
+    /// When the comparison began, the lowest and the highest round-trip time since then, and how many
+    /// there were.
+    since: u64,
+    low: u32,
+    high: u32,
+    samples: u32,
+    /// How long the comparison lasts; 0 stands for the shortest wait.
+    wait: u64,
+    /// The round-trip times to return to if the trial fails, and when the floor began; nothing outside of
+    /// a trial.
+    before: Option<(Lowest, u64)>,
+}
+
+impl Route {
+    /// The background has had the path for itself: what failed trials have taught is about others.
+    pub(super) fn handle_alone(&mut self) {
+        self.wait = 0;
+    }
+
+    /// The floor begins.
+    pub(super) fn restart(&mut self) {
+        self.samples = 0;
+    }
+
+    /// A pair at the floor has met a queue, and its round-trip time in microseconds. `min_rtt` and `noise` are
+    /// the path's. Returns the round-trip time to try, if enough pairs have, and all have met the same.
+    pub(super) fn handle_queue(
+        &mut self,
+        now: u64,
+        rtt: u32,
+        min_rtt: u32,
+        noise: u32,
+    ) -> Option<u32> {
+        if self.samples == 0 {
+            (self.since, self.low, self.high) = (now, rtt, rtt);
+        }
+        self.low = self.low.min(rtt);
+        self.high = self.high.max(rtt);
+        self.samples = (self.samples + 1).min(LEAST_SAMPLES);
+        let is_over = now >= self.since + self.wait.max(SHORTEST_WAIT_MICROS);
+        if !is_over || self.samples < LEAST_SAMPLES {
+            return None;
+        }
+        self.samples = 0;
+        let longer = self.low.saturating_sub(min_rtt);
+        let most = (longer / VARYING_PART).max(LEAST_VARIATION_MICROS + noise);
+        (self.high - self.low <= most).then_some(self.low)
+    }
+
+    /// A trial begins, at a floor that began at `floor_since`. `shorter` is what was known before.
+    pub(super) fn begin_trial(&mut self, shorter: Lowest, floor_since: u64) {
+        self.before = Some((shorter, floor_since));
+    }
+
+    pub(super) fn is_trial(&self) -> bool {
+        self.before.is_some()
+    }
+
+    /// The path has become longer.
+    pub(super) fn succeed(&mut self) {
+        self.before = None;
+        self.wait = 0;
+    }
+
+    /// There was a queue, if there was a trial: what was known before is true, and the floor goes on.
+    pub(super) fn fail(&mut self) -> Option<(Lowest, u64)> {
+        let before = self.before.take()?;
+        self.wait = (2 * self.wait).clamp(2 * SHORTEST_WAIT_MICROS, LONGEST_WAIT_MICROS);
+        Some(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trial_waits_longer_after_each_failure() {
+        let (mut route, mut now) = (Route::default(), 0);
+        let handle = |route: &mut Route, now, rtt| route.handle_queue(now, rtt, 50_000, 0);
+        let mut waits = vec![];
+        for _ in 0..7 {
+            route.restart();
+            let start = now;
+            while handle(&mut route, now, 80_000 + (now % 7) as u32 * 500).is_none() {
+                now += 100_000;
+            }
+            waits.push((now - start) / 1_000_000);
+            route.begin_trial(Lowest::default(), start);
+            assert_eq!(route.fail(), Some((Lowest::default(), start)));
+        }
+        assert_eq!(waits, [2, 4, 8, 16, 32, 64, 64]);
+        route.handle_alone();
+        route.restart();
+        assert_eq!(handle(&mut route, now, 80_000), None);
+        assert_eq!(handle(&mut route, now + 2_000_000, 81_000), None, "two are few");
+        assert_eq!(handle(&mut route, now + 2_000_000, 81_000), None);
+        assert_eq!(handle(&mut route, now + 2_000_000, 81_000), Some(80_000));
+        assert_eq!(route.fail(), None);
+    }
+}
