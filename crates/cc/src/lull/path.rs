@@ -4,7 +4,7 @@ use super::capacity::Capacity;
 use super::delay::Delay;
 use super::growth::{Growth, Restraint, grow_in_shallow};
 use super::host::{Host, HostTraffic, News};
-use super::isolation::{self, Finding, Isolation};
+use super::isolation::Isolation;
 use super::progress;
 use super::route::Route;
 use crate::{Timestamp, Window};
@@ -397,27 +397,6 @@ impl Path {
         self.is_shallow() && least > 0 && is_there
     }
 
-    /// All packets of a train have arrived, with round-trip times from `low` to `high`.
-    fn end_train(&mut self, now: u64, low: u32, high: u32) {
-        let (low, high) = (self.delay.queue(low), self.delay.queue(high));
-        match self.isolation.end_train(low, high, self.capacity.packet_micros()) {
-            Finding::Shared => self.window = self.start_window(),
-            Finding::Others => self.start_floor(now, self.patience.max(self.train_pause())),
-            Finding::MaybeFree => self.lead.rounds = 0,
-            Finding::Free => {
-                self.growth.set_mark(self.full_window());
-                self.idle_share = ONE;
-                self.window = (self.full_window() / 4).max(LEAST_RETURN);
-            }
-        }
-    }
-
-    fn train_pause(&self) -> u64 {
-        let full = self.full_window() >> SHIFT;
-        let pause = isolation::pause(full, self.capacity.packet_micros(), self.delay.min_rtt());
-        pause.min(LONGEST_PATIENCE_MICROS)
-    }
-
     /// The window that a return begins with.
     fn start_window(&self) -> u64 {
         let start = match self.is_shallow() {
@@ -617,6 +596,7 @@ impl Path {
     }
 }
 
+mod train;
 mod trial;
 
 #[cfg(test)]
