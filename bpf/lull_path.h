@@ -20,6 +20,7 @@
 #define LULL_SETTLED_ROUNDS 8
 #define LULL_ALONE_ROUNDS 16
 #define LULL_DRAIN_ROUNDS 4
+#define LULL_SHARED_ROUNDS 4
 #define LULL_IGNORED_ROUNDS 2
 #define LULL_MOST_ROUNDS 100
 #define LULL_LONGEST_PATIENCE_US 2000000ULL
@@ -325,6 +326,16 @@ static LULL_INLINE bool lull_path_on_quarter(struct lull_path *p, u64 now_us, u3
 	return true;
 }
 
+/* How many rounds with a queue may empty it, before it counts as others'. */
+static LULL_INLINE u32 lull_path_drain_rounds(const struct lull_path *p)
+{
+	u64 is_shared = (lull_is_least(p->alone, LULL_SHARED_ROUNDS) ^ 1) &
+			(lull_path_is_shallow(p) ^ 1);
+
+	return lull_choose(lull_is_nonzero(lull_delay_noise(&p->delay)), LULL_DRAIN_ROUNDS,
+			   is_shared);
+}
+
 static LULL_INLINE void lull_path_end_queued_round(struct lull_path *p, u64 now_us, u32 low,
 						   u32 trigger)
 {
@@ -334,7 +345,7 @@ static LULL_INLINE void lull_path_end_queued_round(struct lull_path *p, u64 now_
 		p->window = lull_min(lull_max(lull_path_full_window(p), least), p->window);
 		lull_growth_hold_at(&p->growth, p->window);
 		lull_capacity_confirm(&p->capacity);
-	} else if (lull_delay_noise(&p->delay) && p->drained < LULL_DRAIN_ROUNDS) {
+	} else if (p->drained < lull_path_drain_rounds(p)) {
 		p->drained++;
 		least = lull_max(p->window / 2, LULL_LEAST_RETURN);
 		p->window = lull_min(lull_max(lull_path_current_window(p), least), p->window);

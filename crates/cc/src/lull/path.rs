@@ -22,6 +22,8 @@ const SETTLED_ROUNDS: u32 = 8;
 const ALONE_ROUNDS: u32 = 16;
 /// Rounds with a queue in which a path of varying capacity may empty it, before it counts as others'.
 const DRAIN_ROUNDS: u32 = 4;
+/// With fewer rounds with the whole path than this, a steady path has one such round.
+const SHARED_ROUNDS: u32 = 4;
 /// A new leader's first rounds still see the queue that the last leader left.
 const IGNORED_ROUNDS: u32 = 2;
 /// Patience after returns that have failed one after the other, at most.
@@ -360,14 +362,24 @@ impl Path {
             self.window = self.full_window().max(least).min(self.window);
             self.growth.hold_at(self.window);
             self.capacity.confirm();
-        } else if self.delay.noise() > 0 && self.drained < DRAIN_ROUNDS {
-            // The capacity of a path with jitter changes. If it fell, the queue is the background's
-            // own, and a window of what the path delivers now empties it. Others' queues stay.
+        } else if self.drained < self.drain_rounds() {
+            // A window of what the path delivers now empties a queue that is the background's own.
             self.drained += 1;
             let least = (self.window / 2).max(LEAST_RETURN);
             self.window = self.current_window().max(least).min(self.window);
         } else {
             self.yield_to_others(now, rounds);
+        }
+    }
+
+    /// How many rounds with a queue may empty it, before it counts as others'. The capacity of a path
+    /// with jitter changes: if it fell, the queue is the background's own. Without the path for itself
+    /// lately, the background shares it with hosts that leave as well, or with others that come and
+    /// go. A queue after that is news, and a shallow buffer cannot wait.
+    fn drain_rounds(&self) -> u32 {
+        match self.delay.noise() {
+            0 => u32::from(self.alone < SHARED_ROUNDS && !self.is_shallow()),
+            _ => DRAIN_ROUNDS,
         }
     }
 

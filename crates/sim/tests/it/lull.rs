@@ -103,6 +103,20 @@ fn idle_link_is_used_by_any_number_of_connections() {
     }
 }
 
+/// Hosts know nothing of each other: each takes the queue of all for others', and leaves.
+#[test]
+fn hosts_that_share_a_bottleneck_use_it_together() {
+    for count in [1, 16] {
+        let mut test = Test::on((50, 80), 0, 333);
+        for start in 0..4 {
+            test.add_background(count, seconds(start), Demand::Backlogged, &SharedPath::default());
+        }
+        let used = test.shares(20, 80).0 * 10.0 / 50.0;
+        println!("{count} connections each: {used:.3}");
+        assert!(used > 0.75, "{used} by 4 x {count}");
+    }
+}
+
 /// The lead changes every five seconds, and the window with it.
 #[test]
 fn two_connections_take_turns_on_an_idle_link() {
