@@ -236,7 +236,7 @@ static LULL_INLINE void lull_path_start_floor(struct lull_path *p, u64 now_us, u
 	empty->since = lull_choose(has_failed, p->route.shorter.since, empty->since);
 	empty->now = lull_choose(has_failed, p->route.shorter.now, empty->now);
 	empty->before = lull_choose(has_failed, p->route.shorter.before, empty->before);
-	p->route.samples = 0;
+	lull_route_restart(&p->route);
 	p->patience = patience;
 	p->alone = 0;
 	p->drained = 0;
@@ -388,6 +388,7 @@ static LULL_INLINE void lull_path_end_train(struct lull_path *p, u64 now_us, u32
 	p->alone = lull_choose(are_others, 0, p->alone);
 	p->drained = lull_choose(are_others, 0, p->drained);
 	p->route.samples = lull_choose(are_others, 0, p->route.samples);
+	p->route.varying = lull_choose(are_others, 0, p->route.varying);
 	p->phase = lull_choose(are_others, LULL_FLOOR, p->phase);
 	p->floor_since = lull_choose(are_others, now_us, p->floor_since);
 }
@@ -538,7 +539,7 @@ static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32
 	p->isolation.is_isolated &= is_shared ^ 1;
 	if (lull_delay_queue(&p->delay, rtt) > lull_path_calm(p))
 		return lull_path_on_queued_pair(p, now_us, rtt);
-	p->route.samples = 0;
+	lull_route_restart(&p->route);
 	if (now_us < p->floor_since + p->patience)
 		return false;
 	lull_path_outlast(p, now_us);
@@ -598,14 +599,14 @@ static LULL_INLINE void lull_path_on_loss(struct lull_path *p, u64 now_us, u32 r
 		lull_path_on_loss_in_use(p, now_us);
 	} else {
 		/* A longer path does not lose packets. */
-		p->route.samples = 0;
+		lull_route_restart(&p->route);
 	}
 }
 
 static LULL_INLINE void lull_path_on_timeout(struct lull_path *p, u64 now_us)
 {
 	if (lull_path_is_at_floor(p))
-		p->route.samples = 0;
+		lull_route_restart(&p->route);
 	else
 		lull_path_enter_floor(p, now_us,
 				      p->phase == LULL_USE ? p->use_rounds : LULL_SETTLED_ROUNDS, 0);

@@ -14,13 +14,14 @@
 #define LULL_LEAST_SAMPLES 4
 #define LULL_VARYING_PART 8
 #define LULL_LEAST_VARIATION_US 500ULL
+#define LULL_MOST_VARYING 3
 
 /* A pair at the floor has met a queue. Returns whether a round-trip time is to be tried, `low`. */
 static LULL_INLINE bool lull_route_on_queue(struct lull_route *r, u64 now_us, u32 rtt, u32 min_rtt,
 					    u32 noise)
 {
 	u64 is_first = lull_is_nonzero(r->samples) ^ 1;
-	u64 is_over, most;
+	u64 is_over, is_steady, most, varying;
 
 	r->since = lull_choose(is_first, now_us, r->since);
 	r->low = lull_least_of(lull_choose(is_first, rtt, r->low), rtt);
@@ -31,7 +32,18 @@ static LULL_INLINE bool lull_route_on_queue(struct lull_route *r, u64 now_us, u3
 	r->samples = lull_choose(is_over, 0, r->samples);
 	most = (r->low - lull_least_of(r->low, min_rtt)) / LULL_VARYING_PART;
 	most = lull_most_of(most, LULL_LEAST_VARIATION_US + noise);
-	return is_over & lull_is_least(most, r->high - r->low);
+	is_steady = lull_is_least(most, r->high - r->low);
+	varying = lull_choose(is_steady, 0, r->varying + 1);
+	varying = lull_choose(lull_is_least(LULL_MOST_VARYING, varying), varying, 0);
+	r->varying = lull_choose(is_over, varying, r->varying);
+	return is_over & (lull_is_nonzero(varying) ^ 1);
+}
+
+/* The floor begins, or a pair has met no queue. */
+static LULL_INLINE void lull_route_restart(struct lull_route *r)
+{
+	r->samples = 0;
+	r->varying = 0;
 }
 
 /* There was a queue, if there was a trial. Returns whether what was known before is true. */

@@ -108,7 +108,9 @@ struct lull_route {
 	u32 low;		     /* the lowest round-trip time since then */
 	u32 high;		     /* the highest one */
 	u32 samples;		     /* how many there were */
+	u32 varying;		     /* comparisons that have shown different queues */
 	u32 is_trial;
+	u32 reserved;
 };
 
 /* When the host's foreground begins and ends. */

@@ -16,6 +16,8 @@ const LONGEST_WAIT_MICROS: u64 = 64_000_000;
 /// microseconds.
 const VARYING_PART: u32 = 8;
 const LEAST_VARIATION_MICROS: u32 = 500;
+/// After more comparisons than this that have shown different queues, a trial shows whether they are jitter.
+const MOST_VARYING: u32 = 3;
 /// The fewest round-trip times to compare.
 const LEAST_SAMPLES: u32 = 4;
 
@@ -28,6 +30,8 @@ pub(super) struct Route {
     low: u32,
     high: u32,
     samples: u32,
+    /// How many comparisons one after the other have shown different queues.
+    varying: u32,
     /// How long the comparison lasts; 0 stands for the shortest wait.
     wait: u64,
     /// The round-trip times to return to if the trial fails, and when the floor began; nothing outside of
@@ -44,6 +48,7 @@ impl Route {
     /// The floor begins.
     pub(super) fn restart(&mut self) {
         self.samples = 0;
+        self.varying = 0;
     }
 
     /// A pair at the floor has met a queue, and its round-trip time in microseconds. `min_rtt` and `noise` are
@@ -68,7 +73,12 @@ impl Route {
         self.samples = 0;
         let longer = self.low.saturating_sub(min_rtt);
         let most = (longer / VARYING_PART).max(LEAST_VARIATION_MICROS + noise);
-        (self.high - self.low <= most).then_some(self.low)
+        let is_steady = self.high - self.low <= most;
+        self.varying = if is_steady { 0 } else { self.varying + 1 };
+        if self.varying > MOST_VARYING {
+            self.varying = 0;
+        }
+        (self.varying == 0).then_some(self.low)
     }
 
     /// A trial begins, at a floor that began at `floor_since`. `shorter` is what was known before.
@@ -97,6 +107,18 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn different_queues_begin_a_trial_after_four_comparisons() {
+        let (mut route, mut trials) = (Route::default(), vec![]);
+        for millis in (0..9_000).step_by(100) {
+            let rtt = 60_000 + millis % 300 * 40;
+            if route.handle_queue(u64::from(millis) * 1_000, rtt, 50_000, 0).is_some() {
+                trials.push(millis);
+            }
+        }
+        assert_eq!(trials, [8_300]);
+    }
 
     #[test]
     fn trial_waits_longer_after_each_failure() {
