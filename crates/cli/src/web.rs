@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use log_writer::LogWriter;
 use lull_web::proxy::{Config, Event, Inherited, Listener, Server, Signals, Site};
+use reload::Reload;
 use serde_json::json;
 use server_args::ServerArgs;
 use site_args::SiteArgs;
@@ -14,6 +15,7 @@ use site_args::SiteArgs;
 mod config_file;
 mod log_writer;
 mod prefetch;
+mod reload;
 mod server_args;
 mod site_args;
 
@@ -48,7 +50,8 @@ lull web --upstream <URL> --listen <ADDR>... [OPTIONS]
 /// unchanged.
 ///
 /// SIGTERM and SIGINT end the proxy after the current requests; a second signal ends it at once. SIGHUP and SIGUSR1
-/// reload the certificate, reopen the access log and fetch robots.txt again. SIGUSR2 reports a new server, such as a
+/// reload the certificate, reopen the access log and fetch robots.txt again. SIGHUP also reloads the sites of --config,
+/// without an end of connections. SIGUSR2 reports a new server, such as a
 /// release with other response times: the proxy learns the usual times again. It logs to standard error, one line
 /// per event. Set RUST_LOG=warn to log only warnings and errors.
 ///
@@ -75,14 +78,16 @@ pub(crate) struct Args {
 struct Setup {
     config: Config,
     hooks: Vec<Option<Arc<dyn Site>>>,
+    reload: Option<Reload>,
 }
 
 impl Args {
     /// What the options or the file describe.
-    fn setup(self) -> anyhow::Result<Setup> {
+    fn setup(self, listener: &Listener) -> anyhow::Result<Setup> {
         let Some(path) = &self.config else { return self.of_options() };
         let setup = config_file::Setup::read(path).map_err(|why| crate::Misuse(why.to_string()))?;
-        Setup::of_file(setup)
+        let reload = Reload::new(path.clone(), &setup, listener.clone());
+        Ok(Setup { reload: Some(reload), ..Setup::of_file(setup)? })
     }
 
     fn of_options(self) -> anyhow::Result<Setup> {
@@ -98,7 +103,8 @@ impl Args {
         let hook = site.prefetching.nps(server.trust_forwarded)?;
         let mut config = server.config(vec![site.config(upstream)]);
         config.listen_background = site.prefetching.service_worker();
-        Ok(Setup { config, hooks: vec![hook.map(|nps| Arc::new(nps) as _)] })
+        let hooks = vec![hook.map(|nps| Arc::new(nps) as _)];
+        Ok(Setup { config, hooks, reload: None })
     }
 }
 
@@ -111,7 +117,7 @@ impl Setup {
             let nps = prefetching.nps_of(hosts, trusts)?;
             hooks.push(nps.map(|nps| Arc::new(nps) as _));
         }
-        Ok(Setup { config, hooks })
+        Ok(Setup { config, hooks, reload: None })
     }
 }
 
@@ -148,7 +154,9 @@ fn check(path: &Path) -> anyhow::Result<ExitCode> {
     let setup = config_file::Setup::read(path).map_err(|why| crate::Misuse(why.to_string()))?;
     let sites = setup.sites.len();
     for site in &setup.sites {
-        site.prefetching.check(setup.server.trust_forwarded).with_context(|| path.display().to_string())?;
+        site.prefetching
+            .check(setup.server.trust_forwarded)
+            .with_context(|| path.display().to_string())?;
     }
     println!("{}: good, {sites} {}", path.display(), if sites == 1 { "site" } else { "sites" });
     Ok(ExitCode::SUCCESS)
@@ -157,9 +165,9 @@ fn check(path: &Path) -> anyhow::Result<ExitCode> {
 fn serve(args: Args, listener: Listener) -> anyhow::Result<ExitCode> {
     let signals = Signals::take().context("cannot run as a daemon")?;
     let inherited = Inherited::take()?;
-    let Setup { config, hooks } = args.setup()?;
+    let Setup { config, hooks, mut reload } = args.setup(&listener)?;
     let server = Server::start_on(inherited, config, hooks, listener)?;
-    signals.run(server);
+    signals.run(server, |server| reload.iter_mut().for_each(|reload| reload.run(server)));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -179,6 +187,7 @@ fn as_json(event: &Event) -> String {
             object["port"] = json!(address.port());
             object["secure"] = json!(secure);
         }
+        Event::SitesReplaced { sites } => object["sites"] = json!(sites),
         Event::Draining { connections } => object["connections"] = json!(connections),
         Event::Stopped { cut } => object["cut"] = json!(cut),
         Event::AddressRefused { address } => object["address"] = json!(address.to_string()),
@@ -210,6 +219,7 @@ fn as_json(event: &Event) -> String {
         | Event::ModelUnsaved { why }
         | Event::NoBudget { why }
         | Event::CertificateKept { why }
+        | Event::ConfigKept { why }
         | Event::UpstreamDown { why }
         | Event::NotSwitched { why }
         | Event::LogLost { why }

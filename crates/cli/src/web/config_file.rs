@@ -123,6 +123,12 @@ impl Setup {
         Ok(Setup { server, acme, sites })
     }
 
+    /// What no site says, as text to compare.
+    pub(super) fn shared(&self) -> String {
+        let background = self.sites.iter().find_map(|site| site.prefetching.service_worker());
+        format!("{:?} {:?} {background:?}", self.server, self.acme)
+    }
+
     /// The proxy's configuration, and what each site prefetches by.
     pub(super) fn into_config(self) -> (Config, Vec<(PrefetchArgs, Vec<HeaderValue>)>) {
         let background = self.sites.iter().find_map(|site| site.prefetching.service_worker());

@@ -6,7 +6,7 @@ use super::counts::Counts;
 use super::navigations::Seen;
 use super::shared::Shared;
 use super::times::Counted;
-use crate::proxy::{Failure, Totals, UpstreamScheduler};
+use crate::proxy::{Failure, ServerState, Totals, UpstreamScheduler};
 
 /// All figures.
 pub(super) fn prometheus(shared: &Shared) -> String {
@@ -24,6 +24,7 @@ pub(super) fn prometheus(shared: &Shared) -> String {
     if let Some(totals) = upstream.totals() {
         of_the_proxy(&totals, &mut metrics);
     }
+    servers(&upstream.servers(), &mut metrics);
     state(shared, &mut metrics);
     histograms(counts, &with, &without, &mut metrics);
     metrics.text()
@@ -202,6 +203,15 @@ fn of_the_proxy(totals: &Totals, to: &mut Metrics) {
         "refused_connections",
         "Connections closed because their address had too many.",
         totals.refused_connections,
+    );
+}
+
+fn servers(servers: &[ServerState], to: &mut Metrics) {
+    let rows = servers.iter().map(|one| (one.server.as_str(), f64::from(u8::from(one.is_up))));
+    to.gauges(
+        "upstream_up",
+        "Whether a server passes its health check and could be reached at the last attempt.",
+        by("server", rows),
     );
 }
 

@@ -39,6 +39,9 @@ pub(super) fn json(shared: &Shared) -> Value {
         "unkept": counts.unkept.get(),
         "not_now": counts.not_now.get(),
         "scheduler": shared.upstream.scheduler().map(|of| scheduler(of)),
+        "servers": shared.upstream.servers().iter().map(|one| {
+            json!({"server": one.server, "up": one.is_up})
+        }).collect::<Vec<_>>(),
         "prefetched_bytes": counts.prefetched_bytes.get(),
         "used_bytes": counts.used_bytes.get(),
         "renewed": counts.renewed.get(),

@@ -10,7 +10,7 @@ use lull_speculate::scheduler::Room;
 use tokio::sync::Notify;
 
 use super::monitor::Monitor;
-use crate::proxy::{Fetcher, Metrics, Totals, UpstreamScheduler};
+use crate::proxy::{Fetcher, Metrics, ServerState, Totals, UpstreamScheduler};
 
 /// While probes show that the server is loaded, clients ask again after this time.
 const VETOED: Duration = Duration::from_secs(10);
@@ -47,9 +47,14 @@ impl UpstreamState {
         self.metrics.get().is_none_or(Metrics::has_room_ahead)
     }
 
-    /// The proxy's counters, once it runs.
+    /// The proxy's counters, those of requests only for this site, once it runs.
     pub(super) fn totals(&self) -> Option<Totals> {
         self.metrics.get().map(Metrics::totals)
+    }
+
+    /// The servers of the site, once the proxy runs.
+    pub(super) fn servers(&self) -> Vec<ServerState> {
+        self.metrics.get().map(Metrics::servers).unwrap_or_default()
     }
 
     /// The queue of prefetches for capacity at the upstream; none if the epochs' budget limits their number.

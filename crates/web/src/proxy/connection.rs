@@ -11,8 +11,8 @@ use lull_transport::Carrier;
 use tokio::sync::Notify;
 
 use super::limits::Permit;
-use super::metrics::Opened;
 use super::streams::Streams;
+use super::thread_counters::Opened;
 
 /// Whether a connection's bytes yield to all other traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

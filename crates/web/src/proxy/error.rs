@@ -55,6 +55,11 @@ pub enum Error {
         /// The address.
         address: SocketAddr,
     },
+    /// The proxy listens for HTTPS, and no site has a certificate any more.
+    #[error(
+        "no site has a certificate, but the proxy listens for https: give one site cert and key"
+    )]
+    NoCertificateLeft,
     /// A file that cannot be read.
     #[error("cannot read {path} ({source})")]
     Read {

@@ -29,6 +29,16 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// Other sites are served from now on, after a reload of the configuration file.
+    SitesReplaced {
+        /// How many sites there are.
+        sites: usize,
+    },
+    /// The configuration file is not used, or not all of it.
+    ConfigKept {
+        /// The problem.
+        why: String,
+    },
     /// The upstream cannot be reached from now on.
     UpstreamDown {
         /// The attempt and its result.
@@ -166,6 +176,8 @@ impl Event {
             Event::CertificateLoaded => "certificate-loaded",
             Event::CertificateKept { .. } => "certificate-kept",
             Event::CertificateNotIssued { .. } => "certificate-not-issued",
+            Event::SitesReplaced { .. } => "sites-replaced",
+            Event::ConfigKept { .. } => "config-kept",
             Event::UpstreamDown { .. } => "upstream-down",
             Event::UpstreamUp => "upstream-up",
             Event::ServerUnhealthy { .. } => "server-unhealthy",
@@ -199,6 +211,7 @@ impl Event {
             self,
             Event::CertificateKept { .. }
                 | Event::CertificateNotIssued { .. }
+                | Event::ConfigKept { .. }
                 | Event::UpstreamDown { .. }
                 | Event::ServerUnhealthy { .. }
                 | Event::NotSwitched { .. }
@@ -236,6 +249,13 @@ impl fmt::Display for Event {
             Event::CertificateNotIssued { name, why } => {
                 write!(f, "no certificate was issued for {name}, it is tried again later: {why}")
             }
+            Event::SitesReplaced { sites: 1 } => {
+                f.write_str("the configuration is reloaded: 1 site")
+            }
+            Event::SitesReplaced { sites } => {
+                write!(f, "the configuration is reloaded: {sites} sites")
+            }
+            Event::ConfigKept { why } => write!(f, "the configuration stays as it was: {why}"),
             Event::UpstreamDown { why } => write!(f, "the upstream is down: {why}"),
             Event::UpstreamUp => f.write_str("the upstream is up again"),
             Event::ServerUnhealthy { server, why } => {
@@ -336,7 +356,8 @@ impl Listener {
         Listener(Arc::new(tell))
     }
 
-    pub(crate) fn tell(&self, event: &Event) {
+    /// Reports an event.
+    pub fn tell(&self, event: &Event) {
         (self.0)(event);
     }
 }

@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use super::error::Failure;
 use super::headers::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use super::link::failure_of;
-use super::metrics::Counters;
 use super::pool::Connector;
 use super::request_body::RequestBody;
+use super::thread_counters::Counters;
 use super::upstream_group::UpstreamServer;
 
 /// Sends the proxy's own requests to the upstream over its own persistent connection. A clone has another

@@ -10,17 +10,23 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, request};
 use super::body::Body;
 use super::site::Site;
 use super::site_config::{Route, SiteConfig};
+use super::site_counters::SiteCounters;
+use super::upstream_group::UpstreamGroup;
 
 /// Below this path a certificate authority looks for the answers to its challenges (RFC 8555 §8.3), over HTTP.
 const CHALLENGES: &str = "/.well-known/acme-challenge/";
 
 /// A site as all threads share it.
+#[derive(Clone)]
 pub(crate) struct HostedSite {
     pub(crate) config: SiteConfig,
     /// Sees its requests.
     pub(crate) hook: Option<Arc<dyn Site>>,
     /// The number of its first upstream among those of all sites. Those of its routes follow.
     pub(crate) first_upstream: usize,
+    /// These upstreams.
+    pub(crate) upstreams: Vec<Arc<UpstreamGroup>>,
+    pub(crate) counters: Arc<SiteCounters>,
 }
 
 impl HostedSite {
@@ -70,6 +76,7 @@ fn is_below(path: &str, route: &Route) -> bool {
 }
 
 /// All sites.
+#[derive(Default)]
 pub(crate) struct HostedSites {
     all: Vec<Arc<HostedSite>>,
     by_name: BTreeMap<String, usize>,
@@ -94,6 +101,11 @@ impl HostedSites {
             }
         }
         HostedSites { all, by_name, by_suffix, rest }
+    }
+
+    /// The site, if there is only one.
+    pub(crate) fn only(&self) -> Option<&Arc<HostedSite>> {
+        self.all.first().filter(|_| self.all.len() == 1)
     }
 
     pub(crate) fn all(&self) -> &[Arc<HostedSite>] {
@@ -132,12 +144,17 @@ mod tests {
         UpstreamConfig::new("http://127.0.0.1:8080".parse().unwrap())
     }
 
+    fn hosted(config: SiteConfig, first_upstream: usize) -> HostedSite {
+        let counters = Arc::new(SiteCounters::new(1));
+        HostedSite { config, hook: None, first_upstream, upstreams: Vec::new(), counters }
+    }
+
     fn site(names: &[&str], routes: &[&str]) -> Arc<HostedSite> {
         let mut config = SiteConfig::new("http://127.0.0.1:8080".parse().unwrap());
         config.names = names.iter().map(|name| (*name).to_owned()).collect();
         let route = |prefix: &&str| Route { prefix: (*prefix).to_owned(), upstream: upstream() };
         config.routes = routes.iter().map(route).collect();
-        Arc::new(HostedSite { config, hook: None, first_upstream: 7 })
+        Arc::new(hosted(config, 7))
     }
 
     #[test]
@@ -194,7 +211,7 @@ mod tests {
         let with_port = |port| {
             let mut config = SiteConfig::new("http://127.0.0.1:8080".parse().unwrap());
             config.redirect_to_https = port;
-            HostedSite { config, hook: None, first_upstream: 0 }
+            hosted(config, 0)
         };
         for (port, method, host, target, secure, expected) in [
             (Some(443), "GET", "a.example", "/x?y", false, Some((301, "https://a.example/x?y"))),

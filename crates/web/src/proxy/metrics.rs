@@ -1,60 +1,15 @@
-//! Counters, one set per thread, so that counting is cheap.
+//! The counters of all threads, and what they say of a site.
 
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
 use super::counter::Counter;
-use super::error::Failure;
 use super::scheduler::UpstreamScheduler;
-
-/// The counters of one thread, on separate cache lines.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Counters {
-    pub(crate) requests: Counter,
-    pub(crate) marked: Counter,
-    pub(crate) responses: [Counter; 6],
-    pub(crate) failures: [Counter; Failure::ALL.len()],
-    pub(crate) bytes_received: Counter,
-    pub(crate) bytes_sent: Counter,
-    pub(crate) connections: Counter,
-    pub(crate) closed: Counter,
-    pub(crate) upstream_connections: Counter,
-    pub(crate) retries: Counter,
-}
-
-impl Counters {
-    pub(crate) fn count_response(&self, status: u16) {
-        let class = usize::from(status / 100);
-        self.responses[class.min(5)].increment();
-    }
-
-    pub(crate) fn open_connections(&self) -> u64 {
-        self.connections.get().saturating_sub(self.closed.get())
-    }
-
-    pub(crate) fn count_failure(&self, failure: Failure) {
-        self.failures[failure.index()].increment();
-    }
-}
-
-/// An open connection, counted while this exists.
-#[derive(Debug)]
-pub(crate) struct Opened(Arc<Counters>);
-
-impl Opened {
-    pub(crate) fn new(counters: &Arc<Counters>) -> Self {
-        counters.connections.increment();
-        Opened(Arc::clone(counters))
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        self.0.closed.increment();
-    }
-}
+use super::site_counters::SiteCounters;
+use super::thread_counters::Counters;
+use super::totals::Totals;
+use super::upstream_group::UpstreamGroup;
 
 /// The counters of all threads; clones share them.
 #[derive(Clone, Debug)]
@@ -64,7 +19,30 @@ pub struct Metrics {
     /// Requests that may still go to the upstream, out of the concurrent ones permitted.
     pub(crate) upstream_room: Arc<Semaphore>,
     upstream_requests: usize,
-    scheduler: Option<Arc<UpstreamScheduler>>,
+    /// The site whose metrics these are, if they are of one.
+    site: Option<OfSite>,
+}
+
+/// What the metrics of one site are taken from.
+#[derive(Clone)]
+struct OfSite {
+    counters: Arc<SiteCounters>,
+    upstreams: Vec<Arc<UpstreamGroup>>,
+}
+
+impl std::fmt::Debug for OfSite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OfSite").finish_non_exhaustive()
+    }
+}
+
+/// A server of a site's upstreams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerState {
+    /// As the owner wrote it.
+    pub server: String,
+    /// Whether it passes its health check, if it has one, and could be reached at the last attempt.
+    pub is_up: bool,
 }
 
 impl Metrics {
@@ -75,18 +53,37 @@ impl Metrics {
             refused_connections: Arc::default(),
             upstream_room: Arc::new(Semaphore::new(upstream_requests)),
             upstream_requests,
-            scheduler: None,
+            site: None,
         }
     }
 
-    /// The same counters, with the scheduler of one site's upstream.
-    pub(crate) fn of_site(&self, scheduler: Option<Arc<UpstreamScheduler>>) -> Self {
-        Metrics { scheduler, ..self.clone() }
+    /// The metrics of one site: its requests, with the connections of all sites.
+    pub(crate) fn of_site(
+        &self,
+        counters: Arc<SiteCounters>,
+        upstreams: Vec<Arc<UpstreamGroup>>,
+    ) -> Self {
+        Metrics { site: Some(OfSite { counters, upstreams }), ..self.clone() }
     }
 
-    /// The queue of prefetches for capacity at the upstream, if there is one.
+    /// The queue of prefetches for capacity at the site's upstream, if there is one.
     pub fn scheduler(&self) -> Option<&Arc<UpstreamScheduler>> {
-        self.scheduler.as_ref()
+        self.site.as_ref()?.upstreams.first()?.scheduler.as_ref()
+    }
+
+    /// The servers of the site.
+    pub fn servers(&self) -> Vec<ServerState> {
+        let upstreams = self.site.iter().flat_map(|site| &site.upstreams);
+        let mut states: Vec<ServerState> = Vec::new();
+        for server in upstreams.flat_map(|group| &group.servers) {
+            let (name, is_up) = (server.config.to_string(), server.is_up());
+            match states.iter_mut().find(|state| state.server == name) {
+                // Of two routes.
+                Some(state) => state.is_up &= is_up,
+                None => states.push(ServerState { server: name, is_up }),
+            }
+        }
+        states
     }
 
     /// Whether more than half of the allowed concurrent requests to the upstream are free. Only then there is
@@ -99,7 +96,7 @@ impl Metrics {
     pub fn totals(&self) -> Totals {
         let sum = |of: &dyn Fn(&Counters) -> u64| self.threads.iter().map(|one| of(one)).sum();
         let closed: u64 = sum(&|one| one.closed.get());
-        Totals {
+        let mut totals = Totals {
             requests: sum(&|one| one.requests.get()),
             marked: sum(&|one| one.marked.get()),
             responses: std::array::from_fn(|class| sum(&|one| one.responses[class].get())),
@@ -110,46 +107,18 @@ impl Metrics {
             refused_connections: self.refused_connections.get(),
             upstream_connections: sum(&|one| one.upstream_connections.get()),
             retries: sum(&|one| one.retries.get()),
+        };
+        if let Some(site) = &self.site {
+            site.counters.replace(&mut totals);
         }
-    }
-}
-
-/// Sums over all threads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Totals {
-    /// Requests that came in.
-    pub requests: u64,
-    /// Those with the mark of a prefetch, `X-Lull`.
-    pub marked: u64,
-    /// Responses by the first digit of their status.
-    pub responses: [u64; 6],
-    /// Failures, in the order of [`Failure::ALL`].
-    pub failures: [u64; Failure::ALL.len()],
-    /// Bytes of bodies that clients sent.
-    pub bytes_received: u64,
-    /// Bytes of bodies sent to clients.
-    pub bytes_sent: u64,
-    /// Connections of clients now.
-    pub open_connections: u64,
-    /// Connections of clients that were closed because their address had too many.
-    pub refused_connections: u64,
-    /// Connections that were made to the upstream.
-    pub upstream_connections: u64,
-    /// Requests that were sent a second time, because the upstream had closed an idle connection.
-    pub retries: u64,
-}
-
-impl Totals {
-    /// How often this failure happened.
-    pub fn failures_of(&self, failure: Failure) -> u64 {
-        self.failures[failure.index()]
+        totals
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::Failure;
 
     #[test]
     fn metrics_of_threads_are_summed() {

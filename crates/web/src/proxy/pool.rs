@@ -20,9 +20,9 @@ use super::event::{Event, Listener};
 use super::io::{UpstreamIo, UpstreamStream};
 use super::keep_alive::KeepAlive;
 use super::link::Link;
-use super::metrics::Counters;
 use super::proxy_config::Config;
 use super::request_body::RequestBody;
+use super::thread_counters::Counters;
 use super::tls;
 
 /// Idle connections of one thread. The most recently used one is used next, so that the others age and are
@@ -156,6 +156,11 @@ impl Connector {
             listener,
             is_down: AtomicBool::new(false),
         })
+    }
+
+    /// Whether the last attempt failed.
+    pub(crate) fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed)
     }
 
     /// Opens a connection, and reports when the upstream goes down and comes back.

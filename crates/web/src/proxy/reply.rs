@@ -17,6 +17,7 @@ use super::connection::{Connection, Counted, Turn};
 use super::error::Failure;
 use super::hosted_site::HostedSite;
 use super::site::{Exchange, Outcome};
+use super::site_counters::Finished;
 use super::streams::{Piece, Stream};
 use super::traffic_thread::TrafficThread;
 
@@ -33,6 +34,8 @@ pub(crate) struct Account {
     pub(crate) is_secure: bool,
     version: Version,
     is_head: bool,
+    /// Whether it has the mark of a prefetch.
+    pub(crate) is_marked: bool,
     started: Instant,
     time_to_first_byte: Option<Duration>,
     upstream_time: Option<Duration>,
@@ -65,6 +68,7 @@ impl Account {
             is_secure: connection.is_secure(),
             version: head.version,
             is_head: head.method == Method::HEAD,
+            is_marked: false,
             started: Instant::now(),
             time_to_first_byte: None,
             upstream_time: None,
@@ -175,6 +179,7 @@ impl Account {
         if let Some(failure) = self.failure {
             counters.count_failure(failure);
         }
+        self.count_for_site();
         if let Some(exchange) = self.exchange.take() {
             exchange.ended(&Outcome {
                 status: self.status,
@@ -188,6 +193,21 @@ impl Account {
         if let (Some(line), Some(log)) = (self.line.take(), &self.worker.log) {
             log.write(line, self.status, self.bytes);
         }
+    }
+}
+
+impl Account {
+    /// Requests that name no site are those of the only one.
+    fn count_for_site(&self) {
+        let only = || self.worker.serving.get().sites.only().cloned();
+        let Some(site) = self.site.clone().or_else(only) else { return };
+        let finished = Finished {
+            status: self.status,
+            bytes: self.bytes,
+            failure: self.failure,
+            is_marked: self.is_marked,
+        };
+        site.counters.note(self.worker.number, &finished);
     }
 }
 

@@ -10,8 +10,8 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::connection::{Connection, Counted};
-use super::metrics::Counters;
 use super::streams::Stream;
+use super::thread_counters::Counters;
 pub(super) use super::upload::Upload;
 
 /// The body of a request, as it arrives from the client.

@@ -1,15 +1,16 @@
 //! The proxy as a whole: its listeners, its threads, and its end.
 
 use std::net::TcpListener as StdTcpListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep};
 use tokio_rustls::TlsAcceptor;
 
 use super::access_log::Log;
@@ -18,21 +19,18 @@ use super::address::Address;
 use super::counter::Counter;
 use super::error::{Error, Result};
 use super::event::{Event, Listener};
-use super::fetch::Fetcher;
-use super::health;
-use super::hosted_site::{HostedSite, HostedSites};
+use super::hosted_site::HostedSites;
 use super::io::Switch;
 use super::limits::{Bounds, Gate, raise_descriptors};
-use super::metrics::{Counters, Metrics, Opened};
-use super::pool::Connector;
+use super::metrics::Metrics;
 use super::proxy_config::Config;
-use super::scheduler::UpstreamScheduler;
 use super::site::Site;
-use super::site_config::SiteConfig;
+use super::site_setup::{self, SiteSetup, Task, reload_certificates};
 use super::sockets::{self, Inherited};
+use super::thread_counters::{Counters, Opened};
 use super::tls::Certificates;
 use super::traffic_thread::{Common, Phase, TrafficThread};
-use super::upstream_group::{UpstreamGroup, UpstreamServer};
+use super::upstream_group::UpstreamGroup;
 use super::worker::Arrival;
 
 /// How long nothing is accepted after a failure of the kernel, for example for lack of descriptors.
@@ -44,15 +42,16 @@ const CERTIFICATE_LOOK: Duration = Duration::from_secs(5);
 
 /// A running proxy. It ends immediately when it is dropped.
 pub struct Server {
-    addresses: Vec<Address>,
+    /// What is needed to make sites.
+    pub(super) setup: SiteSetup,
+    sites: Mutex<Arc<HostedSites>>,
+    traffic: Vec<Arc<TrafficThread>>,
+    /// Takes the work beside the traffic, which replaces the work before.
+    tasks: mpsc::UnboundedSender<Vec<Task>>,
     phase: watch::Sender<Phase>,
     /// `None` once they were awaited.
     threads: Option<Vec<JoinHandle<()>>>,
-    metrics: Metrics,
-    certificates: Option<Arc<Certificates>>,
     log: Option<Log>,
-    listener: Listener,
-    sites: Arc<HostedSites>,
     pub(super) patience: Duration,
 }
 
@@ -95,62 +94,76 @@ impl Server {
             || thread::available_parallelism().map_or(1, |count| count.get()),
             |given| given.get(),
         );
-        let metrics = Metrics::new(threads, bounds.upstream_requests);
         let log = match &config.access_log {
             Some(to) => Some(Log::start(to, listener.clone())?),
             None => None,
         };
-        let (sites, upstreams) = host(&config, hooks, &listener)?;
         let patience = config.timeouts.drain;
+        let setup = SiteSetup {
+            addresses: doors.iter().map(|(_, address, _)| *address).collect(),
+            metrics: Metrics::new(threads, bounds.upstream_requests),
+            visits: log.as_ref().map(Log::visits),
+            config: Arc::new(config),
+            certificates,
+            challenges: Arc::default(),
+            listener,
+        };
+        let mut hosted = Vec::new();
+        let hooks = hooks.into_iter().chain(std::iter::repeat_with(|| None));
+        for (site, hook) in setup.config.sites.iter().zip(hooks) {
+            hosted.push(setup.host(setup.prepare(site)?, hook));
+        }
+        let (sites, upstreams) = site_setup::number(hosted);
+        sites.all().iter().for_each(|site| setup.start_hook(site));
+        let (tasks, beside) = mpsc::unbounded_channel();
+        let mut server = Server {
+            setup,
+            sites: Mutex::default(),
+            traffic: Vec::new(),
+            tasks,
+            phase: watch::channel(Phase::Running).0,
+            threads: Some(Vec::new()),
+            log,
+            patience,
+        };
+        server.spawn(doors, &bounds, (&sites, &upstreams), beside)?;
+        server.use_sites(sites, &upstreams);
+        for Address { address, secure, .. } in server.addresses().iter().copied() {
+            server.setup.listener.tell(&Event::Listening { address, secure });
+        }
+        Ok(server)
+    }
+
+    /// Starts the threads, which serve these sites.
+    fn spawn(
+        &mut self,
+        doors: Vec<Door>,
+        bounds: &Bounds,
+        (sites, upstreams): (&Arc<HostedSites>, &[Arc<UpstreamGroup>]),
+        beside: mpsc::UnboundedReceiver<Vec<Task>>,
+    ) -> Result<()> {
+        let threads = self.threads.get_or_insert_default();
+        let SiteSetup { config, metrics, listener, .. } = &self.setup;
         let common = Common {
+            config: Arc::clone(config),
             upstream_room: Arc::clone(&metrics.upstream_room),
-            log: log.as_ref().map(Log::sender),
+            log: self.log.as_ref().map(Log::sender),
             switch: Arc::new(Switch {
                 options: config.background.clone(),
                 listener: listener.clone(),
                 told: AtomicBool::new(false),
             }),
-            idle_per_thread: config.limits.upstream_idle.div_ceil(threads),
-            config: Arc::new(config),
-            sites: Arc::new(sites),
-            challenges: Arc::default(),
-            upstreams,
+            idle_per_thread: config.limits.upstream_idle.div_ceil(metrics.threads.len()),
+            challenges: Arc::clone(&self.setup.challenges),
         };
-        let addresses: Vec<_> = doors.iter().map(|(_, address, _)| *address).collect();
-        start_hooks(&common, &addresses, &metrics, log.as_ref(), &listener);
-        let (phase, phases) = watch::channel(Phase::Running);
-        let mut server = Server {
-            addresses,
-            phase,
-            threads: Some(Vec::new()),
-            metrics,
-            certificates,
-            log,
-            listener,
-            sites: Arc::clone(&common.sites),
-            patience,
-        };
-        server.spawn(doors, &common, &bounds, &phases)?;
-        for Address { address, secure, .. } in server.addresses.iter().copied() {
-            server.listener.tell(&Event::Listening { address, secure });
-        }
-        Ok(server)
-    }
-
-    fn spawn(
-        &mut self,
-        doors: Vec<Door>,
-        common: &Common,
-        bounds: &Bounds,
-        phases: &watch::Receiver<Phase>,
-    ) -> Result<()> {
-        let threads = self.threads.get_or_insert_default();
         let mut lanes = Vec::new();
-        for (number, counters) in self.metrics.threads.iter().enumerate() {
+        for (number, counters) in metrics.threads.iter().enumerate() {
             let (sender, arrivals) = mpsc::unbounded_channel();
             lanes.push((sender, Arc::clone(counters)));
-            let worker = TrafficThread::new(common, Arc::clone(counters));
-            let phases = phases.clone();
+            let worker = TrafficThread::new(&common, number, Arc::clone(counters));
+            worker.serving.replace(sites, upstreams);
+            self.traffic.push(Arc::clone(&worker));
+            let phases = self.phase.subscribe();
             threads.push(run_in_thread(format!("lull-web-{number}"), async move {
                 worker.run(arrivals, phases).await;
             })?);
@@ -158,73 +171,75 @@ impl Server {
         let desk = Arc::new(Desk {
             gate: Gate::new(bounds),
             lanes,
-            refused: Arc::clone(&self.metrics.refused_connections),
-            listener: self.listener.clone(),
+            refused: Arc::clone(&metrics.refused_connections),
+            listener: listener.clone(),
             is_starved: AtomicBool::new(false),
             is_told_of_refusal: AtomicBool::new(false),
         });
-        let certificates = self.certificates.clone();
-        let (listener, mut phases) = (self.listener.clone(), phases.clone());
-        let is_secure = self.addresses.iter().any(|door| door.secure && !door.background);
-        let checks = health_checks(common, is_secure, &listener);
-        let acme = acme_tasks(common, certificates.as_ref(), &listener);
+        let (certificates, listener) = (self.setup.certificates.clone(), listener.clone());
+        let mut phases = self.phase.subscribe();
         threads.push(run_in_thread("lull-web-accept".to_owned(), async move {
             for door in doors {
                 tokio::spawn(Arc::clone(&desk).accept(door));
             }
-            checks.into_iter().for_each(|check| drop(tokio::spawn(check)));
-            acme.into_iter().for_each(|task| drop(tokio::spawn(task)));
-            let reload = async {
-                loop {
-                    sleep(CERTIFICATE_LOOK).await;
-                    if let Some(certificates) = &certificates {
-                        tell_reload(certificates, &listener);
-                    }
-                }
-            };
             tokio::select! {
                 // Until no more connections are accepted. The runtime drops the listeners.
                 _ = phases.wait_for(|phase| *phase != Phase::Running) => {}
-                () = reload => {}
+                () = beside_accepting(beside, certificates, listener) => {}
             }
         })?);
         Ok(())
     }
 
-    fn hooks(&self) -> impl Iterator<Item = &Arc<dyn Site>> {
-        self.sites.all().iter().filter_map(|site| site.hook.as_ref())
+    /// Serves these from the next request on.
+    pub(super) fn use_sites(&self, sites: Arc<HostedSites>, upstreams: &[Arc<UpstreamGroup>]) {
+        for thread in &self.traffic {
+            thread.serving.replace(&sites, upstreams);
+        }
+        // Nothing takes it if the proxy drains.
+        let _ = self.tasks.send(self.setup.tasks(&sites));
+        *self.sites.lock().unwrap_or_else(PoisonError::into_inner) = sites;
+    }
+
+    /// The sites that are served now.
+    pub(super) fn sites(&self) -> Arc<HostedSites> {
+        Arc::clone(&self.sites.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn hooks(&self) -> Vec<Arc<dyn Site>> {
+        self.sites().all().iter().filter_map(|site| site.hook.clone()).collect()
     }
 
     /// The listening addresses.
     pub fn addresses(&self) -> &[Address] {
-        &self.addresses
+        &self.setup.addresses
     }
 
     /// The counters.
     pub fn metrics(&self) -> &Metrics {
-        &self.metrics
+        &self.setup.metrics
     }
 
     /// Reloads the certificate if its files have changed, reopens the access log, and informs the site.
     pub fn reload(&self) {
-        if let Some(certificates) = &self.certificates {
-            tell_reload(certificates, &self.listener);
+        if let Some(certificates) = &self.setup.certificates {
+            reload_certificates(certificates, &self.setup.listener);
         }
         if let Some(log) = &self.log {
             log.reopen();
         }
-        self.hooks().for_each(|hook| hook.reloaded());
+        self.hooks().iter().for_each(|hook| hook.reloaded());
     }
 
     /// Informs the site that the upstream has changed, for example by a new release that takes longer.
     pub fn upstream_changed(&self) {
-        self.hooks().for_each(|hook| hook.upstream_changed());
+        self.hooks().iter().for_each(|hook| hook.upstream_changed());
     }
 
     /// Begins the drain: no new connections, idle ones are closed, others after their requests in progress.
     pub fn drain(&self) {
-        let connections = self.metrics.totals().open_connections;
-        self.listener.tell(&Event::Draining { connections });
+        let connections = self.metrics().totals().open_connections;
+        self.setup.listener.tell(&Event::Draining { connections });
         self.phase.send_replace(Phase::Draining);
     }
 
@@ -241,17 +256,20 @@ impl Server {
     fn end(&mut self) {
         let Some(threads) = self.threads.take() else { return };
         let is_drained = threads.iter().all(JoinHandle::is_finished);
-        let cut = if is_drained { 0 } else { self.metrics.totals().open_connections };
+        let cut = if is_drained { 0 } else { self.metrics().totals().open_connections };
         self.phase.send_replace(Phase::Ended);
         for thread in threads {
             // A thread that panicked has reported it.
             let _ = thread.join();
         }
-        self.hooks().for_each(|hook| hook.ended());
+        self.hooks().iter().for_each(|hook| hook.ended());
+        // The log waits for its last line.
+        self.traffic.clear();
+        self.setup.visits = None;
         if let Some(log) = self.log.take() {
             log.finish();
         }
-        self.listener.tell(&Event::Stopped { cut });
+        self.setup.listener.tell(&Event::Stopped { cut });
     }
 }
 
@@ -263,7 +281,7 @@ impl Drop for Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("addresses", &self.addresses).finish_non_exhaustive()
+        f.debug_struct("Server").field("addresses", &self.addresses()).finish_non_exhaustive()
     }
 }
 
@@ -288,118 +306,34 @@ fn open_doors(
             None => sockets::bind(listen, &config.listen)?,
         };
         let address = socket.local_addr().map_err(Error::system("ask for an address"))?;
-        let servers = config.sites.iter().flat_map(SiteConfig::upstreams);
-        let mut upstream = servers
-            .flat_map(|upstream| &upstream.servers)
-            .filter(|server| server.secure == secure)
-            .flat_map(|server| server.addresses_of(address.port()));
-        if upstream.any(|upstream| sockets::leads_to(upstream, address)) {
-            return Err(Error::Loop { address });
-        }
+        let at = Address { address, secure, background };
+        site_setup::check_loop(&config.sites, &at)?;
         let tls = if secure { acceptor.cloned() } else { None };
-        doors.push((socket, Address { address, secure, background }, tls));
+        doors.push((socket, at, tls));
     }
     inherited.are_all_taken()?;
     Ok(doors)
 }
 
-/// Makes the sites and the upstreams of all of them.
-fn host(
-    config: &Config,
-    hooks: Vec<Option<Arc<dyn Site>>>,
-    listener: &Listener,
-) -> Result<(HostedSites, Vec<Arc<UpstreamGroup>>)> {
-    let mut upstreams = Vec::new();
-    let mut sites = Vec::new();
-    let hooks = hooks.into_iter().chain(std::iter::repeat_with(|| None));
-    for (site, hook) in config.sites.iter().zip(hooks) {
-        let first_upstream = upstreams.len();
-        for upstream in site.upstreams() {
-            let mut servers = Vec::new();
-            for server in &upstream.servers {
-                let roots = upstream.roots.as_deref();
-                let connector = Connector::new(server, roots, config, listener.clone())?;
-                servers.push(UpstreamServer::new(server.clone(), Arc::new(connector)));
-            }
-            let parameters = hook.as_ref().and_then(|hook| hook.schedules());
-            let scheduler = parameters.map(UpstreamScheduler::new);
-            let group = UpstreamGroup::new(servers, upstream.host.clone(), scheduler);
-            upstreams.push(Arc::new(group));
-        }
-        sites.push(Arc::new(HostedSite { config: site.clone(), hook, first_upstream }));
-    }
-    Ok((HostedSites::new(sites), upstreams))
-}
-
-/// Tells the hooks what they work with.
-fn start_hooks(
-    common: &Common,
-    addresses: &[Address],
-    metrics: &Metrics,
-    log: Option<&Log>,
-    listener: &Listener,
+/// Does the work of the sites, and looks at the files of certificates.
+async fn beside_accepting(
+    mut tasks: mpsc::UnboundedReceiver<Vec<Task>>,
+    certificates: Option<Arc<Certificates>>,
+    listener: Listener,
 ) {
-    let is_secure = addresses.iter().any(|door| door.secure && !door.background);
-    for site in common.sites.all() {
-        let Some(hook) = &site.hook else { continue };
-        for address in addresses {
-            hook.listens(*address);
-        }
-        if let Some(log) = log {
-            hook.logs_to(log.visits());
-        }
-        let group = &common.upstreams[site.first_upstream];
-        let fetcher = Fetcher::new(&group.servers[0], group.host.as_ref(), is_secure);
-        let fetcher = fetcher.within(common.config.timeouts.head);
-        hook.started(&metrics.of_site(group.scheduler.clone()), fetcher, listener);
-    }
-}
-
-/// The health checks of all servers that have some.
-fn health_checks(
-    common: &Common,
-    is_secure: bool,
-    listener: &Listener,
-) -> Vec<impl Future<Output = ()> + Send + use<>> {
-    let configs = common.config.sites.iter().flat_map(SiteConfig::upstreams);
-    let mut checks = Vec::new();
-    for (group, config) in common.upstreams.iter().zip(configs) {
-        let Some(check) = &config.health else { continue };
-        for (at, server) in group.servers.iter().enumerate() {
-            let fetcher = Fetcher::new(server, group.host.as_ref(), is_secure);
-            let fetcher = fetcher.within(check.timeout);
-            let (group, listener) = (Arc::clone(group), listener.clone());
-            checks.push(health::watch(group, at, check.clone(), fetcher, listener));
-        }
-    }
-    checks
-}
-
-/// What keeps the certificates of the sites that have theirs by ACME.
-fn acme_tasks(
-    common: &Common,
-    certificates: Option<&Arc<Certificates>>,
-    listener: &Listener,
-) -> Vec<impl Future<Output = ()> + Send + use<>> {
-    let (Some(acme), Some(certificates)) = (&common.config.acme, certificates) else {
-        return Vec::new();
-    };
-    let sites = common.config.sites.iter().filter(|site| site.acme);
-    let task = |site: &SiteConfig| {
-        let (certificates, tells) = (Arc::clone(certificates), listener.clone());
-        let issued = move || tell_reload(&certificates, &tells);
-        let challenges = Arc::clone(&common.challenges);
-        acme::keep(acme.clone(), site.clone(), challenges, listener.clone(), issued)
-    };
-    sites.map(task).collect()
-}
-
-fn tell_reload(certificates: &Certificates, listener: &Listener) {
-    for reloaded in certificates.reload() {
-        match reloaded {
-            Ok(true) => listener.tell(&Event::CertificateLoaded),
-            Ok(false) => {}
-            Err(error) => listener.tell(&Event::CertificateKept { why: error.to_string() }),
+    let mut running = JoinSet::new();
+    let mut look = interval(CERTIFICATE_LOOK);
+    loop {
+        tokio::select! {
+            Some(next) = tasks.recv() => {
+                running.abort_all();
+                next.into_iter().for_each(|task| drop(running.spawn(task)));
+            }
+            _ = look.tick() => {
+                if let Some(certificates) = &certificates {
+                    reload_certificates(certificates, &listener);
+                }
+            }
         }
     }
 }

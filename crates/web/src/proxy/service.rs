@@ -54,7 +54,8 @@ pub(crate) async fn handle(
         connection.left_unread.store(is_left, Ordering::Relaxed);
         return Ok(account.reply(Response::new(Body::full(answer))));
     }
-    let Some(site) = thread.sites.of(checked.host.as_ref()) else {
+    let serving = thread.serving.get();
+    let Some(site) = serving.sites.of(checked.host.as_ref()) else {
         connection.left_unread.store(is_left, Ordering::Relaxed);
         let why = "no site of this server has the host of the request";
         return Ok(account.fail(Failure::Refused, StatusCode::MISDIRECTED_REQUEST, why));
@@ -70,6 +71,7 @@ pub(crate) async fn handle(
     account.turn = Some(Turn::new(&connection, checked.is_marked, is_among_others));
     if checked.is_marked {
         thread.counters.marked.increment();
+        account.is_marked = true;
     }
     headers::join_cookies(&mut head.headers);
     if let (Some(hook), Some(_)) = (&site.hook, &thread.log) {
@@ -87,15 +89,26 @@ pub(crate) async fn handle(
     }
     let framing = framing(has_body, &incoming);
     let (body, upload) = if has_body {
-        let upload = Upload::new(!checked.expects_continue);
-        let (counters, stream) = (&thread.counters, account.stream.clone());
-        let body = RequestBody::new(incoming, Arc::clone(&upload), &connection, counters, stream);
-        (body, Some(upload))
+        take_body(incoming, &checked, (&thread, &connection), &account)
     } else {
         (RequestBody::empty(), None)
     };
-    let outgoing = Outgoing { head, body, upload, checked, framing, on_upgrade };
+    let upstream = Arc::clone(&serving.upstreams[site.upstream_for(head.uri.path())]);
+    let outgoing = Outgoing { head, body, upload, checked, framing, on_upgrade, upstream };
     Ok(answer(&thread, &connection, site, decision, outgoing, account).await)
+}
+
+/// The body of a request, and its progress.
+fn take_body(
+    incoming: Incoming,
+    checked: &Checked,
+    (thread, connection): (&TrafficThread, &Arc<Connection>),
+    account: &Account,
+) -> (RequestBody, Option<Arc<Upload>>) {
+    let upload = Upload::new(!checked.expects_continue);
+    let (counters, stream) = (&thread.counters, account.stream.clone());
+    let body = RequestBody::new(incoming, Arc::clone(&upload), connection, counters, stream);
+    (body, Some(upload))
 }
 
 /// Whether a request has a body. Its connection is notified of it.
@@ -131,6 +144,7 @@ struct Outgoing {
     checked: Checked,
     framing: Framing,
     on_upgrade: Option<OnUpgrade>,
+    upstream: Arc<UpstreamAccess>,
 }
 
 async fn answer(
@@ -176,8 +190,8 @@ async fn forward(
     outgoing: Outgoing,
     account: &mut Account,
 ) -> Result<Response<Body>, Failure> {
-    let Outgoing { mut head, body, upload, checked, framing, on_upgrade } = outgoing;
-    let upstream = &thread.upstreams[site.upstream_for(head.uri.path())];
+    let Outgoing { mut head, body, upload, checked, framing, on_upgrade, upstream } = outgoing;
+    let upstream = &upstream;
     let upgrade = headers::to_upstream(
         &mut head,
         &checked,

@@ -45,9 +45,10 @@ impl Signals {
         Ok(Signals { runtime, terminate, interrupt, hang_up, reopen, change })
     }
 
-    /// Runs a proxy. SIGHUP and SIGUSR1 reload; SIGUSR2 reports that the upstream changed. SIGTERM and SIGINT
-    /// end it after the requests in progress, a second one at once.
-    pub fn run(self, server: Server) {
+    /// Runs a proxy. SIGHUP and SIGUSR1 reload certificates and logs, and SIGHUP calls `reconfigure` first. SIGUSR2
+    /// reports that the upstream changed. SIGTERM and SIGINT end it after the requests in progress, a second one at
+    /// once.
+    pub fn run(self, server: Server, mut reconfigure: impl FnMut(&Server)) {
         let Signals { runtime, mut terminate, mut interrupt, mut hang_up, mut reopen, mut change } =
             self;
         runtime.block_on(async {
@@ -55,7 +56,10 @@ impl Signals {
                 tokio::select! {
                     _ = terminate.recv() => break,
                     _ = interrupt.recv() => break,
-                    _ = hang_up.recv() => server.reload(),
+                    _ = hang_up.recv() => {
+                        reconfigure(&server);
+                        server.reload();
+                    }
                     _ = reopen.recv() => server.reload(),
                     _ = change.recv() => server.upstream_changed(),
                 }

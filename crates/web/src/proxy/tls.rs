@@ -32,8 +32,18 @@ type Fingerprint = [u8; 32];
 /// one if it names none.
 #[derive(Debug)]
 pub(crate) struct Certificates {
+    current: Arc<CurrentCertificates>,
+}
+
+/// The certificates in use. A reload replaces them as a whole.
+#[derive(Debug)]
+struct CurrentCertificates(RwLock<Arc<LoadedCertificates>>);
+
+/// Certificates that were read.
+#[derive(Debug)]
+pub(crate) struct LoadedCertificates {
     pairs: Vec<ReloadedPair>,
-    by_name: Arc<ByName>,
+    by_name: ByName,
 }
 
 /// A certificate with its key, and their files.
@@ -73,9 +83,15 @@ impl ByName {
     }
 }
 
-impl ResolvesServerCert for ByName {
+impl CurrentCertificates {
+    fn get(&self) -> Arc<LoadedCertificates> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ResolvesServerCert for CurrentCertificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.find(hello.server_name()).key())
+        Some(self.get().by_name.find(hello.server_name()).key())
     }
 }
 
@@ -116,8 +132,20 @@ impl Certificates {
     /// Those of all sites that have one; `None` if no site has.
     ///
     /// # Errors
-    /// [`Error::Read`], [`Error::Pem`] and [`Error::Pair`].
+    /// Those of [`load`](Self::load).
     pub(crate) fn of_sites(sites: &[SiteConfig]) -> Result<Option<Self>> {
+        if sites.iter().all(|site| site.certificate.is_none()) {
+            return Ok(None);
+        }
+        let current = CurrentCertificates(RwLock::new(Arc::new(Self::load(sites)?)));
+        Ok(Some(Certificates { current: Arc::new(current) }))
+    }
+
+    /// Reads those of all sites.
+    ///
+    /// # Errors
+    /// [`Error::Read`], [`Error::Pem`] and [`Error::Pair`]; [`Error::NoCertificateLeft`] if no site has one.
+    pub(crate) fn load(sites: &[SiteConfig]) -> Result<LoadedCertificates> {
         let (mut pairs, mut names) = (Vec::<ReloadedPair>::new(), BTreeMap::new());
         for site in sites {
             let Some(files) = &site.certificate else { continue };
@@ -133,15 +161,19 @@ impl Certificates {
             };
             names.extend(site.names.iter().map(|name| (name.clone(), Arc::clone(&current))));
         }
-        let Some(first) = pairs.first().map(|pair| Arc::clone(&pair.current)) else {
-            return Ok(None);
-        };
-        Ok(Some(Certificates { pairs, by_name: Arc::new(ByName { names, first }) }))
+        let first = pairs.first().map(|pair| Arc::clone(&pair.current));
+        let first = first.ok_or(Error::NoCertificateLeft)?;
+        Ok(LoadedCertificates { pairs, by_name: ByName { names, first } })
+    }
+
+    /// Uses other certificates for connections from now on.
+    pub(crate) fn replace(&self, loaded: LoadedCertificates) {
+        *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(loaded);
     }
 
     /// Uses what the files hold now, where that has changed and is a pair: one result for each pair.
-    pub(crate) fn reload(&self) -> impl Iterator<Item = Result<bool>> {
-        self.pairs.iter().map(ReloadedPair::reload)
+    pub(crate) fn reload(&self) -> Vec<Result<bool>> {
+        self.current.get().pairs.iter().map(ReloadedPair::reload).collect()
     }
 
     /// TLS 1.2 and 1.3, with tickets, which save a returning visitor a round trip.
@@ -149,7 +181,7 @@ impl Certificates {
     /// # Errors
     /// [`Error::Tls`] if this build does not support it.
     pub(crate) fn server_config(&self) -> Result<ServerConfig> {
-        let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&self.by_name) as _;
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&self.current) as _;
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
@@ -336,7 +368,8 @@ mod tests {
         let sites =
             [site("a", &["a.example", "*.a.example"]), site("b", &["b.example", "c.a.example"])];
         let certificates = Certificates::of_sites(&sites).unwrap().unwrap();
-        let keys: Vec<_> = certificates.pairs.iter().map(|pair| pair.current.key()).collect();
+        let keys: Vec<_> =
+            certificates.current.get().pairs.iter().map(|pair| pair.current.key()).collect();
         for (name, expected) in [
             (Some("a.example"), 0),
             (Some("b.example"), 1),
@@ -347,7 +380,7 @@ mod tests {
             (Some("other.example"), 0),
             (None, 0),
         ] {
-            let found = certificates.by_name.find(name).key();
+            let found = certificates.current.get().by_name.find(name).key();
             assert!(Arc::ptr_eq(&found, &keys[expected]), "{name:?}");
         }
         let without = SiteConfig::new("http://127.0.0.1:1".parse().unwrap());

@@ -9,15 +9,13 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::access_log::LogSender;
 use super::acme::Challenges;
-use super::hosted_site::HostedSites;
 use super::io::Switch;
-use super::metrics::Counters;
 use super::pool::{BUFFER_BYTES, LEAST_HEADER_BYTES};
 use super::proxy_config::Config;
+use super::serving::CurrentServing;
 use super::spool;
 use super::streams::{H2_CONNECTION_WINDOW, H2_STREAM_WINDOW, Tasks};
-use super::upstream_access::UpstreamAccess;
-use super::upstream_group::UpstreamGroup;
+use super::thread_counters::Counters;
 
 /// The phase of the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +30,12 @@ pub(crate) enum Phase {
 pub(crate) struct TrafficThread {
     pub(crate) config: Arc<Config>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) sites: Arc<HostedSites>,
+    /// Its number, from 0 on.
+    pub(crate) number: usize,
+    /// The sites and their upstreams.
+    pub(crate) serving: CurrentServing,
     /// What a certificate authority asks for.
     pub(crate) challenges: Arc<Challenges>,
-    /// The upstreams of all sites, by their numbers.
-    pub(crate) upstreams: Vec<Arc<UpstreamAccess>>,
     /// Requests that may still go to the upstream, over all threads.
     pub(crate) upstream_room: Arc<Semaphore>,
     /// Slots for answers that are read before their clients take them.
@@ -55,9 +54,7 @@ const H2_LOCAL_ERROR_RESETS: usize = 128;
 /// The data that all threads share.
 pub(crate) struct Common {
     pub(crate) config: Arc<Config>,
-    pub(crate) sites: Arc<HostedSites>,
     pub(crate) challenges: Arc<Challenges>,
-    pub(crate) upstreams: Vec<Arc<UpstreamGroup>>,
     pub(crate) upstream_room: Arc<Semaphore>,
     pub(crate) log: Option<LogSender>,
     pub(crate) switch: Arc<Switch>,
@@ -65,7 +62,8 @@ pub(crate) struct Common {
 }
 
 impl TrafficThread {
-    pub(crate) fn new(common: &Common, counters: Arc<Counters>) -> Arc<Self> {
+    /// It serves nothing at first.
+    pub(crate) fn new(common: &Common, number: usize, counters: Arc<Counters>) -> Arc<Self> {
         let limits = &common.config.limits;
         let header_bytes = limits.header_bytes.max(LEAST_HEADER_BYTES);
         let mut http1 = http1::Builder::new();
@@ -87,14 +85,13 @@ impl TrafficThread {
             .max_send_buf_size(BUFFER_BYTES);
         let timeouts = &common.config.timeouts;
         let idle = (common.idle_per_thread, timeouts.upstream_idle);
-        let access = |group| UpstreamAccess::new(group, &counters, timeouts.body, idle);
-        let upstreams = common.upstreams.iter().map(|group| Arc::new(access(group))).collect();
+        let serving = CurrentServing::new(&counters, timeouts.body, idle);
         Arc::new(TrafficThread {
             config: Arc::clone(&common.config),
             counters,
-            sites: Arc::clone(&common.sites),
+            number,
+            serving,
             challenges: Arc::clone(&common.challenges),
-            upstreams,
             upstream_room: Arc::clone(&common.upstream_room),
             spools: Arc::new(Semaphore::new(spool::MOST_ANSWERS)),
             log: common.log.clone(),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::link::Link;
-use super::metrics::Counters;
 use super::pool::Pool;
+use super::thread_counters::Counters;
 use super::upstream_group::UpstreamGroup;
 
 /// The way of one thread to a group of servers.

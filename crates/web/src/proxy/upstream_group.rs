@@ -78,6 +78,11 @@ impl UpstreamServer {
         self.in_service.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Whether health checks succeed, if there are some, and it could be reached at the last attempt.
+    pub(crate) fn is_up(&self) -> bool {
+        self.is_healthy() && !self.connector.is_down()
+    }
+
     pub(crate) fn is_healthy(&self) -> bool {
         !self.is_unhealthy.load(Ordering::Relaxed)
     }

@@ -23,8 +23,8 @@ use super::connection::Connection;
 use super::drive::LAST_WORDS;
 use super::io::{ClientIo, ClientStream};
 use super::limits::Permit;
-use super::metrics::Opened;
 use super::service;
+use super::thread_counters::Opened;
 use super::traffic_thread::{Phase, TrafficThread};
 
 /// A connection that was just accepted.
@@ -68,7 +68,7 @@ impl TrafficThread {
                 }
                 _ = sweep.tick() => {
                     let now = Instant::now();
-                    self.upstreams.iter().for_each(|upstream| upstream.sweep(now));
+                    self.serving.get().upstreams.iter().for_each(|upstream| upstream.sweep(now));
                 }
                 changed = phase.changed() => match *phase.borrow_and_update() {
                     Phase::Running if changed.is_ok() => {}
@@ -76,7 +76,7 @@ impl TrafficThread {
                         is_draining = true;
                         self.is_draining.store(true, Ordering::Relaxed);
                         self.drain.notify_waiters();
-                        self.upstreams.iter().for_each(|upstream| upstream.clear());
+                        self.serving.get().upstreams.iter().for_each(|upstream| upstream.clear());
                     }
                     _ => return,
                 },

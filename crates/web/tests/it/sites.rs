@@ -10,12 +10,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use http::{HeaderName, HeaderValue};
+use lull_speculate::model::Model;
+use lull_speculate::observe::{ClientHasher, Limits};
+use lull_speculate::predict::PpmParameters;
+use lull_web::nps::{Access, Nps, Settings};
 use lull_web::proxy::{
-    CertificateFiles, Config, ErrorPage, Event, HealthCheck, Route, SiteConfig, Upstream,
-    UpstreamConfig,
+    CertificateFiles, Config, ErrorPage, Event, HealthCheck, MakeHook, NextSite, Route, Site,
+    SiteConfig, Upstream, UpstreamConfig,
 };
 
-use crate::common::{Answer, Away, LIMIT, Proxy, answering, nobody, proxy_with};
+use crate::common::{
+    Answer, Away, Client, LIMIT, Proxy, answering, nobody, proxy_with, proxy_with_hooks,
+};
 
 /// A server that says its name and what it was asked.
 fn named(name: &'static str) -> SocketAddr {
@@ -170,6 +176,85 @@ fn unhealthy_server_gets_no_requests_until_it_is_healthy() {
     until(|event| matches!(event, Event::ServerHealthy { .. }));
     let found: Vec<_> = (0..10).map(|_| by(&get(&proxy, "a.example", "/"))).collect();
     assert!(found.iter().any(|name| name == "first"), "{found:?}");
+}
+
+/// The value of a metric of a site with prefetching.
+fn metric(proxy: &Proxy, host: &str, name: &str) -> String {
+    let answer = proxy.exchange(format!(
+        "GET /.lull/metrics HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer secret\r\nConnection: close\r\n\r\n"
+    ));
+    let text = answer.text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name}: {text}")).to_owned()
+}
+
+fn prefetching() -> Arc<dyn Site> {
+    let settings =
+        Settings { access: Access::Token("secret".into()), is_routed: true, ..Settings::default() };
+    let model = Model::new(ClientHasher::new([7; 16]), Limits::default(), PpmParameters::shipped());
+    Arc::new(Nps::new(settings, model, None))
+}
+
+#[test]
+fn metrics_of_a_site_are_of_its_requests_and_servers() {
+    let (up, down) = (named("a"), nobody());
+    let sites = vec![site(&["a.example"], up), site(&["b.example"], down)];
+    let with = |config: &mut Config| config.sites = sites;
+    let proxy = proxy_with_hooks(nobody(), with, vec![Some(prefetching()), Some(prefetching())]);
+    for _ in 0..3 {
+        assert_eq!(get(&proxy, "a.example", "/").status(), 200);
+    }
+    assert_eq!(get(&proxy, "b.example", "/").status(), 502);
+    let of = |host, name: &str| metric(&proxy, host, &format!("lull_web_{name}"));
+    assert_eq!(of("a.example", "responses_total{class=\"5xx\"}"), "0");
+    assert_eq!(of("b.example", "responses_total{class=\"5xx\"}"), "1");
+    // One of them asked for this before.
+    assert_eq!(of("a.example", "requests_total"), "4");
+    let is_up = |host, server| of(host, &format!("upstream_up{{server=\"http://{server}\"}}"));
+    assert_eq!((is_up("a.example", up), is_up("b.example", down)), ("1".into(), "0".into()));
+}
+
+#[test]
+fn replaced_sites_serve_the_next_request_of_a_connection() {
+    let (slow, release) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+    let (is_slow, is_released) = (Arc::clone(&slow), Arc::clone(&release));
+    let first = answering(move |_| {
+        while is_slow.load(Ordering::Relaxed) && !is_released.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst".to_owned()
+    });
+    let sites = vec![site(&["a.example"], first), site(&["b.example"], named("b"))];
+    let proxy = proxy(sites, |_| {});
+    let ask = |client: &mut Client, host: &str| {
+        client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    };
+    let (mut waiting, mut idle) = (proxy.connect(), proxy.connect());
+    ask(&mut waiting, "a.example");
+    ask(&mut idle, "b.example");
+    idle.answer();
+    let totals = proxy.wait("both connections", |totals| totals.upstream_connections == 2);
+    let connections = totals.upstream_connections;
+    let make: MakeHook = Box::new(|| None);
+    let next = site(&["a.example", "c.example"], named("second"));
+    proxy
+        .server
+        .replace_sites(vec![NextSite::Kept(1), NextSite::New(Box::new(next), make)])
+        .unwrap();
+    // The request in progress ends as it began.
+    release.store(true, Ordering::Relaxed);
+    assert_eq!(waiting.answer().text(), "first");
+    for host in ["a.example", "c.example"] {
+        ask(&mut waiting, host);
+        assert_eq!(by(&waiting.answer()), "second");
+    }
+    ask(&mut idle, "b.example");
+    assert_eq!(by(&idle.answer()), "b");
+    // That was over the kept connection.
+    assert_eq!(proxy.totals().upstream_connections, connections + 1);
+    let lost = vec![NextSite::Kept(0)];
+    proxy.server.replace_sites(lost).unwrap();
+    assert_eq!(get(&proxy, "c.example", "/").status(), 421);
 }
 
 #[test]

@@ -16,6 +16,74 @@ fn file(folder: &Path, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// A proxy of this file.
+fn start(path: &str) -> Web {
+    let mut command = lull(&["web", "--json", "--config", path]);
+    let mut process = Kept::spawn(command.stderr(Stdio::piped()));
+    let told = BufReader::new(process.0.stderr.take().unwrap()).lines();
+    let mut web = Web { process, told, earlier: Vec::new(), port: 0 };
+    web.port = web.wait_for("listening")["port"].as_u64().unwrap().try_into().unwrap();
+    web
+}
+
+fn get(web: &Web, host: &str, path: &str) -> String {
+    let mut stream = web.connect();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn hang_up_reloads_sites_without_an_end_of_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("token"), "the-token-of-site-a\n").unwrap();
+    let (a, b) = (upstream(Duration::ZERO), upstream(Duration::ZERO));
+    let first = format!(
+        "listen = [\"127.0.0.1:0\"]\n\
+         [[site]]\nnames = [\"a.example\"]\nupstream = \"{a}\"\ntoken-file = \"token\"\n"
+    );
+    let second = format!(
+        "[[site]]\nnames = [\"b.example\"]\nupstream = \"{b}\"\n\
+         response-headers = {{ X-Site = \"b\" }}\n"
+    );
+    let path = file(folder.path(), &first);
+    let mut web = start(&path);
+    let mut kept = BufReader::new(web.connect());
+    let mut ask = |host: &str| {
+        write!(kept.get_mut(), "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+        let (mut head, mut body) = (String::new(), [0; 2]);
+        while !head.ends_with("\r\n\r\n") {
+            assert!(kept.read_line(&mut head).unwrap() > 0, "the connection has ended");
+        }
+        let length = if head.starts_with("HTTP/1.1 200") { 2 } else { 0 };
+        kept.read_exact(&mut body[..length]).unwrap();
+        head
+    };
+    assert!(ask("a.example").starts_with("HTTP/1.1 200 "));
+
+    fs::write(&path, first.clone() + &second).unwrap();
+    web.signal("-HUP");
+    assert_eq!(web.wait_for("sites-replaced")["sites"], 2);
+    assert!(ask("b.example").to_lowercase().contains("x-site: b"));
+    // The unchanged site goes on counting.
+    let status = get(&web, "a.example", "/.lull/metrics?token=the-token-of-site-a");
+    assert!(status.contains("\nlull_web_requests_total 1\n"), "{status}");
+
+    for (text, words) in [
+        (first.clone() + &second.replace("upstream", "upsteam"), "did you mean 'upstream'"),
+        (first.replace("127.0.0.1:0", "127.0.0.1:1") + &second, "restart"),
+    ] {
+        fs::write(&path, text).unwrap();
+        web.signal("-HUP");
+        let why = web.wait_for("config-kept")["why"].as_str().unwrap().to_owned();
+        assert!(why.contains(words), "{why}");
+        assert!(ask("b.example").starts_with("HTTP/1.1 200 "));
+    }
+    web.signal("-TERM");
+    web.wait_for("stopped");
+}
+
 #[test]
 fn check_says_what_is_wrong_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -65,18 +133,7 @@ fn each_site_of_a_file_is_served_with_its_own_dashboard() {
          [[site]]\nnames = [\"b.example\"]\nupstream = \"{b}\"\ntoken-file = \"b\"\n"
     );
     let path = file(folder.path(), &text);
-    let mut command = lull(&["web", "--json", "--config", &path]);
-    let mut process = Kept::spawn(command.stderr(Stdio::piped()));
-    let told = BufReader::new(process.0.stderr.take().unwrap()).lines();
-    let mut web = Web { process, told, earlier: Vec::new(), port: 0 };
-    web.port = web.wait_for("listening")["port"].as_u64().unwrap().try_into().unwrap();
-    let get = |host: &str, path: &str| {
-        let mut stream = web.connect();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
+    let mut web = start(&path);
     for (host, path, status) in [
         ("a.example", "/", 200),
         ("b.example:8080", "/", 200),
@@ -85,7 +142,7 @@ fn each_site_of_a_file_is_served_with_its_own_dashboard() {
         ("b.example", "/.lull/status?token=the-token-of-site-b", 200),
         ("b.example", "/.lull/status?token=the-token-of-site-a", 401),
     ] {
-        let answer = get(host, path);
+        let answer = get(&web, host, path);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host} {path}: {answer}");
     }
     web.signal("-TERM");

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use lull_cc::Bytes;
 use lull_speculate::model::Model;
 use lull_speculate::observe::ClientHasher;
-use lull_web::proxy::{CertificateFiles, Config, Event, Listener, Server, Site, Totals};
+use lull_web::proxy::{CertificateFiles, Config, Event, Inherited, Listener, Server, Site, Totals};
 use socket2::{Domain, Socket, Type};
 
 /// Longest single step of a test.
@@ -111,6 +111,15 @@ pub(crate) fn proxy_with(
     change: impl FnOnce(&mut Config),
     site: Option<Arc<dyn Site>>,
 ) -> Proxy {
+    proxy_with_hooks(upstream, change, vec![site])
+}
+
+/// The same with a hook for each site.
+pub(crate) fn proxy_with_hooks(
+    upstream: SocketAddr,
+    change: impl FnOnce(&mut Config),
+    hooks: Vec<Option<Arc<dyn Site>>>,
+) -> Proxy {
     let mut config = Config::new(format!("http://{upstream}").parse().unwrap());
     config.listen.push("127.0.0.1:0".parse().unwrap());
     config.threads = NonZeroUsize::new(1);
@@ -118,7 +127,7 @@ pub(crate) fn proxy_with(
     let events = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&events);
     let listener = Listener::new(move |event| kept.lock().unwrap().push(event.clone()));
-    let server = Server::start(config, site, listener).unwrap();
+    let server = Server::start_on(Inherited::default(), config, hooks, listener).unwrap();
     Proxy { server, events }
 }
 
