@@ -18,6 +18,8 @@ pub struct Upstream {
     pub(crate) target: Target,
     /// Whether it uses TLS.
     pub(crate) secure: bool,
+    /// Whether it speaks HTTP/2.
+    pub(crate) is_h2: bool,
     /// The `Host` for requests without one.
     pub(crate) authority: HeaderValue,
 }
@@ -53,15 +55,17 @@ impl FromStr for Upstream {
             return Ok(Upstream {
                 target: Target::Unix(path.into()),
                 secure: false,
+                is_h2: false,
                 authority: HeaderValue::from_static("localhost"),
             });
         }
-        let (secure, rest) = if let Some(rest) = given.strip_prefix("http://") {
-            (false, rest)
-        } else if let Some(rest) = given.strip_prefix("https://") {
-            (true, rest)
-        } else {
-            return Err(error("it has no scheme"));
+        let (scheme, rest) = given.split_once("://").ok_or(error("it has no scheme"))?;
+        let (secure, is_h2) = match scheme {
+            "http" => (false, false),
+            "https" => (true, false),
+            "h2c" => (false, true),
+            "h2" => (true, true),
+            _ => return Err(error("its scheme is unknown")),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.contains(['/', '?', '#']) {
@@ -83,6 +87,7 @@ impl FromStr for Upstream {
                 port: port.unwrap_or(if secure { 443 } else { 80 }),
             },
             secure,
+            is_h2,
             authority: HeaderValue::from_str(rest).map_err(|_| error("its host is wrong"))?,
         })
     }
@@ -93,7 +98,12 @@ impl fmt::Display for Upstream {
         match &self.target {
             Target::Unix(path) => write!(f, "unix:{}", path.display()),
             Target::Tcp { .. } => {
-                let scheme = if self.secure { "https" } else { "http" };
+                let scheme = match (self.secure, self.is_h2) {
+                    (false, false) => "http",
+                    (true, false) => "https",
+                    (false, true) => "h2c",
+                    (true, true) => "h2",
+                };
                 write!(f, "{scheme}://{}", self.authority.to_str().unwrap_or_default())
             }
         }

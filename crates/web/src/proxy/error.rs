@@ -12,7 +12,7 @@ use http::StatusCode;
 pub enum Error {
     /// An upstream that is not an address of a server.
     #[error(
-        "'{given}' is no upstream: {why}; write http://HOST:PORT, https://HOST:PORT or unix:/PATH"
+        "'{given}' is no upstream: {why}; write http://HOST:PORT, https://HOST:PORT, h2c://HOST:PORT, h2://HOST:PORT or unix:/PATH"
     )]
     Upstream {
         /// The given value.

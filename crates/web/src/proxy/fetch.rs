@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
-use hyper::client::conn::http1::SendRequest;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
 use tokio::time::timeout;
 
 use super::error::Failure;
 use super::headers::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use super::http2_request::to_http2;
 use super::link::failure_of;
 use super::pool::Connector;
 use super::request_body::RequestBody;
@@ -37,7 +39,36 @@ pub struct Fetcher {
     site: HeaderValue,
     is_secure: Arc<AtomicBool>,
     patience: Duration,
-    kept: Option<SendRequest<RequestBody>>,
+    kept: Option<Sender>,
+}
+
+/// Sends requests over one connection.
+enum Sender {
+    Http1(http1::SendRequest<RequestBody>),
+    Http2(http2::SendRequest<RequestBody>),
+}
+
+impl Sender {
+    fn is_closed(&self) -> bool {
+        match self {
+            Sender::Http1(sender) => sender.is_closed(),
+            Sender::Http2(sender) => sender.is_closed(),
+        }
+    }
+
+    async fn ready(&mut self) -> hyper::Result<()> {
+        match self {
+            Sender::Http1(sender) => sender.ready().await,
+            Sender::Http2(sender) => sender.ready().await,
+        }
+    }
+
+    async fn send(&mut self, request: Request<RequestBody>) -> hyper::Result<Response<Incoming>> {
+        match self {
+            Sender::Http1(sender) => sender.send_request(request).await,
+            Sender::Http2(sender) => sender.send_request(request).await,
+        }
+    }
 }
 
 /// For each answer, if nothing else is said.
@@ -153,23 +184,26 @@ impl Fetcher {
     /// # Errors
     /// If there is no connection.
     pub async fn connect(&mut self) -> Result<bool, Failure> {
-        let is_new = self.kept.as_ref().is_none_or(SendRequest::is_closed);
+        let is_new = self.kept.as_ref().is_none_or(Sender::is_closed);
         if is_new {
             self.kept = Some(self.open().await?);
         }
         Ok(is_new)
     }
 
-    async fn open(&self) -> Result<SendRequest<RequestBody>, Failure> {
+    async fn open(&self) -> Result<Sender, Failure> {
+        if self.connector.is_h2 {
+            return Ok(Sender::Http2(self.connector.client_h2(&self.counters).await?));
+        }
         let (fresh, driver, _) = self.connector.client(&self.counters).await?;
         // It ends with the sender.
         tokio::spawn(driver);
-        Ok(fresh)
+        Ok(Sender::Http1(fresh))
     }
 
     async fn ask(
         &mut self,
-        mut sender: SendRequest<RequestBody>,
+        mut sender: Sender,
         uri: &Uri,
         agent: &'static str,
         codings: Codings,
@@ -191,9 +225,14 @@ impl Fetcher {
             Codings::OfBrowsers => "gzip, deflate",
         };
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(codings));
+        if self.connector.is_h2 {
+            let (mut head, body) = request.into_parts();
+            to_http2(&mut head, self.connector.is_secure(), &self.host);
+            request = Request::from_parts(head, body);
+        }
         sender.ready().await.map_err(|_| Failure::Reset)?;
         let begun = Instant::now();
-        let response = match timeout(self.patience, sender.send_request(request)).await {
+        let response = match timeout(self.patience, sender.send(request)).await {
             Ok(result) => result.map_err(|error| failure_of(&error))?,
             Err(_) => return Err(Failure::HeadTimeout),
         };

@@ -55,6 +55,8 @@ pub(crate) struct Checked {
     pub(crate) is_marked: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(crate) expects_continue: bool,
+    /// Whether it opens a WebSocket over HTTP/2.
+    pub(crate) opens_websocket: bool,
 }
 
 /// Rejects requests with two possible readings, or over a limit.
@@ -80,6 +82,7 @@ pub(crate) fn check(
                 .headers
                 .get(header::EXPECT)
                 .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue")),
+        opens_websocket: false,
     })
 }
 
@@ -196,7 +199,8 @@ pub(crate) fn to_upstream(
     framing: Framing,
     forwarding: &Forwarding<'_>,
 ) -> Option<HeaderValue> {
-    let upgrade = upgrade_of(head);
+    let websocket = HeaderValue::from_static("websocket");
+    let upgrade = if checked.opens_websocket { Some(websocket) } else { upgrade_of(head) };
     // An absolute target, as HTTP/2 always has, becomes a path. It was checked that there is one.
     if head.uri.authority().is_some() || head.uri.scheme().is_some() {
         let path = head.uri.path_and_query().cloned();

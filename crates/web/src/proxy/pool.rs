@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper::client::conn::http1::{self, Connection as Driver, SendRequest};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::RootCertStore;
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
@@ -115,8 +116,11 @@ pub(crate) struct Connector {
     /// As the operator wrote it.
     shown: String,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// Whether the server speaks HTTP/2.
+    pub(crate) is_h2: bool,
     patience: Duration,
     http: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
     listener: Listener,
     is_down: AtomicBool,
 }
@@ -140,22 +144,35 @@ impl Connector {
                     given: upstream.to_string(),
                     why: "no certificate can name its host",
                 })?;
-                Some((TlsConnector::from(Arc::new(tls::client(roots)?)), name))
+                Some((TlsConnector::from(Arc::new(tls::client(roots, upstream.is_h2)?)), name))
             }
             _ => None,
         };
         let mut http = http1::Builder::new();
         let header_bytes = config.limits.header_bytes.max(LEAST_HEADER_BYTES);
         http.max_header_size(header_bytes).max_buf_size(header_bytes.max(BUFFER_BYTES));
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
+            .initial_stream_window_size(H2_WINDOW)
+            .initial_connection_window_size(4 * H2_WINDOW)
+            .max_send_buf_size(BUFFER_BYTES);
         Ok(Connector {
             target: upstream.target.clone(),
             shown: upstream.to_string(),
             tls,
+            is_h2: upstream.is_h2,
             patience: config.timeouts.connect,
             http,
+            http2,
             listener,
             is_down: AtomicBool::new(false),
         })
+    }
+
+    /// Whether it uses TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Whether the last attempt failed.
@@ -175,6 +192,26 @@ impl Connector {
     /// The same in its parts: the sender of requests, the driver that must be polled, and the counter of
     /// received bytes.
     pub(crate) async fn client(&self, counters: &Counters) -> std::result::Result<Parts, Failure> {
+        let stream = self.stream(counters).await?;
+        self.handshake(stream).await
+    }
+
+    /// The same over HTTP/2. The connection ends with its last sender.
+    pub(crate) async fn client_h2(
+        &self,
+        counters: &Counters,
+    ) -> std::result::Result<http2::SendRequest<RequestBody>, Failure> {
+        let stream = self.stream(counters).await?;
+        let io = TokioIo::new(UpstreamIo { stream, read: Arc::default() });
+        let handshake = tokio::time::timeout(self.patience, self.http2.handshake(io)).await;
+        let handshake = handshake.map_err(|_| Failure::ConnectTimeout)?;
+        let (sender, driver) = handshake.map_err(|_| Failure::Unreachable)?;
+        // Its failures are those of its requests.
+        tokio::spawn(async move { drop(driver.await) });
+        Ok(sender)
+    }
+
+    async fn stream(&self, counters: &Counters) -> std::result::Result<UpstreamStream, Failure> {
         counters.upstream_connections.increment();
         let (failure, why) = match tokio::time::timeout(self.patience, self.open()).await {
             Ok(Ok(stream)) => {
@@ -183,7 +220,7 @@ impl Connector {
                 {
                     self.listener.tell(&Event::UpstreamUp);
                 }
-                return self.handshake(stream).await;
+                return Ok(stream);
             }
             Ok(Err(error)) => (Failure::Unreachable, error.to_string()),
             Err(_) => (Failure::ConnectTimeout, format!("no answer in {:?}", self.patience)),
@@ -206,7 +243,11 @@ impl Connector {
         Ok(match &self.tls {
             None => UpstreamStream::Plain(tcp),
             Some((connector, name)) => {
-                UpstreamStream::Tls(Box::new(connector.connect(name.clone(), tcp).await?))
+                let stream = connector.connect(name.clone(), tcp).await?;
+                if self.is_h2 && stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+                    return Err(io::Error::other("the server does not offer HTTP/2 (ALPN)"));
+                }
+                UpstreamStream::Tls(Box::new(stream))
             }
         })
     }
@@ -227,6 +268,9 @@ pub(crate) const LEAST_HEADER_BYTES: usize = 8 << 10;
 /// Bytes of a body read or written at a time. Below the size from which on the allocator of glibc asks the
 /// kernel for each buffer (128 KiB), and returns it.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
+
+/// Bytes of a response that an HTTP/2 server may send before they are taken.
+const H2_WINDOW: u32 = 256 << 10;
 
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();

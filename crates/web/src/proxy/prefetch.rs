@@ -80,7 +80,7 @@ impl Sending<'_> {
                 answer = &mut answer => break answer,
             }
         };
-        let Answer { response, link, service, sent } = match answer {
+        let Answer { response, carrier, service, sent } = match answer {
             Ok(answer) => answer,
             Err(failure) => {
                 place.fail();
@@ -100,7 +100,7 @@ impl Sending<'_> {
         headers::to_client(&mut head, false).map_err(|_| Failure::Garbage)?;
         let body = UpstreamBody::new(
             incoming,
-            (link, service),
+            (carrier, service),
             self.connection,
             permit,
             Some(Box::new(place)),

@@ -84,6 +84,11 @@ impl Account {
         }
     }
 
+    /// Whether it came over HTTP/2.
+    pub(crate) fn is_h2(&self) -> bool {
+        self.version == Version::HTTP_2
+    }
+
     /// Sets the client for the access log; without one the line is left out.
     pub(crate) fn log_as(&mut self, client: Option<IpAddr>) {
         match client {

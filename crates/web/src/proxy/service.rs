@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use http::header::{HOST, UPGRADE};
-use http::{HeaderValue, Request, Response, StatusCode, Version, request, response};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, request, response};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use lull_speculate::scheduler::End;
@@ -26,8 +26,9 @@ use super::site::Decision;
 use super::spool;
 use super::traffic_thread::TrafficThread;
 use super::tunnel;
-use super::upstream::{self, Answer, UpstreamBody};
+use super::upstream::{self, Answer, Carrier, UpstreamBody};
 use super::upstream_access::UpstreamAccess;
+use super::websocket;
 
 /// Answers one request.
 pub(crate) async fn handle(
@@ -35,16 +36,18 @@ pub(crate) async fn handle(
     connection: Arc<Connection>,
     mut request: Request<Incoming>,
 ) -> Result<Response<Reply>, Infallible> {
-    let on_upgrade =
-        request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
+    let may_upgrade =
+        request.headers().contains_key(UPGRADE) || request.method() == Method::CONNECT;
+    let on_upgrade = may_upgrade.then(|| hyper::upgrade::on(&mut request));
     let (mut head, incoming) = request.into_parts();
+    let opens_websocket = websocket::to_upgrade(&mut head);
     let line = thread.log.as_ref().map(|_| Line::new(connection.peer().ip(), &head));
     let mut account = Account::open(&thread, &connection, &head, line);
     let has_body = note_body(&connection, &incoming);
     let is_left = has_body && head.version != Version::HTTP_2;
     let checked = headers::check(&head, has_body, thread.config.limits.uri_bytes);
     let mut checked = match checked {
-        Ok(checked) => checked,
+        Ok(checked) => Checked { opens_websocket, ..checked },
         Err(refusal) => {
             connection.left_unread.store(is_left, Ordering::Relaxed);
             return Ok(account.fail(Failure::Refused, refusal.status, refusal.why));
@@ -280,7 +283,7 @@ impl Way<'_> {
         }
         let patience = thread.config.timeouts.head;
         let answer = upstream::send(upstream, request, upload.as_ref(), patience).await?;
-        let Answer { response, link, service, sent } = answer;
+        let Answer { response, carrier, service, sent } = answer;
         // More of an upload may have arrived later.
         account.note_first_byte(upload.is_none().then_some(sent));
         let is_upgrade = upstream::is_upgrade(&response);
@@ -297,13 +300,18 @@ impl Way<'_> {
                 exchange.response(&mut head, Body::empty());
             }
             if head.status == StatusCode::SWITCHING_PROTOCOLS {
-                connection.is_tunnel.store(true, Ordering::Relaxed);
-                tokio::spawn(tunnel::run(on_upgrade, link, permit));
+                let among_others = account.is_h2().then(|| {
+                    websocket::to_accepted(&mut head);
+                    tunnel::AmongOthers::new(connection, account.turn.take())
+                });
+                connection.is_tunnel.store(among_others.is_none(), Ordering::Relaxed);
+                let Carrier::Link(link) = carrier else { return Err(Failure::Garbage) };
+                tokio::spawn(tunnel::run(on_upgrade, link, permit, among_others));
             }
             return Ok(Response::from_parts(head, Body::empty()));
         }
         let place = place.map(Box::new);
-        let body = UpstreamBody::new(incoming, (link, service), connection, permit, place);
+        let body = UpstreamBody::new(incoming, (carrier, service), connection, permit, place);
         let Some(exchange) = &mut account.exchange else {
             return Ok(Response::from_parts(head, Body::upstream(body)));
         };

@@ -268,16 +268,16 @@ pub(crate) fn roots_of(path: &Path) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-/// The TLS settings for an `https` upstream: HTTP/1.1, because the pool keeps such connections.
+/// The TLS settings for an upstream over HTTP/1.1, or over HTTP/2.
 ///
 /// # Errors
 /// [`Error::Tls`] if this build does not support it.
-pub(crate) fn client(roots: RootCertStore) -> Result<ClientConfig> {
+pub(crate) fn client(roots: RootCertStore, is_h2: bool) -> Result<ClientConfig> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![if is_h2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
     Ok(config)
 }
 

@@ -74,6 +74,7 @@ impl TrafficThread {
             .max_buf_size(header_bytes.max(BUFFER_BYTES));
         let mut http2 = http2::Builder::new(Tasks);
         http2
+            .enable_connect_protocol()
             .max_concurrent_streams(limits.h2_streams)
             .max_pending_accept_reset_streams(limits.h2_resets)
             .max_local_error_reset_streams(H2_LOCAL_ERROR_RESETS)

@@ -1,15 +1,41 @@
 //! The stream after an upgrade, such as WebSocket: bytes in both directions.
 
+use std::sync::Arc;
+
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::connection::{Connection, Counted, Turn};
 use super::link::Link;
+
+/// What keeps a connection of HTTP/2 open while one of its streams is a tunnel.
+pub(crate) struct AmongOthers {
+    _ongoing: Counted,
+    /// The client need not send or read anything.
+    _waiting: Counted,
+    _turn: Option<Turn>,
+}
+
+impl AmongOthers {
+    pub(crate) fn new(connection: &Arc<Connection>, turn: Option<Turn>) -> Self {
+        AmongOthers {
+            _ongoing: Counted::ongoing(connection),
+            _waiting: Counted::waiting_for_upstream(connection),
+            _turn: turn,
+        }
+    }
+}
 
 /// Copies until both sides have ended, or one has failed. No timeout: a WebSocket may be silent for hours,
 /// and TCP keep-alive detects a dead client.
-pub(crate) async fn run(client: OnUpgrade, link: Box<Link>, _permit: OwnedSemaphorePermit) {
+pub(crate) async fn run(
+    client: OnUpgrade,
+    link: Box<Link>,
+    _permit: OwnedSemaphorePermit,
+    _among_others: Option<AmongOthers>,
+) {
     // One after the other: each is ready soon, and neither needs the other for it.
     let Some((mut upstream, already)) = link.into_stream().await else { return };
     let Ok(client) = client.await else { return };

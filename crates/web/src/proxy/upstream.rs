@@ -13,7 +13,10 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::connection::{Connection, Counted};
 use super::error::Failure;
+use super::http2_request::{to_http1, to_http2};
 use super::link::{Link, failure_of, goes_on};
+use super::multiplexed::StreamSlot;
+use super::pool::Connector;
 use super::request_body::{RequestBody, Upload};
 use super::scheduler::Place;
 use super::upstream_access::{InService, UpstreamAccess};
@@ -23,11 +26,34 @@ use crate::authentication;
 /// A response whose body is still to come, and its connection.
 pub(crate) struct Answer {
     pub(crate) response: Response<Incoming>,
-    pub(crate) link: Box<Link>,
+    pub(crate) carrier: Carrier,
     /// The server that answers.
     pub(crate) service: InService,
     /// When its request was sent on that connection.
     pub(crate) sent: Instant,
+}
+
+/// What carries an exchange.
+pub(crate) enum Carrier {
+    /// A connection that it has for itself.
+    Link(Box<Link>),
+    /// A stream of HTTP/2.
+    Stream(Box<StreamSlot>),
+}
+
+/// An attempt that failed.
+struct Attempt {
+    failure: Failure,
+    /// The request for another attempt, if there may be one.
+    again: Option<Box<Request<RequestBody>>>,
+    /// Whether the server could not be reached.
+    is_unreachable: bool,
+}
+
+impl Attempt {
+    fn unreachable(failure: Failure, request: Request<RequestBody>) -> Self {
+        Attempt { failure, again: Some(Box::new(request)), is_unreachable: true }
+    }
 }
 
 /// Sends a request over a connection that is kept, or a new one. A request that an idle connection
@@ -41,53 +67,114 @@ pub(crate) async fn send(
     upload: Option<&Arc<Upload>>,
     patience: Duration,
 ) -> Result<Answer, Failure> {
-    let may_be_repeated = may_be_repeated(&request);
     let mut tried = Tried::default();
     let mut service = next_server(upstream, tried).ok_or(Failure::Unreachable)?;
-    let take = |server| {
-        let pool = upstream.pool(server);
-        if may_be_repeated { pool.take() } else { pool.take_safe() }
-    };
-    let mut kept = take(service.server());
+    let mut is_first = true;
     loop {
         let server = service.server();
-        let was_kept = kept.is_some();
+        let sending = Sending { upstream, server, upload, patience, may_use_kept: is_first };
+        let attempt = match upstream.group.servers[server].connector.is_h2 {
+            true => sending.over_stream(request).await,
+            false => sending.over_link(request).await,
+        };
+        let failed = match attempt {
+            Ok((response, carrier, sent)) => {
+                return Ok(Answer { response, carrier, service, sent });
+            }
+            Err(failed) => failed,
+        };
+        request = *failed.again.ok_or(failed.failure)?;
+        if failed.is_unreachable {
+            upstream.group.avoid(server);
+            tried.add(server);
+            service = next_server(upstream, tried).ok_or(failed.failure)?;
+            is_first = true;
+        } else {
+            upstream.counters.retries.increment();
+            is_first = false;
+        }
+    }
+}
+
+/// One attempt with one server.
+struct Sending<'a> {
+    upstream: &'a Arc<UpstreamAccess>,
+    server: usize,
+    upload: Option<&'a Arc<Upload>>,
+    patience: Duration,
+    /// Whether a connection may be used that was idle.
+    may_use_kept: bool,
+}
+
+type Sent = Result<(Response<Incoming>, Carrier, Instant), Attempt>;
+
+impl Sending<'_> {
+    fn connector(&self) -> &Connector {
+        &self.upstream.group.servers[self.server].connector
+    }
+
+    async fn over_link(&self, mut request: Request<RequestBody>) -> Sent {
+        if request.uri().authority().is_some() {
+            let (mut head, body) = request.into_parts();
+            to_http1(&mut head);
+            request = Request::from_parts(head, body);
+        }
+        let pool = self.upstream.pool(self.server);
+        let kept = match self.may_use_kept {
+            true if may_be_repeated(&request) => pool.take(),
+            true => pool.take_safe(),
+            false => None,
+        };
         let idle = kept.as_ref().map(|link| link.idle_since.elapsed());
-        let connector = &upstream.group.servers[server].connector;
-        let mut link = match kept.take() {
+        let mut link = match kept {
             Some(link) => link,
-            None => match connector.connect(&upstream.counters).await {
+            None => match self.connector().connect(&self.upstream.counters).await {
                 Ok(link) => link,
-                Err(failure) => {
-                    upstream.group.avoid(server);
-                    tried.add(server);
-                    service = next_server(upstream, tried).ok_or(failure)?;
-                    kept = take(service.server());
-                    continue;
-                }
+                Err(failure) => return Err(Attempt::unreachable(failure, request)),
             },
         };
-        let spare = if was_kept { copy(&request) } else { None };
+        let spare = if idle.is_some() { copy(&request) } else { None };
         link.is_somebodys |= authentication::is_of_the_connection(request.headers());
         let sent = Instant::now();
-        let broken = match link.exchange(request, upload, patience).await {
+        let broken = match link.exchange(request, self.upload, self.patience).await {
             Ok(response) => {
-                idle.into_iter().for_each(|idle| upstream.pool(server).learn(idle, false));
+                idle.into_iter().for_each(|idle| pool.learn(idle, false));
                 link.is_somebodys |= authentication::is_of_the_connection(response.headers());
                 link.is_old = response.version() == Version::HTTP_10;
-                return Ok(Answer { response, link, service, sent });
+                return Ok((response, Carrier::Link(link), sent));
             }
             Err(broken) => broken,
         };
         if broken.unsent.is_some() || broken.is_untouched {
-            idle.into_iter().for_each(|idle| upstream.pool(server).learn(idle, true));
+            idle.into_iter().for_each(|idle| pool.learn(idle, true));
         }
-        request = match (broken.unsent, spare) {
-            (Some(unsent), _) if was_kept => *unsent,
-            (_, Some(spare)) if broken.is_untouched => spare,
-            _ => return Err(broken.failure),
+        let spare = spare.filter(|_| broken.is_untouched).map(Box::new);
+        let again = broken.unsent.filter(|_| idle.is_some()).or(spare);
+        Err(Attempt { failure: broken.failure, again, is_unreachable: false })
+    }
+
+    async fn over_stream(&self, request: Request<RequestBody>) -> Sent {
+        let pool = self.upstream.multiplexed(self.server);
+        let mut slot = match pool.take().filter(|_| self.may_use_kept) {
+            Some(slot) => slot,
+            None => match self.connector().client_h2(&self.upstream.counters).await {
+                Ok(sender) => pool.add(sender),
+                Err(failure) => return Err(Attempt::unreachable(failure, request)),
+            },
         };
-        upstream.counters.retries.increment();
+        let spare = if slot.is_fresh { None } else { copy(&request) };
+        let server = &self.upstream.group.servers[self.server].config;
+        let (mut head, body) = request.into_parts();
+        to_http2(&mut head, server.secure, &server.authority);
+        let (request, sent) = (Request::from_parts(head, body), Instant::now());
+        let failed = match slot.exchange(request, self.upload, self.patience).await {
+            Ok(response) => return Ok((response, Carrier::Stream(Box::new(slot)), sent)),
+            Err(failed) => failed,
+        };
+        let is_closed = failed.failure == Failure::Reset;
+        let spare = spare.filter(|_| is_closed).map(Box::new);
+        let again = failed.unsent.filter(|_| !slot.is_fresh).or(spare);
+        Err(Attempt { failure: failed.failure, again, is_unreachable: false })
     }
 }
 
@@ -119,7 +206,7 @@ pub(crate) fn is_upgrade(response: &Response<Incoming>) -> bool {
 /// The body of a response, which drives its connection.
 pub(crate) struct UpstreamBody {
     incoming: Incoming,
-    link: Option<Box<Link>>,
+    carrier: Option<Carrier>,
     service: InService,
     connection: Arc<Connection>,
     /// While it waits for the upstream.
@@ -134,14 +221,14 @@ pub(crate) struct UpstreamBody {
 impl UpstreamBody {
     pub(crate) fn new(
         incoming: Incoming,
-        (link, service): (Box<Link>, InService),
+        (carrier, service): (Carrier, InService),
         connection: &Arc<Connection>,
         permit: OwnedSemaphorePermit,
         place: Option<Box<Place>>,
     ) -> Self {
         let mut body = UpstreamBody {
             incoming,
-            link: Some(link),
+            carrier: Some(carrier),
             service,
             connection: Arc::clone(connection),
             waiting: None,
@@ -156,10 +243,15 @@ impl UpstreamBody {
 
     /// The response has arrived: keeps the connection if it can be reused.
     fn settle(&mut self) {
-        let Some(mut link) = self.link.take() else { return };
+        let Some(carrier) = self.carrier.take() else { return };
         if let Some(place) = self.place.take() {
             place.finish();
         }
+        // The rest of a request over HTTP/2 needs nothing from here.
+        let Carrier::Link(mut link) = carrier else {
+            self.permit = None;
+            return;
+        };
         if link.is_reusable() {
             self.service.put(link);
         } else if link.is_uploading()
@@ -174,12 +266,38 @@ impl UpstreamBody {
     }
 
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
-        let Some(link) = &mut self.link else { return Poll::Pending };
+        let Some(carrier) = &mut self.carrier else { return Poll::Pending };
         if self.waiting.is_none() {
             self.waiting = Some(Counted::waiting_for_upstream(&self.connection));
-            link.wait_until(Instant::now() + self.service.upstream().body_patience);
+            let deadline = Instant::now() + self.service.upstream().body_patience;
+            match carrier {
+                Carrier::Link(link) => link.wait_until(deadline),
+                Carrier::Stream(slot) => slot.wait_until(deadline),
+            }
         }
-        link.timer.as_mut().poll(cx).map(|()| Failure::BodyTimeout)
+        let is_over = match carrier {
+            Carrier::Link(link) => link.timer.as_mut().poll(cx),
+            Carrier::Stream(slot) => slot.poll_wait(cx),
+        };
+        is_over.map(|()| Failure::BodyTimeout)
+    }
+
+    /// The next frame, as far as it has come.
+    fn poll_incoming(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(Carrier::Link(link)) = &mut self.carrier else {
+            return Pin::new(&mut self.incoming).poll_frame(cx);
+        };
+        let mut unheard = Context::from_waker(Waker::noop());
+        // First the bytes that have arrived: taking them makes space for more.
+        let polled = Pin::new(&mut self.incoming).poll_frame(&mut unheard);
+        if polled.is_ready() {
+            return polled;
+        }
+        link.drive(cx);
+        Pin::new(&mut self.incoming).poll_frame(&mut unheard)
     }
 }
 
@@ -215,23 +333,14 @@ impl HttpBody for UpstreamBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
-        let mut unheard = Context::from_waker(Waker::noop());
         if self.place.as_ref().is_some_and(|place| place.is_aborted(cx)) {
-            // The upstream sees that its connection is closed.
-            (self.link, self.place, self.permit) = (None, None, None);
+            // The upstream sees that its connection is closed, or its stream.
+            (self.carrier, self.place, self.permit) = (None, None, None);
             return Poll::Ready(Some(Err(Failure::NotNow)));
         }
-        // First the bytes that have arrived: taking them makes space for more.
-        let mut polled = Pin::new(&mut self.incoming).poll_frame(&mut unheard);
-        if polled.is_pending()
-            && let Some(link) = &mut self.link
-        {
-            link.drive(cx);
-            polled = Pin::new(&mut self.incoming).poll_frame(&mut unheard);
-        }
-        match polled {
+        match self.poll_incoming(cx) {
             Poll::Pending => self.poll_wait(cx).map(|failure| {
-                self.link = None;
+                self.carrier = None;
                 Some(Err(failure))
             }),
             Poll::Ready(Some(Ok(frame))) => {
@@ -249,7 +358,7 @@ impl HttpBody for UpstreamBody {
             }
             Poll::Ready(Some(Err(error))) => {
                 self.waiting = None;
-                self.link = None;
+                self.carrier = None;
                 Poll::Ready(Some(Err(failure_of(&error))))
             }
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::link::Link;
+use super::multiplexed::MultiplexedPool;
 use super::pool::Pool;
 use super::thread_counters::Counters;
 use super::upstream_group::UpstreamGroup;
@@ -13,6 +14,8 @@ pub(crate) struct UpstreamAccess {
     pub(crate) group: Arc<UpstreamGroup>,
     /// Idle connections, by server.
     pools: Vec<Pool>,
+    /// Connections over HTTP/2, by server.
+    multiplexed: Vec<MultiplexedPool>,
     pub(crate) counters: Arc<Counters>,
     /// For the next piece of an answer, or of a body that is sent.
     pub(crate) body_patience: Duration,
@@ -29,9 +32,14 @@ impl UpstreamAccess {
         UpstreamAccess {
             group: Arc::clone(group),
             pools: group.servers.iter().map(|_| Pool::new(idle, idle_for)).collect(),
+            multiplexed: group.servers.iter().map(|_| MultiplexedPool::new(idle_for)).collect(),
             counters: Arc::clone(counters),
             body_patience,
         }
+    }
+
+    pub(crate) fn multiplexed(&self, server: usize) -> &MultiplexedPool {
+        &self.multiplexed[server]
     }
 
     pub(crate) fn pool(&self, server: usize) -> &Pool {
@@ -41,11 +49,13 @@ impl UpstreamAccess {
     /// Closes connections that have been idle for too long.
     pub(crate) fn sweep(&self, now: Instant) {
         self.pools.iter().for_each(|pool| pool.sweep(now));
+        self.multiplexed.iter().for_each(|pool| pool.sweep(now));
     }
 
     /// Closes all idle connections.
     pub(crate) fn clear(&self) {
         self.pools.iter().for_each(Pool::clear);
+        self.multiplexed.iter().for_each(MultiplexedPool::clear);
     }
 }
 

@@ -11,6 +11,7 @@ mod ending;
 mod faults;
 mod figures;
 mod hinting;
+mod http2_upstream;
 mod origin;
 mod passing;
 mod prefetching;
