@@ -39,8 +39,8 @@ use tokio_rustls::TlsConnector;
 /// connections, without what exists once.
 const FEW: usize = 1_000;
 const MANY: usize = 4_000;
-/// How long the proxy has to settle.
-const REST: Duration = Duration::from_millis(500);
+/// How long the proxy has to settle: buffers are freed within a second.
+const REST: Duration = Duration::from_secs(3);
 
 /// The protocol of a connection: whether HTTP/2, and whether over TLS.
 const KINDS: [(&str, bool, bool); 4] = [

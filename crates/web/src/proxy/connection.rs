@@ -59,6 +59,8 @@ pub struct Connection {
     pub(crate) read_by_then: AtomicU64,
     /// Whether its protocol is no longer HTTP, so that one end may close before the other.
     pub(crate) is_tunnel: AtomicBool,
+    /// Whether its end has begun, and the client has been told.
+    pub(crate) is_shut: AtomicBool,
     /// Close it by a reset, because its end would look like the end of a body.
     pub(crate) reset: AtomicBool,
     /// In HTTP/2.
@@ -165,6 +167,7 @@ impl Connection {
             has_had_body: AtomicBool::new(false),
             read_by_then: AtomicU64::new(0),
             is_tunnel: AtomicBool::new(false),
+            is_shut: AtomicBool::new(false),
             reset: AtomicBool::new(false),
             streams: Arc::default(),
             _opened: opened,

@@ -3,13 +3,14 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::Response;
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
+use hyper::service::HttpService;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Sleep, sleep};
 
@@ -23,6 +24,8 @@ use super::watch::{Verdict, Watch};
 /// How long an idle connection is kept when the drain begins: a request may be in flight, above all from a
 /// client that has just connected.
 pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
+/// The interval of checks of a connection that may become idle: then its buffers are freed.
+const PARK_LOOK: Duration = Duration::from_millis(500);
 /// HTTP/2 announces the end and waits for an acknowledgement (RFC 9113 §6.8). A suspended client never sends
 /// it, and behind the queued bytes of a background connection it is late.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -39,13 +42,14 @@ impl TrafficThread {
             connection,
             is_h2,
             served: pin!(served),
-            look: pin!(sleep(every)),
+            look: pin!(sleep(every.min(PARK_LOOK))),
             watch,
             patience: Patience::new(timeouts, limits),
             every,
             is_closing: false,
             draining_since: None,
             silent: None,
+            before: Snapshot::default(),
         };
         let mut is_armed = false;
         // The timer and the notice of the end are polled only after a change: most polls are for a request.
@@ -80,6 +84,8 @@ struct Driven<'a, C> {
     draining_since: Option<Instant>,
     /// Since when nothing has left or was acknowledged, and the counts at that time.
     silent: Option<(Instant, (u64, Option<u64>))>,
+    /// At the last check.
+    before: Snapshot,
 }
 
 impl<C: Drive> Driven<'_, C> {
@@ -92,8 +98,13 @@ impl<C: Drive> Driven<'_, C> {
             if self.look_at_client(cx).is_ready() {
                 return Poll::Ready(());
             }
-            let is_drained = self.draining_since.is_some();
-            let next = if is_drained { self.every.min(GOODBYE) } else { self.every };
+            let next = if self.draining_since.is_some() {
+                self.every.min(GOODBYE)
+            } else if self.served.is_parked() {
+                self.every
+            } else {
+                self.every.min(PARK_LOOK)
+            };
             self.look_again(Instant::now() + next, cx);
         }
         self.served.as_mut().poll_end(cx)
@@ -143,6 +154,7 @@ impl<C: Drive> Driven<'_, C> {
             }
         }
         match verdict {
+            Verdict::Keep if self.is_at_rest(seen) => self.served.as_mut().park(),
             Verdict::Keep => {}
             Verdict::Close if self.is_closing => return Poll::Ready(()),
             Verdict::Close => {
@@ -174,6 +186,17 @@ impl<C: Drive> Driven<'_, C> {
         if now.duration_since(since) >= patience { Poll::Ready(()) } else { Poll::Pending }
     }
 
+    /// Whether nothing of a request or a response is in the buffers: not in those of a client that may still send the
+    /// rest of a body.
+    fn is_at_rest(&mut self, seen: Snapshot) -> bool {
+        let before = std::mem::replace(&mut self.before, seen);
+        let of = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        let connection = self.connection;
+        let is_busy = seen.under_way > 0 || seen.write_blocked || seen.read != before.read;
+        let is_ending = self.is_closing || of(&connection.is_shut) || of(&connection.is_tunnel);
+        !is_busy && !is_ending && !of(&connection.has_had_body)
+    }
+
     fn is_left(&self, seen: Snapshot) -> bool {
         seen.under_way > 0 || self.connection.streams.are_waiting()
     }
@@ -185,31 +208,25 @@ pub(super) trait Drive {
     fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()>;
     /// Ends it as soon as it is idle.
     fn close(self: Pin<&mut Self>);
+    /// Frees its buffers, if it can: it is idle, and nothing of a request or a response is in them.
+    fn park(self: Pin<&mut Self>) {}
+    /// Whether it has none.
+    fn is_parked(&self) -> bool {
+        true
+    }
 }
 
-macro_rules! drive {
-    ($connection:ty) => {
-        impl<S, F> Drive for $connection
-        where
-            S: hyper::service::HttpService<
-                    Incoming,
-                    ResBody = Reply,
-                    Error = Infallible,
-                    Future = F,
-                >,
-            F: Future<Output = Result<Response<Reply>, Infallible>> + Send + 'static,
-        {
-            fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-                // Errors are the client's, or were returned to the waiting caller.
-                self.poll(cx).map(|_| ())
-            }
+impl<S, F> Drive for http2::Connection<TokioIo<ClientIo>, S, Tasks>
+where
+    S: HttpService<Incoming, ResBody = Reply, Error = Infallible, Future = F>,
+    F: Future<Output = Result<Response<Reply>, Infallible>> + Send + 'static,
+{
+    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // Errors are the client's, or were returned to the waiting caller.
+        self.poll(cx).map(|_| ())
+    }
 
-            fn close(self: Pin<&mut Self>) {
-                self.graceful_shutdown();
-            }
-        }
-    };
+    fn close(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
 }
-
-drive!(http1::UpgradeableConnection<TokioIo<ClientIo>, S>);
-drive!(http2::Connection<TokioIo<ClientIo>, S, Tasks>);

@@ -143,6 +143,25 @@ impl ClientIo {
         }
     }
 
+    /// Ready when there is something to read. Only while all read bytes were taken from TLS.
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.follow(cx);
+        if !self.unread.is_empty() {
+            return Poll::Ready(());
+        }
+        // A failure is found by reading.
+        self.tcp().poll_read_ready(cx).map(|_| ())
+    }
+
+    /// Puts back bytes that were read.
+    pub(crate) fn unread(&mut self, bytes: Bytes) {
+        if self.unread.is_empty() {
+            self.unread = bytes;
+        } else if !bytes.is_empty() {
+            self.unread = [bytes, std::mem::take(&mut self.unread)].concat().into();
+        }
+    }
+
     /// Whether the client may be sending bytes that are not read. Either a body was answered before its end,
     /// or hyper has rejected a head by itself, and has read more than the answered requests. Streams of
     /// HTTP/2 are reset separately.
@@ -287,6 +306,7 @@ impl AsyncWrite for ClientIo {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.connection.is_shut.store(true, Ordering::Relaxed);
         if self.connection.reset.load(Ordering::Relaxed) {
             return Poll::Ready(Ok(()));
         }

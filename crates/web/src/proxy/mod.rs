@@ -43,6 +43,7 @@ mod link;
 mod location;
 mod metrics;
 mod multiplexed;
+mod parked;
 mod pool;
 mod prefetch;
 mod proxy_config;

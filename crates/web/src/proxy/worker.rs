@@ -23,6 +23,7 @@ use super::connection::Connection;
 use super::drive::LAST_WORDS;
 use super::io::{ClientIo, ClientStream};
 use super::limits::Permit;
+use super::parked::Http1Connection;
 use super::service;
 use super::thread_counters::Opened;
 use super::traffic_thread::{Phase, TrafficThread};
@@ -123,15 +124,15 @@ impl TrafficThread {
         };
         let switch = Arc::clone(&self.switch);
         let io = ClientIo::new(stream, Arc::clone(&connection), switch, is_h2);
-        let io = TokioIo::new(io);
         let (worker, of) = (Arc::clone(&self), Arc::clone(&connection));
         let service = service_fn(move |request: Request<Incoming>| {
             service::handle(Arc::clone(&worker), Arc::clone(&of), request)
         });
         if is_h2 {
-            self.drive(self.http2.serve_connection(io, service), &connection, true).await;
+            let served = self.http2.serve_connection(TokioIo::new(io), service);
+            self.drive(served, &connection, true).await;
         } else {
-            let served = self.http1.serve_connection(io, service).with_upgrades();
+            let served = Http1Connection::new(&self, io, service);
             self.drive(served, &connection, false).await;
         }
     }

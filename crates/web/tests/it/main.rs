@@ -12,6 +12,7 @@ mod faults;
 mod figures;
 mod hinting;
 mod http2_upstream;
+mod idle_connections;
 mod origin;
 mod passing;
 mod prefetching;
