@@ -387,6 +387,8 @@ mod tests {
             ("/退出登录", Some("退出登录")),
             ("/ログアウト", Some("ログアウト")),
             ("/dang-xuat", Some("dang xuat")),
+            ("/zaehler.php", Some("zaehler")),
+            ("/compteur/5", Some("compteur")),
             // Phrases, and names.
             ("/so-kaufen-wir-ein", None),
             ("/artikel/der-kaufmann", None),
