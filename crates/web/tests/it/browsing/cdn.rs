@@ -118,6 +118,8 @@ fn harmless_cookies_use_a_copy_behind_a_cdn() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let network = Network::with("");
     let mut chromium = network.visitor_with_a_copy("_ga=GA1.1.1; path=/");
+    wait_for(&network.proxy, "the confirmation", |status| status["renewed"] == 1);
+    thread::sleep(Duration::from_millis(300));
     chromium.click("#b", &network.url("/b"));
     assert_eq!(chromium.run(DELIVERY), "cache");
 }
