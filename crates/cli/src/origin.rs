@@ -13,6 +13,7 @@ use lull_replication_daemon::daemon::{
 };
 use lull_replication_daemon::http::client::Client;
 use lull_replication_daemon::service::{OriginService, Told, run_origin, runtime};
+use lull_replication_daemon::store::{BucketAddress, Remote};
 use lull_replication_daemon::watch::WatchOptions;
 use lull_transport::Dscp;
 use serde_json::json;
@@ -47,6 +48,8 @@ Examples:
       push no bodies: replicas fetch a file when it is read
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --history 500
       keep half a gigabyte of overwritten files for lull rollback; a smaller value frees disk space
+  lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --store s3://pages/site?region=eu-central-1
+      store files over 16 kB in the bucket pages, below site/
   lull origin run /var/lib/lull/origin --listen 127.0.0.1:0 --json
       listen on a free port, and log it as JSON
 
@@ -153,6 +156,15 @@ pub(crate) struct RunArgs {
     /// the two is renamed
     #[arg(long)]
     refuse_case_clashes: bool,
+    /// Store files over 16 kB in a bucket of an S3-compatible object store: s3://BUCKET/PREFIX, with
+    /// ?endpoint=URL&region=NAME for a server other than that of AWS_ENDPOINT_URL and AWS_REGION. Set the key in
+    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. The folder keeps the address for later starts [default:
+    /// the folder]
+    #[arg(long, value_name = "URL")]
+    store: Option<BucketAddress>,
+    /// Most megabytes of files in the folder that are also in the bucket; the least recently used are deleted
+    #[arg(long, value_name = "MB", default_value = "10000")]
+    store_copies: u64,
     /// Log events as JSON, one object per line
     #[arg(long)]
     json: bool,
@@ -236,6 +248,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
                         ..Config::default()
                     },
                     background: lull_cli::arguments::background(args.cc, args.dscp),
+                    store: args.store.map(Remote::new),
+                    copies: Bytes(args.store_copies.saturating_mul(1_000_000)),
                     ..OriginOptions::new(args.folder, args.listen)
                 },
                 clock: clock(args.lab_clock.as_deref())?,
@@ -298,7 +312,9 @@ pub(crate) fn logger(as_json: bool) -> anyhow::Result<impl Fn(Told) + Send + Syn
             format!("lull: {told}")
         };
         match told.name() {
-            "full" | "lost" => tracing::error!(target: "lull::replication", "{line}"),
+            "full" | "lost" | "store-away" => {
+                tracing::error!(target: "lull::replication", "{line}")
+            }
             "crowded" | "disconnected" | "identity" | "not-renewed" | "overflow" | "refused"
             | "rejected" | "skew" | "skipped" | "unmounted" | "unwatched" | "waits" => {
                 tracing::warn!(target: "lull::replication", "{line}");

@@ -228,6 +228,12 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
     if status["disk_full"] == true {
         println!("  the disk had no room within the last minute: writes are refused until it has");
     }
+    if let Some(store) = status["store"].as_str() {
+        match status["store_away"].as_str() {
+            Some(why) => println!("  {why}: files over 16 kB are refused until it answers"),
+            None => println!("  files over 16 kB are stored in {store}"),
+        }
+    }
     if status["rotating"] == true {
         println!("  the authority is being replaced: lull origin rotate --finish ends that");
     }

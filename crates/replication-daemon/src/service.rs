@@ -76,6 +76,8 @@ impl Told {
                 OriginEvent::Turned { .. } => "refused",
                 OriginEvent::Lost { .. } => "lost",
                 OriginEvent::DiskFull => "full",
+                OriginEvent::StoreAway(_) => "store-away",
+                OriginEvent::StoreBack => "store-back",
                 OriginEvent::Identity { .. } => "identity",
             },
             Told::Replica(event) => match event {

@@ -30,6 +30,8 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
     to.gauge("origin_bytes", "Bytes of all objects.", status.bytes as f64);
     to.gauge("origin_lost_bodies", "Bodies that are lost.", status.lost as f64);
     to.gauge("origin_disk_full", DISK_FULL, truth(status.disk_full));
+    let help = "1 while the bucket for large bodies does not answer.";
+    to.gauge("origin_store_away", help, truth(status.store_away.is_some()));
     let help = "1 while the authority is being replaced.";
     to.gauge("origin_rotating", help, truth(status.rotating));
     let kept = status.overwritten_bytes as f64;
@@ -187,6 +189,8 @@ pub(super) mod tests {
             overwritten_bytes: 4_400,
             lost: 2,
             disk_full: true,
+            store: Some("s3://pages/site".to_owned()),
+            store_away: Some("`s3://pages/site` refuses <access>".to_owned()),
             rotating: true,
             writing: 0,
             pushed: 0,
@@ -212,6 +216,7 @@ pub(super) mod tests {
             "lull_origin_overwritten_bytes 4400\n",
             "lull_origin_lost_bodies 2\n",
             "lull_origin_disk_full 1\n",
+            "lull_origin_store_away 1\n",
         ] {
             assert!(metrics.contains(line), "no {line} in {metrics}");
         }

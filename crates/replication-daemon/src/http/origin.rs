@@ -457,9 +457,9 @@ impl Failed {
                 StatusCode::PRECONDITION_FAILED
             }
             Failed::Write(WriteError::Refused(Refused::NotStored(_))) => StatusCode::GONE,
-            Failed::Write(WriteError::Refused(Refused::Busy) | WriteError::Stopped) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Failed::Write(
+                WriteError::Refused(Refused::Busy) | WriteError::StoreAway(_) | WriteError::Stopped,
+            ) => StatusCode::SERVICE_UNAVAILABLE,
             Failed::Write(_) => StatusCode::CONFLICT,
             Failed::Daemon(DaemonError::NoReplica(_)) => StatusCode::NOT_FOUND,
             Failed::Daemon(DaemonError::Identity(IdentityError::Address(_))) => {

@@ -127,6 +127,11 @@ fn troubles(status: &OriginStatus) -> String {
         troubles += "<p class=away>The disk had no room within the last minute: writes are refused until \
                      it has.";
     }
+    if let Some(why) = &status.store_away {
+        let why = of_html(why);
+        let _ =
+            write!(troubles, "<p class=away>{why}: files over 16 kB are refused until it answers.");
+    }
     if status.rotating {
         troubles += "<p>The authority is being replaced: when no replica has to get a certificate, \
                      <code>lull origin rotate --finish</code> ends that.";
@@ -170,6 +175,7 @@ mod tests {
             "4.4 kB more for rollbacks",
             "2 bodies are lost",
             "The disk had no room",
+            "refuses &lt;access>: files over 16 kB are refused until it answers",
             "<code>lull origin rotate --finish</code>",
         ] {
             assert!(page.contains(words), "no {words} in {page}");

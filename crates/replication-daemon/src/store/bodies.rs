@@ -1,5 +1,7 @@
 //! Bodies as files, each under its hash.
 
+mod bucketed;
+
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,14 +10,18 @@ use blake3::Hasher;
 use bytes::Bytes as Buffer;
 use futures_executor::{block_on, block_on_stream};
 use lull_cc::Bytes;
+use lull_replication::time::WallTime;
 use lull_replication::types::{Digest, DiskFull, Payload};
 use lull_replication::wire::{Outline, PIECE};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Name;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 
+use super::body_name::{digest_of, name_of};
+use super::bucket::{Change, Source};
+use super::remote::{Attached, Remote};
 use super::shortage::{Reserve, Writing};
-use super::{StoreError, cause, is_full};
+use super::{StoreError, cause, or_full};
 
 /// The bodies that the state machines pass on: small ones are in memory, large ones are in a file that is
 /// still to be renamed.
@@ -34,6 +40,12 @@ pub struct Staged {
     objects: Arc<dyn ObjectStore>,
 }
 
+impl Staged {
+    pub(super) fn source(&self) -> Source {
+        Source::Local(Arc::clone(&self.objects), self.name.clone())
+    }
+}
+
 impl Drop for Staged {
     fn drop(&mut self) {
         // After a body is stored it has another name, and this finds nothing. Leftovers of a crash are
@@ -50,6 +62,8 @@ pub struct Bodies {
     inline: Bytes,
     budget: Arc<Budget>,
     reserve: Arc<Reserve>,
+    /// A bucket, of which the folder has copies.
+    pub(super) attached: Option<Arc<Attached>>,
 }
 
 /// Memory for all incoming bodies until they are stored, in bytes. More is written to the disk as it arrives,
@@ -100,17 +114,6 @@ impl Drop for Counted {
 /// The folder of bodies before they get their final name.
 const STAGED: &str = "staged";
 
-/// The name under which a large body lies in its folder or bucket.
-pub fn name_of(digest: &Digest) -> Name {
-    let digits = digest.to_string();
-    // 256 folders, so that none becomes too large for searches and syncs.
-    Name::from(format!("{}/{digits}", &digits[..2]))
-}
-
-fn digest_of(name: &Name) -> Option<Digest> {
-    Some(Digest(*blake3::Hash::from_hex(name.filename()?).ok()?.as_bytes()))
-}
-
 impl Bodies {
     /// The bodies in `folder`, which is made if it does not exist.
     pub(super) fn open(folder: &FilePath, inline: Bytes) -> Result<Self, StoreError> {
@@ -126,7 +129,47 @@ impl Bodies {
     /// Bodies in another object store than a local folder.
     pub fn over(objects: Arc<dyn ObjectStore>, inline: Bytes) -> Self {
         let budget = Arc::new(Budget(AtomicU64::new(MOST_IN_MEMORY)));
-        Bodies { objects, staged: Arc::default(), inline, budget, reserve: Arc::default() }
+        let (staged, reserve) = Default::default();
+        Bodies { objects, staged, inline, budget, reserve, attached: None }
+    }
+
+    /// The same bodies, with those of the bucket of the origin in `folder`, if it has one.
+    pub(super) fn with_bucket(
+        self,
+        folder: &FilePath,
+        remote: Option<Remote>,
+        copies: Bytes,
+        now: WallTime,
+    ) -> Result<Self, StoreError> {
+        let here = self.list_here()?;
+        let attached = Attached::open(folder, remote, copies, now, &self.objects, here)?;
+        Ok(Bodies { attached, ..self })
+    }
+
+    /// Why the bucket does not answer, if there is one and it is away.
+    pub fn away(&self) -> Option<String> {
+        self.attached.as_ref()?.away()
+    }
+
+    /// The address of the bucket, if there is one.
+    pub fn bucket(&self) -> Option<String> {
+        Some(self.attached.as_ref()?.address())
+    }
+
+    /// Calls `tell` when the bucket is away, and when it is back.
+    pub(crate) fn follow(&self, tell: impl Fn(Change) + Send + Sync + 'static) {
+        if let Some(attached) = &self.attached {
+            attached.follow(tell);
+        }
+    }
+
+    /// Bodies that can be stored at a time.
+    pub(super) fn writers(&self) -> usize {
+        /// Each waits for the disk.
+        const TO_DISK: usize = 4;
+        /// Each waits for an answer from the network.
+        const TO_BUCKET: usize = 24;
+        if self.attached.is_some() { TO_BUCKET } else { TO_DISK }
     }
 
     /// Reserves this many bytes to be written: none if that would take the space of the state.
@@ -145,8 +188,15 @@ impl Bodies {
         size <= self.inline
     }
 
-    /// The existing bodies, with their lengths.
-    pub(super) fn list(&self) -> Result<Vec<(Digest, Bytes)>, StoreError> {
+    /// The existing bodies, with their lengths; none if the bucket has not answered so far.
+    pub(super) fn list(&self) -> Result<Option<Vec<(Digest, Bytes)>>, StoreError> {
+        match &self.attached {
+            Some(attached) => Ok(attached.list()),
+            None => self.list_here().map(Some),
+        }
+    }
+
+    fn list_here(&self) -> Result<Vec<(Digest, Bytes)>, StoreError> {
         let mut found = Vec::new();
         for object in block_on_stream(self.objects.list(None)) {
             let object = object?;
@@ -173,6 +223,17 @@ impl Bodies {
     /// # Errors
     /// If the disk fails. A full disk is an answer.
     pub fn store(&self, payload: &Payload<Body>) -> Result<Result<(), DiskFull>, StoreError> {
+        match &self.attached {
+            Some(attached) => self.store_remote(attached, payload),
+            None => self.store_here(payload),
+        }
+    }
+
+    /// Stores a body in the folder.
+    pub(super) fn store_here(
+        &self,
+        payload: &Payload<Body>,
+    ) -> Result<Result<(), DiskFull>, StoreError> {
         let name = name_of(&payload.digest);
         let stored = match &payload.bytes {
             Body::Memory(bytes) => {
@@ -209,6 +270,13 @@ impl Bodies {
 
     /// Deletes a body; fine if it does not exist.
     pub(super) fn delete(&self, digest: &Digest) -> Result<(), StoreError> {
+        if let Some(attached) = &self.attached {
+            attached.discard(digest);
+        }
+        self.delete_here(digest)
+    }
+
+    pub(super) fn delete_here(&self, digest: &Digest) -> Result<(), StoreError> {
         match block_on(self.objects.delete(&name_of(digest))) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -217,6 +285,10 @@ impl Bodies {
 
     /// The whole body, if it is there and intact.
     pub(super) fn read(&self, digest: &Digest) -> Result<Option<Buffer>, StoreError> {
+        self.through(digest, || self.read_here(digest))
+    }
+
+    fn read_here(&self, digest: &Digest) -> Result<Option<Buffer>, StoreError> {
         let read = block_on(async { self.objects.get(&name_of(digest)).await?.bytes().await });
         match found(read)? {
             Some(bytes) if Digest::of(&bytes) == *digest => Ok(Some(bytes)),
@@ -236,7 +308,15 @@ impl Bodies {
         if begin >= end {
             return Ok(None);
         }
-        found(block_on(self.objects.get_range(&name_of(digest), begin..end)))
+        self.through(digest, || self.range_here(digest, begin..end))
+    }
+
+    fn range_here(
+        &self,
+        digest: &Digest,
+        range: core::ops::Range<u64>,
+    ) -> Result<Option<Buffer>, StoreError> {
+        found(block_on(self.objects.get_range(&name_of(digest), range)))
     }
 
     /// The hashes of the pieces of a body, if it is there and intact. Reads all of it.
@@ -245,12 +325,15 @@ impl Bodies {
         digest: &Digest,
         size: Bytes,
     ) -> Result<Option<Outline>, StoreError> {
+        self.through(digest, || self.outline_here(digest, size))
+    }
+
+    fn outline_here(&self, digest: &Digest, size: Bytes) -> Result<Option<Outline>, StoreError> {
         let mut outline = Outline::default();
         let mut hasher = Hasher::new();
-        let count = size.0.div_ceil(PIECE as u64);
-        for number in 0..count {
-            let number = u32::try_from(number).unwrap_or(u32::MAX);
-            let Some(piece) = self.piece(digest, size, number)? else { return Ok(None) };
+        for begin in (0..size.0).step_by(PIECE) {
+            let range = begin..(begin + PIECE as u64).min(size.0);
+            let Some(piece) = self.range_here(digest, range)? else { return Ok(None) };
             hasher.update(&piece);
             outline.push(&piece);
         }
@@ -347,14 +430,6 @@ impl Drop for Stager {
         if let Some((_, upload)) = &mut self.file {
             let _ = block_on(upload.abort());
         }
-    }
-}
-
-fn or_full<T>(outcome: object_store::Result<T>) -> Result<Result<T, DiskFull>, StoreError> {
-    match outcome {
-        Ok(value) => Ok(Ok(value)),
-        Err(error) if is_full(&error) => Ok(Err(DiskFull)),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -169,13 +169,23 @@ impl<S: State> Store<S> {
         settings: Settings,
         now: WallTime,
     ) -> Result<Opened<S>, StoreError> {
+        Self::open_by(folder, settings, now, Ok)
+    }
+
+    /// The same, with other bodies made of those in the folder.
+    pub(super) fn open_by(
+        folder: &FilePath,
+        settings: Settings,
+        now: WallTime,
+        bodies_of: impl FnOnce(Bodies) -> Result<Bodies, StoreError>,
+    ) -> Result<Opened<S>, StoreError> {
         if !folder.join(DATABASE).exists() {
             return Err(StoreError::Nothing(folder.to_owned()));
         }
         let open = opener(folder.join(DATABASE), settings);
         // First, because that locks it: unfinished files in the folder may belong to another process.
         let database = open()?;
-        let bodies = Bodies::open(&folder.join(BODIES), settings.inline)?;
+        let bodies = bodies_of(Bodies::open(&folder.join(BODIES), settings.inline)?)?;
         let mut opened = Self::begin(open, database, bodies, now)?;
         opened.store.shortage = Shortage::on_disk_of(folder.to_owned());
         Ok(opened)
@@ -208,7 +218,9 @@ impl<S: State> Store<S> {
             Ok((store.state.load(&transaction)?, lengths(&transaction)?))
         })?;
         let expected = S::bodies(&image);
-        let mut bodies = store.shared.bodies.list()?;
+        // Without an answer of the bucket all bodies are taken to be there: reads find those that are not.
+        let all = || expected.iter().map(|(digest, size)| (*digest, *size)).collect();
+        let mut bodies = store.shared.bodies.list()?.unwrap_or_else(all);
         bodies.extend(inline);
         // The state machine drops the unknown ones.
         bodies.retain(|(digest, size)| expected.get(digest).is_none_or(|known| known == size));

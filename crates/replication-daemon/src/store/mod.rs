@@ -6,6 +6,7 @@
 //! | log, chain of hashes, state | `redb` | one durable step for all that has to change at once |
 //! | bodies up to [`Settings::inline`] | the same | a small write is one durable step, not two |
 //! | larger bodies | `object_store`, a local folder, each under its BLAKE3 hash | written beside, renamed when they are complete |
+//! | the same, of an origin with `--store` | a bucket; the folder has copies | see `bucket` |
 //!
 //! ```text
 //!   effects ──▶ Worker ──▶ one thread: steps and small bodies, all that wait in one transaction
@@ -22,9 +23,13 @@
 //! Each body is compared with its hash when it is read: a missing or corrupt body is reported as none.
 
 mod bodies;
+mod body_name;
+mod bucket;
+mod copies;
 mod journal;
 mod library;
 mod origin;
+mod remote;
 mod replica;
 mod shortage;
 #[cfg(test)]
@@ -42,13 +47,15 @@ use thiserror::Error;
 
 use crate::ways;
 
-pub use bodies::name_of;
 pub use bodies::{Bodies, Body, Staged, Stager};
+pub use body_name::name_of;
+pub use bucket::{AddressError, BucketAddress, Change, Patience};
 pub use journal::sealed::Tables;
 pub use journal::{Opened, State, Store};
 pub use library::Library;
 pub use library::Opener;
 pub use origin::OriginState;
+pub use remote::Remote;
 pub use replica::ReplicaState;
 pub use worker::Worker;
 
@@ -151,6 +158,12 @@ pub enum StoreError {
         /// Why.
         source: io::Error,
     },
+    /// The bucket cannot be used.
+    #[error("{0}")]
+    Bucket(String),
+    /// The bucket does not answer at the moment.
+    #[error("{0}: Lull tries again by itself")]
+    Away(String),
     /// The worker has ended.
     #[error("the store has stopped after a failure: start again from what is on the disk")]
     Stopped,
@@ -158,9 +171,10 @@ pub enum StoreError {
 
 impl StoreError {
     /// Whether the machine was out of a resource that others will release. The contents of the disk are fine:
-    /// the job should be repeated.
+    /// the job should be repeated. So should it while a bucket is away, or there is no room for a copy of what
+    /// is in it.
     pub fn is_passing(&self) -> bool {
-        is_scarce(self)
+        matches!(self, StoreError::Away(_) | StoreError::Full) || is_scarce(self)
     }
 }
 
@@ -209,6 +223,15 @@ fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// Pause before something is tried again, if the machine had no descriptor or no memory.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// The outcome of a write, with a full disk as an answer.
+fn or_full<T>(outcome: object_store::Result<T>) -> Result<Result<T, DiskFull>, StoreError> {
+    match outcome {
+        Ok(value) => Ok(Ok(value)),
+        Err(error) if is_full(&error) => Ok(Err(DiskFull)),
+        Err(error) => Err(error.into()),
+    }
+}
 
 /// Error numbers of Linux: no memory; no descriptor in the system; no descriptor in this process.
 const SCARCE: [i32; 3] = [12, 23, 24];

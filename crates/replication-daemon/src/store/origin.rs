@@ -16,7 +16,7 @@ use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 
 use super::journal::sealed::Tables;
 use super::journal::{ROW, Store, open};
-use super::{Body, Job, Settings, StoreError};
+use super::{Body, Job, Opened, Remote, Settings, StoreError};
 
 /// Versions by the key of the path.
 const OBJECTS: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("objects");
@@ -73,6 +73,21 @@ impl Store<OriginState> {
         identity: [u8; 32],
     ) -> Result<(), StoreError> {
         Self::create_in(folder, settings, OriginState::new(identity))
+    }
+
+    /// Opens the store of an origin, as [`open`](Store::open), with its large bodies in a bucket: in this one,
+    /// or in that of the last start. At most `copies` bytes of them are also in the folder.
+    ///
+    /// # Errors
+    /// As for [`open`](Store::open), and [`StoreError::Bucket`].
+    pub fn open_origin(
+        folder: &FilePath,
+        settings: Settings,
+        remote: Option<Remote>,
+        copies: Bytes,
+        now: WallTime,
+    ) -> Result<Opened<OriginState>, StoreError> {
+        Self::open_by(folder, settings, now, |here| here.with_bucket(folder, remote, copies, now))
     }
 }
 

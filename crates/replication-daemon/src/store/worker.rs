@@ -10,8 +10,6 @@ use super::{Done, Job, PAUSE, State, Store, StoreError};
 /// Jobs in one transaction, at most, so that later ones do not wait for long. An origin's append is one job,
 /// of up to [`Config::batch`](lull_replication::origin::Config::batch) commits.
 const TOGETHER: usize = 1_024;
-/// Large bodies written at a time: each waits for the disk.
-const WRITERS: usize = 4;
 
 /// Runs the jobs of a store on separate threads, and reports each result.
 ///
@@ -55,7 +53,7 @@ impl<T: Send + 'static> Worker<T> {
         let mut threads = Vec::new();
         let (large, waiting) = channel::<Job<T>>();
         let waiting = Arc::new(Mutex::new(waiting));
-        for _ in 0..WRITERS {
+        for _ in 0..store.bodies().writers() {
             let (bodies, waiting, tell) =
                 (store.bodies().clone(), Arc::clone(&waiting), Arc::clone(&tell));
             let abandoned = Arc::clone(&abandoned);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lull_replication::message::{Channel, Frame, Refusal, Session, ToOrigin};
 use lull_replication::origin::{
-    Append, Condition, Counters, Entry, Event, HoldId, Origin, Transaction, TransactionId,
+    Append, Condition, Counters, Entry, Event, HoldId, Origin, Refused, Transaction, TransactionId,
 };
 use lull_replication::path::Path;
 use lull_replication::time::{LocalTime, Reading};
@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::WriteError;
 use crate::daemon::LinkError;
-use crate::store::{Body, Done, StoreError, Worker};
+use crate::store::{Bodies, Body, Done, StoreError, Worker};
 
 /// Receives the result of holding a body.
 pub(super) type Held = oneshot::Receiver<Result<(), DiskFull>>;
@@ -98,6 +98,7 @@ pub(super) struct Happened {
 pub(super) struct Core {
     pub(super) machine: Origin<Body>,
     pub(super) worker: Option<Worker<Append<Body>>>,
+    bodies: Bodies,
     pub(super) links: BTreeMap<ReplicaId, Arc<Link>>,
     /// The bytes sent to each replica since the start.
     pub(super) sent: BTreeMap<ReplicaId, Arc<Sent>>,
@@ -124,9 +125,10 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(machine: Origin<Body>) -> Self {
+    pub(super) fn new(machine: Origin<Body>, bodies: Bodies) -> Self {
         Core {
             machine,
+            bodies,
             worker: None,
             links: BTreeMap::new(),
             sent: BTreeMap::new(),
@@ -148,7 +150,13 @@ impl Core {
 
     /// The store has done something.
     pub(super) fn done(&mut self, now: Reading, done: Result<Done, StoreError>) {
-        if let Ok(Done::Stored(_, Err(DiskFull)) | Done::Step(Err(DiskFull))) = done {
+        let is_full = match done {
+            // The machine has one answer for bodies that cannot be stored at the moment.
+            Ok(Done::Stored(_, Err(DiskFull))) => self.bodies.away().is_none(),
+            Ok(Done::Step(Err(DiskFull))) => true,
+            _ => false,
+        };
+        if is_full {
             self.disk_full(now.local);
         }
         match done {
@@ -336,7 +344,10 @@ impl Core {
                     committed = true;
                     self.answer(transaction, Ok(sequence));
                 }
-                Event::Refused { transaction, why } => self.answer(transaction, Err(why.into())),
+                Event::Refused { transaction, why } => {
+                    let why = self.refused(why);
+                    self.answer(transaction, Err(why));
+                }
                 Event::Held { id, outcome } => {
                     if let Some(holder) = self.holds.remove(&id) {
                         let _ = holder.send(outcome);
@@ -362,6 +373,14 @@ impl Core {
             }
         }
         happened
+    }
+
+    /// The reason of a refusal. A body without a place may lack room, or the bucket may be away.
+    pub(super) fn refused(&self, why: Refused) -> WriteError {
+        match (why, self.bodies.away()) {
+            (Refused::Disk(_), Some(why)) => WriteError::StoreAway(why),
+            (why, _) => why.into(),
+        }
     }
 
     fn answer(&mut self, transaction: TransactionId, outcome: Result<Sequence, WriteError>) {

@@ -32,7 +32,11 @@ impl HeldBody {
     /// If there is no room for it, or the daemon ends.
     pub async fn stored(&mut self) -> Result<(), WriteError> {
         let answer = (&mut self.answer).await.map_err(|_| WriteError::Stopped)?;
-        answer.map_err(|full| Refused::Disk(full).into())
+        answer.map_err(|full| {
+            let why = Refused::Disk(full);
+            let refused = self.origin.0.try_with(|core, _| core.refused(why));
+            refused.unwrap_or(WriteError::Stopped)
+        })
     }
 }
 

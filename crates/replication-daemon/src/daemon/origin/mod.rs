@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lull_cc::Bytes;
 use lull_replication::message::Refusal;
 use lull_replication::origin::{Config, Origin, Prioritise, ReadsPerWriteAndByte, Refused};
 use lull_replication::path::Path;
@@ -31,9 +32,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::outlines::Outlines;
-use super::{Clock, DaemonError, OnPanic, end, worker_of};
+use super::{Clock, DaemonError, OnPanic, blocking, end, worker_of};
 use crate::identity::{self, IdentityError, OriginIdentity};
-use crate::store::{Bodies, Library, OriginState, Settings, Store, StoreError};
+use crate::store::{Bodies, Change, Library, OriginState, Remote, Settings, Store, StoreError};
 
 use self::core::Core;
 pub use self::handle::OriginHandle;
@@ -55,6 +56,10 @@ pub struct OriginOptions {
     pub policy: Box<dyn Prioritise>,
     /// How speculative bodies are sent.
     pub background: Options,
+    /// The bucket for large bodies. None: the one of the last start, or the folder.
+    pub store: Option<Remote>,
+    /// Most bytes of bodies in the folder that are also in the bucket.
+    pub copies: Bytes,
 }
 
 impl OriginOptions {
@@ -66,6 +71,8 @@ impl OriginOptions {
             config: Config::default(),
             policy: Box::new(ReadsPerWriteAndByte),
             background: Options::new(),
+            store: None,
+            copies: Bytes(10_000_000_000),
         }
     }
 }
@@ -131,6 +138,12 @@ pub enum OriginEvent {
     /// The disk is full.
     #[error("the disk is full: make room, until then writes are refused")]
     DiskFull,
+    /// The bucket does not answer.
+    #[error("{0}: files over 16 kB are refused until it answers")]
+    StoreAway(String),
+    /// The bucket answers again.
+    #[error("the store answers again")]
+    StoreBack,
     /// The identity cannot be written.
     #[error("nobody can join: {why}")]
     Identity {
@@ -156,6 +169,9 @@ pub enum WriteError {
     /// The state is not the one that the write was made for.
     #[error("others have written since, the last state is {0}: look again")]
     Moved(Sequence),
+    /// The bucket for bodies does not answer.
+    #[error("{0}: repeat the write when the store answers")]
+    StoreAway(String),
     /// The daemon ends. The write may have happened or not.
     #[error("the origin has stopped: ask it after its next start whether this was written")]
     Stopped,
@@ -319,11 +335,14 @@ impl OriginDaemon {
         clock: Arc<dyn Clock>,
         tell: impl Fn(OriginEvent) + Send + Sync + 'static,
     ) -> Result<Self, DaemonError> {
-        let OriginOptions { folder, listen, config, policy, background } = options;
+        let OriginOptions { folder, listen, config, policy, background, store, copies } = options;
         let now = clock.read();
         let identity = OriginIdentity::open(&folder, now.wall)?;
         let settings = Settings { inline: config.inline, ..Settings::default() };
-        let opened = Store::<OriginState>::open(&folder, settings, now.wall)?;
+        let opened = blocking(move || {
+            Store::<OriginState>::open_origin(&folder, settings, store, copies, now.wall)
+        });
+        let opened = opened.await.unwrap_or(Err(StoreError::Stopped))?;
         let (library, bodies) = (opened.store.library(), opened.store.bodies().clone());
         let machine = Origin::recover(now, config, policy, opened.image, opened.bodies);
         let failed = |source| DaemonError::Listen { address: listen.clone(), source };
@@ -334,7 +353,7 @@ impl OriginDaemon {
         background.prepare(tried.map_err(failed)?)?;
         let shared = Arc::new(Shared {
             clock,
-            core: Mutex::new(Core::new(machine)),
+            core: Mutex::new(Core::new(machine, bodies.clone())),
             identity: Mutex::new(identity),
             library,
             outlines: Outlines::new(),
@@ -347,6 +366,15 @@ impl OriginDaemon {
         let done = |shared: &Shared, done| shared.with(|core, now| core.done(now, done));
         let worker = worker_of(&shared, opened.store, done)?;
         shared.with(|core, _| core.worker = Some(worker));
+        let telling = Arc::downgrade(&shared);
+        shared.bodies.follow(move |change| {
+            if let Some(shared) = telling.upgrade() {
+                (shared.tell)(match change {
+                    Change::Away(why) => OriginEvent::StoreAway(why),
+                    Change::Back => OriginEvent::StoreBack,
+                });
+            }
+        });
         let accepting = tokio::spawn(serve::accept(Arc::clone(&shared), listener));
         Ok(OriginDaemon { shared, address, accepting })
     }

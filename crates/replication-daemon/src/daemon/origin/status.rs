@@ -29,6 +29,10 @@ pub struct OriginStatus {
     pub lost: u64,
     /// Whether the disk was full within the last minute: writes are refused until it has space.
     pub disk_full: bool,
+    /// The address of the bucket for large bodies, if there is one.
+    pub store: Option<String>,
+    /// Why the bucket does not answer, if it is away: until it does, writes of large bodies are refused.
+    pub store_away: Option<String>,
     /// Whether the authority is being replaced.
     pub rotating: bool,
     /// Writes that wait for the disk.
@@ -139,6 +143,8 @@ impl OriginHandle {
                 bytes: core.machine.bytes().0,
                 lost: core.lost.len() as u64,
                 disk_full: core.is_disk_full(now.local),
+                store: self.0.bodies.bucket(),
+                store_away: self.0.bodies.away(),
                 rotating,
                 writing: core.writes.len() as u64,
                 pushed: core.counters.pushed,
