@@ -233,6 +233,19 @@ if [ "${1:-}" = test ] && ! cargo nextest --version >/dev/null 2>&1; then
         die "cargo-nextest $version could not be installed: see above"
 fi
 
+# The servers that stores of an origin are tested with, in the tree, as the checksums of the Go project pin them.
+install_go() {
+    local program=$1 module=$2
+    [ -x "$tools/bin/$program" ] && return
+    say "installing $program"
+    GOBIN="$tools/bin" CGO_ENABLED=0 go install -trimpath -ldflags='-s -w' "$module" ||
+        echo "lull: $program could not be installed; tests that need it are skipped" >&2
+}
+if [ "${1:-}" = test ] && command -v go >/dev/null; then
+    # S3 over a folder.
+    install_go versitygw github.com/versity/versitygw/cmd/versitygw@v1.8.0
+fi
+
 # mdBook builds the documentation.
 if [ "${1:-}" = docs ] && ! command -v mdbook >/dev/null; then
     say "installing mdBook"

@@ -3,6 +3,7 @@
 mod authority;
 mod away;
 mod bodies;
+mod buckets;
 mod crashes;
 mod demands;
 mod faces;
@@ -10,6 +11,7 @@ mod mounts;
 mod opened;
 mod publish;
 mod remembered;
+mod s3_server;
 mod sessions;
 mod site;
 mod snapshots;

@@ -5,6 +5,7 @@ use std::path::Path as FilePath;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use lull_cc::Bytes;
 use lull_replication::Path;
 use lull_replication::origin::{Put, Transaction};
 use lull_replication::replica::Config;
@@ -14,6 +15,7 @@ use lull_replication_daemon::daemon::{
     ReplicaDaemon, ReplicaEvent, ReplicaHandle, ReplicaOptions, create_origin, join,
 };
 use lull_replication_daemon::identity::Ticket;
+use lull_replication_daemon::store::Remote;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -77,6 +79,8 @@ pub(crate) struct Site {
     config: Config,
     /// Commits that the origin's log keeps, if not the default.
     log: Option<usize>,
+    /// The bucket of the origin's large bodies, and the most bytes of copies.
+    pub(crate) store: Option<(Remote, Bytes)>,
     replicas: Vec<OneReplica>,
 }
 
@@ -94,12 +98,18 @@ impl Site {
 
     /// All with this clock.
     pub(crate) async fn on(clock: Arc<dyn Clock>, replicas: usize, config: Config) -> Self {
-        Self::of(clock, replicas, config, None).await
+        Self::of(clock, replicas, config, None, None).await
+    }
+
+    /// With an origin whose large bodies are in a bucket, and whose log keeps at most this many commits.
+    pub(crate) async fn with_store(remote: Remote, copies: Bytes, log: Option<usize>) -> Self {
+        let (clock, store) = (Arc::new(MachineClock), Some((remote, copies)));
+        Self::of(clock, 0, Config::default(), log, store).await
     }
 
     /// With an origin whose log keeps at most this many commits, and no replicas so far.
     pub(crate) async fn with_log(log: usize) -> Self {
-        Self::of(Arc::new(MachineClock), 0, Config::default(), Some(log)).await
+        Self::of(Arc::new(MachineClock), 0, Config::default(), Some(log), None).await
     }
 
     async fn of(
@@ -107,16 +117,28 @@ impl Site {
         replicas: usize,
         config: Config,
         log: Option<usize>,
+        store: Option<(Remote, Bytes)>,
     ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         create_origin(&folder.path().join("origin"), clock.read().wall).expect("a new origin");
         let told = Told::default();
-        let origin = origin(folder.path(), "127.0.0.1:0", log, &clock, &told).await;
+        let started = origin(folder.path(), "127.0.0.1:0", log, store.clone(), &clock, &told);
+        let origin = started.await;
         let (handle, address) = (origin.handle(), origin.address().to_string());
         let origin = Some(origin);
         let none = Vec::new();
-        let mut site =
-            Site { folder, clock, origin, handle, address, told, config, log, replicas: none };
+        let mut site = Site {
+            folder,
+            clock,
+            origin,
+            handle,
+            address,
+            told,
+            config,
+            log,
+            store,
+            replicas: none,
+        };
         for _ in 0..replicas {
             site.add_replica().await;
         }
@@ -220,8 +242,10 @@ impl Site {
     }
 
     pub(crate) async fn start_origin(&mut self) {
-        let daemon =
-            origin(self.folder.path(), &self.address, self.log, &self.clock, &self.told).await;
+        let store = self.store.clone();
+        let started =
+            origin(self.folder.path(), &self.address, self.log, store, &self.clock, &self.told);
+        let daemon = started.await;
         self.handle = daemon.handle();
         self.origin = Some(daemon);
     }
@@ -275,6 +299,7 @@ async fn origin(
     folder: &FilePath,
     listen: &str,
     log: Option<usize>,
+    store: Option<(Remote, Bytes)>,
     clock: &Arc<dyn Clock>,
     told: &Told<OriginEvent>,
 ) -> OriginDaemon {
@@ -284,6 +309,9 @@ async fn origin(
         let tell = move |event| told.lock().expect("no panic").push(event);
         let mut options = OriginOptions::new(folder.join("origin"), listen);
         options.config.log = log.unwrap_or(options.config.log);
+        if let Some((remote, copies)) = store.clone() {
+            (options.store, options.copies) = (Some(remote), copies);
+        }
         match OriginDaemon::start(options, Arc::clone(clock), tell).await {
             Ok(daemon) => return daemon,
             // Connections of the previous one may hold the port for a moment.
