@@ -34,7 +34,7 @@ impl HeldBody {
         let answer = (&mut self.answer).await.map_err(|_| WriteError::Stopped)?;
         answer.map_err(|full| {
             let why = Refused::Disk(full);
-            let refused = self.origin.0.try_with(|core, _| core.refused(why));
+            let refused = self.origin.try_with(|core, _| core.refused(why));
             refused.unwrap_or(WriteError::Stopped)
         })
     }
