@@ -17,7 +17,7 @@ pub(crate) fn unused_dependencies(tree: &Tree) -> Vec<Finding> {
                 .any(|(_, text)| names(text, &name));
             if !is_used {
                 let what = format!("`{package}` is not used: delete it");
-                findings.push(Finding::in_file(&one.manifest_path(), &what));
+                findings.push(Finding::in_file(one.manifest_path(), what));
             }
         }
     }
