@@ -51,6 +51,7 @@
 
 #![forbid(unsafe_code)]
 
+mod by_body;
 pub mod checker;
 mod faults;
 pub mod lane;

@@ -6,6 +6,7 @@
 //! states, with little other data. Names may be chosen so that many fall into one leaf, which only makes that
 //! leaf slower.
 
+use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 
 use blake3::Hasher;
@@ -71,30 +72,23 @@ const fn branch_of(leaf: u16) -> u8 {
 impl MerkleTree {
     /// The tree of `state`, which is given in the order of the paths.
     pub fn new<'a>(state: impl IntoIterator<Item = (&'a Path, Version)>) -> Self {
-        let mut leaves: BTreeMap<u16, Leaf> = BTreeMap::new();
+        let mut builder = MerkleBuilder::default();
         for (path, version) in state {
-            let empty = || Leaf { digest: Digest::default(), entries: Vec::new() };
-            leaves.entry(leaf_of(path)).or_insert_with(empty).entries.push((path.clone(), version));
+            builder.add(path, version);
         }
-        for leaf in leaves.values_mut() {
-            leaf.digest = digest_of(&leaf.entries);
-        }
-        let branches =
-            branches_over(leaves.iter().map(|(leaf, Leaf { digest, .. })| (*leaf, *digest)));
-        let root = root_over(&branches);
-        MerkleTree { leaves, branches, root }
+        builder.hash_some(usize::MAX);
+        builder.finish()
     }
 
-    /// The root if these leaves had other contents.
-    pub(crate) fn root_with(&self, others: &BTreeMap<u16, Vec<(Path, Version)>>) -> Digest {
+    /// The root if these leaves had these hashes, or were empty.
+    pub(crate) fn root_with(&self, others: &BTreeMap<u16, Option<Digest>>) -> Digest {
         let digests = self.leaves.iter().map(|(leaf, Leaf { digest, .. })| (*leaf, *digest));
         let mut digests: BTreeMap<u16, Digest> = digests.collect();
-        for (leaf, entries) in others {
-            if entries.is_empty() {
-                digests.remove(leaf);
-            } else {
-                digests.insert(*leaf, digest_of(entries));
-            }
+        for (leaf, digest) in others {
+            match digest {
+                Some(digest) => digests.insert(*leaf, *digest),
+                None => digests.remove(leaf),
+            };
         }
         root_over(&branches_over(digests))
     }
@@ -128,6 +122,66 @@ impl MerkleTree {
     /// The leaves of `branch` in which the other tree differs.
     pub fn differing_leaves(&self, branch: u8, others: &[(u16, Digest)]) -> Vec<u16> {
         differing(&self.leaves(branch), others)
+    }
+}
+
+/// A tree that is made in slices, while its state may change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct MerkleBuilder {
+    leaves: BTreeMap<u16, Leaf>,
+    /// The last leaf that is hashed.
+    hashed: Option<u16>,
+}
+
+impl MerkleBuilder {
+    /// The next object, in the order of the paths.
+    pub(crate) fn add(&mut self, path: &Path, version: Version) {
+        let empty = || Leaf { digest: Digest::default(), entries: Vec::new() };
+        let leaf = self.leaves.entry(leaf_of(path)).or_insert_with(empty);
+        leaf.entries.push((path.clone(), version));
+    }
+
+    /// An added object has another version now, or does not exist any more; or a new one precedes the last added
+    /// one. Only before the first leaf is hashed.
+    pub(crate) fn change(&mut self, path: &Path, version: Option<Version>) {
+        let empty = || Leaf { digest: Digest::default(), entries: Vec::new() };
+        let number = leaf_of(path);
+        let leaf = self.leaves.entry(number).or_insert_with(empty);
+        match (leaf.entries.binary_search_by(|(other, _)| other.cmp(path)), version) {
+            (Ok(at), Some(version)) => leaf.entries[at].1 = version,
+            (Ok(at), None) => {
+                leaf.entries.remove(at);
+            }
+            (Err(at), Some(version)) => leaf.entries.insert(at, (path.clone(), version)),
+            (Err(_), None) => {}
+        }
+        if leaf.entries.is_empty() {
+            self.leaves.remove(&number);
+        }
+    }
+
+    /// Hashes leaves of about this many objects; returns whether all are hashed.
+    pub(crate) fn hash_some(&mut self, most: usize) -> bool {
+        let from = self.hashed.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut left = most;
+        for (number, leaf) in self.leaves.range_mut((from, Bound::Unbounded)) {
+            if left == 0 {
+                return false;
+            }
+            leaf.digest = digest_of(&leaf.entries);
+            left = left.saturating_sub(leaf.entries.len());
+            self.hashed = Some(*number);
+        }
+        true
+    }
+
+    /// The tree, when all leaves are hashed.
+    pub(crate) fn finish(self) -> MerkleTree {
+        let leaves = self.leaves;
+        let digests = leaves.iter().map(|(leaf, Leaf { digest, .. })| (*leaf, *digest));
+        let branches = branches_over(digests);
+        let root = root_over(&branches);
+        MerkleTree { leaves, branches, root }
     }
 }
 
@@ -195,7 +249,8 @@ mod tests {
             }
             prop_assert_eq!(leaves.is_empty(), ours == theirs);
             prop_assert_eq!(old.root() == new.root(), ours == theirs);
-            let others = leaves.iter().map(|leaf| (*leaf, new.entries(*leaf).to_vec())).collect();
+            let hash = |leaf: &u16| Some(new.entries(*leaf)).filter(|all| !all.is_empty()).map(digest_of);
+            let others = leaves.iter().map(|leaf| (*leaf, hash(leaf))).collect();
             prop_assert_eq!(old.root_with(&others), new.root());
             for leaf in leaves {
                 prop_assert_ne!(old.entries(leaf), new.entries(leaf), "told for nothing");
@@ -205,6 +260,44 @@ mod tests {
                 ours.extend(new.entries(leaf).iter().cloned());
             }
             prop_assert_eq!(ours, theirs);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn tree_made_in_slices_equals_that_of_the_last_state(
+            before in proptest::collection::btree_map(0..400_u16, 0..3_u64, 0..200),
+            changes in proptest::collection::vec((0..400_u16, proptest::option::of(0..3_u64)), 0..60),
+            taken in 0..200_usize,
+            slice in 1..50_usize,
+        ) {
+            let mut state = state(&before);
+            let mut builder = MerkleBuilder::default();
+            let mut last = None;
+            for (path, version) in state.iter().take(taken) {
+                builder.add(path, *version);
+                last = Some(path.clone());
+            }
+            for (name, sequence) in changes {
+                let path = Path::new(&format!("f{name}")).expect("a path");
+                let version = sequence.map(|at| {
+                    let mut version = self::state(&[(name, at)].into()).remove(&path);
+                    version.take().expect("it is the only one")
+                });
+                match version {
+                    Some(version) => state.insert(path.clone(), version),
+                    None => state.remove(&path),
+                };
+                if last.as_ref().is_some_and(|last| path <= *last) {
+                    builder.change(&path, version);
+                }
+            }
+            let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+            for (path, version) in state.range::<Path, _>((from, Bound::Unbounded)) {
+                builder.add(path, *version);
+            }
+            while !builder.hash_some(slice) {}
+            prop_assert_eq!(builder.finish(), tree(&state));
         }
     }
 }

@@ -84,6 +84,10 @@ pub(crate) struct Shelf<P> {
     turned: Option<VecDeque<(Digest, bool)>>,
     /// Bodies whose references or storage have changed. None if no caller reads the list.
     changed: Option<VecDeque<Digest>>,
+    /// Bodies whose deletion has begun. None if no caller reads the list.
+    doomed: Option<VecDeque<Digest>>,
+    /// Bodies on their way into the store.
+    coming: BTreeSet<Digest>,
 }
 
 impl<P> Shelf<P> {
@@ -105,6 +109,8 @@ impl<P> Shelf<P> {
             waited: 0,
             turned: None,
             changed: None,
+            doomed: None,
+            coming: BTreeSet::new(),
         }
     }
 
@@ -132,6 +138,29 @@ impl<P> Shelf<P> {
     /// The next body with a changed number of bytes that one reference frees.
     pub(crate) fn poll_changed(&mut self) -> Option<Digest> {
         self.changed.as_mut()?.pop_front()
+    }
+
+    /// From now on [`poll_doomed`](Shelf::poll_doomed) reports each deletion that begins.
+    pub(crate) fn follow_drops(&mut self) {
+        self.doomed = Some(VecDeque::new());
+    }
+
+    /// The next body whose deletion has begun.
+    pub(crate) fn poll_doomed(&mut self) -> Option<Digest> {
+        self.doomed.as_mut()?.pop_front()
+    }
+
+    /// Forgets deletions that were not polled.
+    pub(crate) fn forget_doomed(&mut self) {
+        self.doomed.iter_mut().for_each(VecDeque::clear);
+    }
+
+    /// The deletion of a body begins.
+    fn drop_body(&mut self, digest: &Digest) {
+        self.effects.push_back(BodyEffect::Drop(*digest));
+        if let Some(doomed) = &mut self.doomed {
+            doomed.push_back(*digest);
+        }
     }
 
     fn change(&mut self, digest: &Digest) {
@@ -167,7 +196,7 @@ impl<P> Shelf<P> {
 
     /// The bodies that are on their way into the store.
     pub(crate) fn coming(&self) -> impl Iterator<Item = &Digest> {
-        self.entries.keys().filter(|digest| self.is_coming(digest))
+        self.coming.iter()
     }
 
     /// Whether the body is in deletion: users of it have to wait, or store it again.
@@ -204,7 +233,8 @@ impl<P> Shelf<P> {
     /// Stores a body unless it exists, and refers to it.
     pub(crate) fn keep(&mut self, payload: Payload<P>) {
         self.change(&payload.digest);
-        match self.entries.get_mut(&payload.digest) {
+        let digest = payload.digest;
+        match self.entries.get_mut(&digest) {
             None => {
                 self.insert(payload.digest, payload.size);
                 self.effects.push_back(BodyEffect::Store(payload));
@@ -214,11 +244,13 @@ impl<P> Shelf<P> {
                 match &mut entry.state {
                     State::Dropping { then } if then.is_none() => {
                         *then = Some(payload);
+                        self.coming.insert(digest);
                         self.leaving -= entry.size.0;
                         self.waited += 1;
                     }
                     State::Lost => {
                         entry.state = State::Storing { ways: 1 };
+                        self.coming.insert(digest);
                         self.bytes += entry.size.0;
                         self.effects.push_back(BodyEffect::Store(payload));
                     }
@@ -239,6 +271,7 @@ impl<P> Shelf<P> {
                 match &mut entry.state {
                     State::Lost => {
                         entry.state = State::Storing { ways: 1 };
+                        self.coming.insert(digest);
                         self.bytes += entry.size.0;
                     }
                     State::Storing { ways } => *ways += 1,
@@ -252,6 +285,7 @@ impl<P> Shelf<P> {
     fn insert(&mut self, digest: Digest, size: Bytes) {
         self.bytes += size.0;
         let state = State::Storing { ways: 1 };
+        self.coming.insert(digest);
         self.entries.insert(digest, Entry { references: 1, size, state, missed: false });
     }
 
@@ -290,6 +324,13 @@ impl<P> Shelf<P> {
         self.pins.range(Pin(*digest, 0)..=Pin(*digest, u64::MAX)).next().is_some()
     }
 
+    fn forget_pins(&mut self, digest: &Digest) {
+        let all = Pin(*digest, 0)..=Pin(*digest, u64::MAX);
+        while let Some(pin) = self.pins.range(all.clone()).next().copied() {
+            self.pins.remove(&pin);
+        }
+    }
+
     /// Removes a reference. A lost body has none any more.
     pub(crate) fn release(&mut self, digest: &Digest) {
         self.change(digest);
@@ -303,17 +344,18 @@ impl<P> Shelf<P> {
                     (entry.state, entry.missed) = (State::Dropping { then: None }, false);
                     self.bytes += entry.size.0;
                     self.leaving += entry.size.0;
-                    self.effects.push_back(BodyEffect::Drop(*digest));
+                    self.drop_body(digest);
                 }
                 State::Dropping { then } => {
                     if then.take().is_some() {
+                        self.coming.remove(digest);
                         self.leaving += entry.size.0;
                     }
                 }
                 State::Stored => {
                     entry.state = State::Dropping { then: None };
                     self.leaving += entry.size.0;
-                    self.effects.push_back(BodyEffect::Drop(*digest));
+                    self.drop_body(digest);
                     Self::turn(&mut self.turned, digest, false);
                 }
             }
@@ -330,6 +372,7 @@ impl<P> Shelf<P> {
         if outcome.is_err() && *ways > 0 {
             return false;
         }
+        self.coming.remove(digest);
         let back = outcome.is_ok() && core::mem::take(&mut entry.missed);
         if outcome.is_err() && entry.missed {
             entry.state = State::Lost;
@@ -339,7 +382,7 @@ impl<P> Shelf<P> {
         } else if entry.references == 0 {
             entry.state = State::Dropping { then: None };
             self.leaving += entry.size.0;
-            self.effects.push_back(BodyEffect::Drop(*digest));
+            self.drop_body(digest);
         } else {
             entry.state = State::Stored;
             Self::turn(&mut self.turned, digest, true);
@@ -382,9 +425,8 @@ impl<P> Shelf<P> {
     /// The body is missing from the store or corrupt: all references are released.
     pub(crate) fn lose(&mut self, digest: &Digest) {
         self.change(digest);
-        if self.is_pinned(digest) {
-            self.pins.retain(|pin| pin.0 != *digest);
-        }
+        self.forget_pins(digest);
+        self.coming.remove(digest);
         if let Some(entry) = self.entries.remove(digest) {
             if matches!(entry.state, State::Lost) {
                 return;
@@ -402,11 +444,11 @@ impl<P> Shelf<P> {
     /// A stored body is corrupt: all references are released, and the file is deleted.
     pub(crate) fn discard(&mut self, digest: &Digest) {
         self.change(digest);
-        self.pins.retain(|pin| pin.0 != *digest);
+        self.forget_pins(digest);
         if let Some(entry) = self.entries.get_mut(digest).filter(|entry| entry.is_stored()) {
             (entry.state, entry.references) = (State::Dropping { then: None }, 0);
             self.leaving += entry.size.0;
-            self.effects.push_back(BodyEffect::Drop(*digest));
+            self.drop_body(digest);
             Self::turn(&mut self.turned, digest, false);
         }
     }
@@ -429,166 +471,4 @@ impl<P> Shelf<P> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn payload(byte: u8) -> Payload<()> {
-        Payload { digest: Digest([byte; 32]), size: Bytes(10), bytes: () }
-    }
-
-    fn drained(shelf: &mut Shelf<()>) -> Vec<BodyEffect<()>> {
-        core::iter::from_fn(|| shelf.poll_effect()).collect()
-    }
-
-    #[test]
-    fn body_is_stored_once_and_dropped_with_its_last_reference() {
-        let mut shelf = Shelf::new([]);
-        let digest = payload(1).digest;
-        shelf.keep(payload(1));
-        shelf.keep(payload(1));
-        assert_eq!(drained(&mut shelf), [BodyEffect::Store(payload(1))]);
-        assert!(!shelf.is_stored(&digest));
-        shelf.handle_stored(&digest, Ok(()));
-        assert!(shelf.is_stored(&digest));
-        shelf.release(&digest);
-        assert_eq!(drained(&mut shelf), []);
-        shelf.release(&digest);
-        assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
-        shelf.handle_dropped(&digest);
-        assert_eq!(shelf.bytes(), Bytes(0));
-    }
-
-    #[test]
-    fn body_requested_during_its_deletion_is_stored_afterwards() {
-        let mut shelf = Shelf::new([(payload(1).digest, Bytes(10))]);
-        let digest = payload(1).digest;
-        shelf.collect();
-        assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
-        assert!(!shelf.expect(digest, Bytes(10)), "it would be deleted with the old one");
-        shelf.keep(payload(1));
-        assert_eq!(drained(&mut shelf), [], "both at once may end without the body");
-        shelf.handle_dropped(&digest);
-        assert_eq!(drained(&mut shelf), [BodyEffect::Store(payload(1))]);
-        shelf.handle_stored(&digest, Ok(()));
-        assert!(shelf.is_stored(&digest));
-        assert_eq!(shelf.take_waited(), 1);
-    }
-
-    #[test]
-    fn unreferenced_body_is_dropped_once_stored() {
-        let mut shelf = Shelf::new([]);
-        let digest = payload(1).digest;
-        shelf.keep(payload(1));
-        shelf.release(&digest);
-        drained(&mut shelf);
-        shelf.handle_stored(&digest, Ok(()));
-        assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
-        assert_eq!((shelf.bytes(), shelf.kept()), (Bytes(10), Bytes(0)));
-        shelf.keep(payload(1));
-        assert_eq!(shelf.kept(), Bytes(10));
-        shelf.release(&digest);
-        shelf.handle_dropped(&digest);
-        assert_eq!((shelf.bytes(), shelf.kept()), (Bytes(0), Bytes(0)));
-    }
-
-    #[test]
-    fn body_is_absent_if_the_disk_is_full() {
-        let mut shelf = Shelf::new([]);
-        let digest = payload(1).digest;
-        shelf.keep(payload(1));
-        shelf.handle_stored(&digest, Err(DiskFull));
-        assert!(!shelf.is_stored(&digest));
-        assert_eq!(shelf.bytes(), Bytes(0));
-        shelf.release(&digest);
-        assert_eq!(drained(&mut shelf), [BodyEffect::Store(payload(1))]);
-    }
-    #[test]
-    fn restored_body_is_kept_for_all_references() {
-        let mut shelf = Shelf::new([(Digest([1; 32]), Bytes(10))]);
-        let digest = payload(1).digest;
-        shelf.refer(&digest);
-        shelf.miss(&digest);
-        shelf.need(&Digest([2; 32]), Bytes(10));
-        assert!(!shelf.is_stored(&digest));
-        assert_eq!(shelf.bytes(), Bytes(0));
-        shelf.keep(payload(1));
-        shelf.keep(payload(2));
-        let stored = [BodyEffect::Store(payload(1)), BodyEffect::Store(payload(2))];
-        assert_eq!(drained(&mut shelf), stored);
-        assert!(!shelf.handle_stored(&digest, Err(DiskFull)));
-        shelf.release(&digest);
-        assert!(!shelf.is_stored(&digest));
-        shelf.keep(payload(1));
-        assert!(shelf.handle_stored(&digest, Ok(())));
-        assert_eq!(shelf.bytes(), Bytes(20));
-        drained(&mut shelf);
-        shelf.release(&digest);
-        assert!(shelf.is_stored(&digest));
-        shelf.release(&digest);
-        assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
-    }
-
-    #[test]
-    fn pinned_body_stays_and_a_lost_one_ignores_old_pins() {
-        let mut shelf = Shelf::new([(payload(1).digest, Bytes(10))]);
-        let digest = payload(1).digest;
-        shelf.refer(&digest);
-        let (one, other) = (shelf.pin(&digest), shelf.pin(&digest));
-        let (one, other) = (one.expect("it is there"), other.expect("it is there"));
-        shelf.release(&digest);
-        shelf.unpin(one);
-        assert_eq!((shelf.is_pinned(&digest), drained(&mut shelf)), (true, Vec::new()));
-        shelf.unpin(other);
-        assert!(!shelf.is_pinned(&digest));
-        assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
-        assert_eq!(shelf.pin(&digest), None, "it goes");
-        shelf.handle_dropped(&digest);
-        // Another reader finds that it is corrupt, and it is stored again.
-        shelf.keep(payload(1));
-        shelf.handle_stored(&digest, Ok(()));
-        let before = shelf.pin(&digest).expect("it is there");
-        shelf.lose(&digest);
-        assert!(!shelf.is_pinned(&digest));
-        shelf.keep(payload(1));
-        drained(&mut shelf);
-        shelf.handle_stored(&digest, Ok(()));
-        shelf.unpin(before);
-        assert!(shelf.is_stored(&digest) && drained(&mut shelf).is_empty());
-    }
-
-    #[test]
-    fn unreferenced_lost_body_leaves_no_state() {
-        let digest = Digest([1; 32]);
-        let mut missed = Shelf::<()>::new([(digest, Bytes(10))]);
-        missed.refer(&digest);
-        missed.miss(&digest);
-        let mut needed = Shelf::new([]);
-        needed.need(&digest, Bytes(10));
-        for mut shelf in [missed, needed] {
-            shelf.release(&digest);
-            assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
-            assert_eq!(shelf.kept(), Bytes(0));
-            shelf.handle_dropped(&digest);
-            assert!(shelf.entries.is_empty());
-            assert_eq!((shelf.bytes(), shelf.leaving), (Bytes(0), 0));
-        }
-    }
-
-    #[test]
-    fn corrupt_body_is_dropped_and_may_be_stored_again() {
-        let digest = payload(1).digest;
-        let mut shelf = Shelf::new([(digest, Bytes(10))]);
-        shelf.refer(&digest);
-        shelf.discard(&digest);
-        assert_eq!((shelf.is_stored(&digest), shelf.kept()), (false, Bytes(0)));
-        shelf.discard(&digest);
-        assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)], "once");
-        shelf.keep(payload(1));
-        assert_eq!(drained(&mut shelf), [], "what is there has to go first");
-        shelf.handle_dropped(&digest);
-        assert_eq!(drained(&mut shelf), [BodyEffect::Store(payload(1))]);
-        shelf.handle_stored(&digest, Ok(()));
-        assert!(shelf.is_stored(&digest));
-        assert_eq!((shelf.bytes(), shelf.kept()), (Bytes(10), Bytes(10)));
-    }
-}
+mod tests;

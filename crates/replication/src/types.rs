@@ -287,6 +287,13 @@ pub(crate) struct NextPosition {
     hasher: Hasher,
 }
 
+impl Commit {
+    /// Which of its changes, in the order of their paths, is that of an object.
+    pub(crate) fn position(&self, path: &Path) -> Option<usize> {
+        self.changes.binary_search_by(|change| change.path.cmp(path)).ok()
+    }
+}
+
 impl NextPosition {
     pub(crate) fn new(before: Position, sequence: Sequence, stamp: WallTime) -> Self {
         let mut hasher = Hasher::new();

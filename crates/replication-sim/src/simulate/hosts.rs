@@ -115,12 +115,19 @@ impl OriginHost {
             0 => Bytes(100_000),
             _ => Bytes(0),
         };
+        // At some origins most transactions are large, so that other events come between their parts.
+        let slice = match Random::new(seed ^ 0x736c_6963).below(4) {
+            0 => 1,
+            1 => 3,
+            _ => usual.slice,
+        };
         origin::Config {
             log_changes,
             log_bytes,
             chain,
             batch: 4,
             queue: 8,
+            slice,
             part: 2,
             heartbeat: Duration::from_millis(60),
             strategy,

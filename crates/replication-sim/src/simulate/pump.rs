@@ -96,6 +96,11 @@ impl World {
     fn begin_at_origin(&mut self, new: &mut Consequences) {
         let World { origin, random, .. } = self;
         let Some(machine) = &mut origin.machine else { return };
+        let now = origin.clock.read(self.now);
+        if machine.has_more() {
+            machine.go_on(now);
+        }
+        while machine.poll_garbage().is_some() {}
         while let Some(effect) = machine.poll_effect() {
             let operation = match effect {
                 origin::Effect::Body(effect) => Operation::from(effect),
@@ -236,6 +241,7 @@ impl World {
         } else {
             machine.poll_timeout()
         };
+        let timeout = if machine.has_more() { Some(origin.clock.read(self.now).local) } else { timeout };
         // A connection that only the origin regards as alive is not polled repeatedly.
         let when = origin.clock.when(timeout?, self.now).max(self.now + MS / 10);
         origin.timer.is_none_or(|at| when < at).then(|| {

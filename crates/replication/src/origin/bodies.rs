@@ -1,13 +1,9 @@
 //! The answers of the store of bodies.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::Origin;
 use super::holds::HoldId;
 use super::interface::Event;
-use super::pending::Appending;
 use super::writes::Refused;
-use crate::path::Path;
 use crate::shelf::Pin;
 use crate::time::Reading;
 use crate::types::{Digest, DiskFull, Payload};
@@ -60,10 +56,7 @@ impl<P: Clone> Origin<P> {
         if !is_back {
             return;
         }
-        // This is rare, so it may iterate over all objects.
-        let of_it =
-            self.state.image.objects.iter().filter(|(_, one)| one.content.digest == *digest);
-        for (path, _) in of_it {
+        for path in self.state.holders(digest) {
             if let Some(ranked) = self.ranking.get(path) {
                 for peer in self.peers.values_mut() {
                     peer.waiting.insert(ranked.place);
@@ -102,7 +95,7 @@ impl<P: Clone> Origin<P> {
             return;
         }
         self.bodies.shelf.miss(digest);
-        let paths = self.paths_of(digest);
+        let paths = self.state.holders(digest).cloned().collect();
         self.events.push_back(Event::Lost { digest: *digest, paths });
         self.refuse_those_with(digest, &Refused::NotStored(*digest));
         self.form_append(now);
@@ -110,17 +103,10 @@ impl<P: Clone> Origin<P> {
 
     /// Reports the bodies that were missing at the start.
     pub(super) fn tell_lost(&mut self) {
-        let mut lost: BTreeMap<_, _> =
-            self.bodies.shelf.lost().map(|digest| (*digest, Vec::new())).collect();
-        if lost.is_empty() {
-            return;
+        for digest in self.bodies.shelf.lost() {
+            let paths = self.state.holders(digest).cloned().collect();
+            self.events.push_back(Event::Lost { digest: *digest, paths });
         }
-        for (path, version) in &self.state.image.objects {
-            if let Some(paths) = lost.get_mut(&version.content.digest) {
-                paths.push(path.clone());
-            }
-        }
-        self.events.extend(lost.into_iter().map(|(digest, paths)| Event::Lost { digest, paths }));
     }
 
     /// The bodies that the state or the log refer to and that are not in the store.
@@ -131,16 +117,5 @@ impl<P: Clone> Origin<P> {
     /// Whether a body of the state or the log is missing in the store.
     pub fn is_lost(&self, digest: &Digest) -> bool {
         self.bodies.shelf.is_lost(digest)
-    }
-
-    /// The objects that have a body, or will have it.
-    fn paths_of(&self, digest: &Digest) -> Vec<Path> {
-        let objects = self.state.image.objects.iter();
-        let now = objects.filter(|(_, version)| version.content.digest == *digest);
-        let appending = self.pending.appending.iter().flat_map(Appending::changes);
-        let soon =
-            appending.filter(|change| change.content.is_some_and(|one| one.digest == *digest));
-        let all = now.map(|(path, _)| path).chain(soon.map(|change| &change.path));
-        all.cloned().collect::<BTreeSet<_>>().into_iter().collect()
     }
 }

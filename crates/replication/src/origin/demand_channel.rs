@@ -70,9 +70,9 @@ impl<P: Clone> Origin<P> {
         let link = self.peers.get(&replica)?.link.as_ref()?;
         let in_order = self.config.strategy.is_in_order();
         let (at, version) = if in_order && matches!(link.phase, Phase::Streaming) {
-            (link.cursor, self.state.image.version_at(&path, link.cursor))
+            (link.cursor, self.version_at(&path, link.cursor))
         } else {
-            (self.last().sequence, self.state.image.objects.get(&path).copied())
+            (self.upto(), self.state.image.objects.get(&path).copied())
         };
         // Its reader gets the error at once, and other objects do not wait behind that read.
         let lost =

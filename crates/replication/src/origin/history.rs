@@ -6,13 +6,40 @@ use lull_cc::Bytes;
 
 use super::image::Entry;
 use super::interface::Config;
-use crate::types::{Content, Version};
+use crate::types::{Content, Digest, Version};
 
 /// The cost of a commit while the log contains it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Weight {
     changes: u64,
     bytes: u64,
+}
+
+/// The cost of a commit while its changes are looked through, first those to it and then those of before.
+#[derive(Debug, Default)]
+pub(super) struct Weighing {
+    stay: BTreeSet<Digest>,
+    overwritten: BTreeMap<Digest, u64>,
+    changes: u64,
+}
+
+impl Weighing {
+    /// The commit gives an object this content.
+    pub(super) fn add_after(&mut self, content: Option<Content>) {
+        self.stay.extend(content.map(|content| content.digest));
+    }
+
+    /// An object that it changes had this content.
+    pub(super) fn add_before(&mut self, content: Option<Content>) {
+        self.changes += 1;
+        if let Some(content) = content.filter(|content| !self.stay.contains(&content.digest)) {
+            self.overwritten.insert(content.digest, content.size.0);
+        }
+    }
+
+    pub(super) fn weight(&self) -> Weight {
+        Weight { changes: self.changes, bytes: self.overwritten.values().sum() }
+    }
 }
 
 impl Weight {
@@ -22,15 +49,10 @@ impl Weight {
         before: impl Iterator<Item = Option<Content>>,
         after: impl Iterator<Item = Option<Content>>,
     ) -> Self {
-        let stay: BTreeSet<_> = after.flatten().map(|content| content.digest).collect();
-        let (mut changes, mut overwritten) = (0, BTreeMap::new());
-        for content in before {
-            changes += 1;
-            if let Some(content) = content.filter(|content| !stay.contains(&content.digest)) {
-                overwritten.insert(content.digest, content.size.0);
-            }
-        }
-        Weight { changes, bytes: overwritten.into_values().sum() }
+        let mut weighing = Weighing::default();
+        after.for_each(|content| weighing.add_after(content));
+        before.for_each(|content| weighing.add_before(content));
+        weighing.weight()
     }
 
     fn of_entry(entry: &Entry) -> Self {
@@ -61,7 +83,7 @@ impl History {
     /// The costs of a log.
     pub(super) fn of(log: &VecDeque<Entry>) -> Self {
         let mut history = History::default();
-        history.change(log.iter().map(Weight::of_entry).collect(), 0);
+        log.iter().for_each(|entry| history.push(Weight::of_entry(entry)));
         history
     }
 
@@ -88,12 +110,14 @@ impl History {
         excess.max(too_many)
     }
 
-    /// Adds these at the end, and removes this many from the front.
-    pub(super) fn change(&mut self, new: Vec<Weight>, gone: usize) {
-        for weight in new {
-            self.total.add(weight);
-            self.each.push_back(weight);
-        }
+    /// Adds a commit at the end.
+    pub(super) fn push(&mut self, weight: Weight) {
+        self.total.add(weight);
+        self.each.push_back(weight);
+    }
+
+    /// Removes this many from the front.
+    pub(super) fn forget(&mut self, gone: usize) {
         let gone = gone.min(self.each.len());
         for weight in self.each.drain(..gone) {
             self.total.remove(weight);

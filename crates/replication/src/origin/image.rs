@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::path::Path;
 use crate::time::WallTime;
-use crate::types::{Commit, Content, Digest, Incarnation, Payload, Position, Sequence, Version};
+use crate::types::{
+    Change, Commit, Content, Digest, Incarnation, Payload, Position, Sequence, Version,
+};
 
 /// A commit in the log, with the versions that it overwrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,22 +159,46 @@ impl Image {
         changes.map(|change| &change.path).collect()
     }
 
+    /// The version that the first commit after `sequence` has overwritten that changed an object, if there is one.
+    pub(super) fn overwritten_after(
+        &self,
+        path: &Path,
+        sequence: Sequence,
+    ) -> Option<Option<Version>> {
+        let passed = sequence.0.saturating_sub(self.log_after().0);
+        let mut later = self.log.iter().skip(usize::try_from(passed).unwrap_or(usize::MAX));
+        later.find_map(|entry| entry.before.get(entry.commit.position(path)?).copied())
+    }
+
     /// Applies a step; returns the entries that left the log.
     pub fn apply<P>(&mut self, append: &Append<P>) -> Vec<Entry> {
         for commit in &append.commits {
             let before = commit.changes.iter().map(|change| self.change(commit.sequence, change));
             let before = before.collect();
-            self.stamp = self.stamp.max(commit.stamp);
-            self.chain.push(self.last().after(commit).chain);
-            self.log.push_back(Entry { commit: commit.clone(), before });
+            let position = self.last().after(commit);
+            self.push(Entry { commit: commit.clone(), before }, position);
         }
-        self.chain.forget(append.chain_from);
-        let leave = append.log_after.0.saturating_sub(self.log_after().0);
+        self.trim(append.log_after, append.chain_from)
+    }
+
+    /// A commit is complete, whose changes are in the objects.
+    pub(super) fn push(&mut self, entry: Entry, position: Position) {
+        self.stamp = self.stamp.max(entry.commit.stamp);
+        self.chain.push(position.chain);
+        self.log.push_back(entry);
+    }
+
+    /// From now on the log begins after `log_after`, and the hashes with `chain_from`. Returns the entries that left
+    /// the log.
+    pub(super) fn trim(&mut self, log_after: Sequence, chain_from: Sequence) -> Vec<Entry> {
+        self.chain.forget(chain_from);
+        let leave = log_after.0.saturating_sub(self.log_after().0);
         let leave = usize::try_from(leave).unwrap_or(usize::MAX).min(self.log.len());
         self.log.drain(..leave).collect()
     }
 
-    fn change(&mut self, sequence: Sequence, change: &crate::types::Change) -> Option<Version> {
+    /// Changes an object; returns its earlier version.
+    pub(super) fn change(&mut self, sequence: Sequence, change: &Change) -> Option<Version> {
         match change.content {
             Some(content) => {
                 self.objects.insert(change.path.clone(), Version { sequence, content })

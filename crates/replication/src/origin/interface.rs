@@ -33,6 +33,9 @@ pub struct Config {
     pub chain: usize,
     /// Commits in one durable step, at most.
     pub batch: usize,
+    /// Changes, bodies or objects handled in one step of a call, at most: the rest of a larger transaction or tree is
+    /// left for [`go_on`](super::Origin::go_on), and other calls come in between.
+    pub slice: usize,
     /// Transactions that wait for the disk, at most: further ones are rejected.
     pub queue: usize,
     /// Changes in one message, or entries of a leaf, at most: larger commits and leaves go in parts. At most
@@ -76,6 +79,7 @@ impl Default for Config {
             log_bytes: Bytes(10_000_000_000),
             chain: 4_000_000,
             batch: 256,
+            slice: 256,
             queue: 4_096,
             part: 512,
             part_bytes: Bytes(16 * 1024),

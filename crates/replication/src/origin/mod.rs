@@ -3,28 +3,34 @@
 //! Calls report events (`handle_…`) and request actions (`poll_…`) until there are no more. See [`Origin`]
 //! for the order.
 
+mod admission;
 mod arrivals;
 mod bodies;
 mod case;
 mod condition;
 mod demand_channel;
 mod demands;
+mod fold;
 mod history;
 mod holds;
 mod image;
 mod interface;
 mod known;
+mod overlay;
 mod peer;
 mod pending;
 mod priority;
 mod push;
 mod queue;
 mod ranking;
+mod releases;
+mod snapshot;
 mod state;
 mod strategy;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod work;
 mod writes;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -33,8 +39,7 @@ use std::sync::Arc;
 use lull_cc::Bytes;
 
 use crate::faults::{Fault, Faults};
-use crate::merkle::MerkleTree;
-use crate::message::{Frame, PROTOCOL, Refusal, Session, Start, ToOrigin, ToReplica};
+use crate::message::{Frame, PROTOCOL, Refusal, Session, ToOrigin, ToReplica};
 use crate::path::Path;
 use crate::shelf::Shelf;
 use crate::time::{LocalTime, Reading, SlewedClock};
@@ -52,6 +57,9 @@ use peer::{Link, Peer, Phase, Snapshot};
 use pending::Pending;
 pub use priority::{Demand, Prioritise, Priority, ReadsPerWriteAndByte};
 use ranking::Ranking;
+pub use releases::Garbage;
+use releases::Releases;
+use snapshot::Building;
 use state::State;
 pub use strategy::{NoStrategy, Strategy};
 pub use writes::{CaseClashes, Put, Refused, RollbackError, Transaction, TransactionId};
@@ -90,6 +98,10 @@ pub struct Origin<P> {
     peers: BTreeMap<ReplicaId, Peer>,
     /// The state with which replicas compare theirs.
     snapshot: Option<Arc<Snapshot>>,
+    /// The next one, while it is made.
+    building: Option<Building>,
+    /// References to bodies that are to be given up.
+    releases: Releases<P>,
     events: VecDeque<Event>,
     counters: Counters,
     faults: Faults,
@@ -115,6 +127,8 @@ impl<P: Clone> Origin<P> {
             ranking: Ranking::new(policy),
             peers: BTreeMap::new(),
             snapshot: None,
+            building: None,
+            releases: Releases::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
             faults: Faults::default(),
@@ -141,6 +155,7 @@ impl<P: Clone> Origin<P> {
         {
             origin.bodies.shelf.need(&version.content.digest, version.content.size);
         }
+        origin.bodies.shelf.follow_drops();
         origin.bodies.shelf.collect();
         origin.shorten_log();
         for (path, version) in versions {
@@ -252,8 +267,8 @@ impl<P: Clone> Origin<P> {
                     (link.accounted, link.is_new) = (false, false);
                     true
                 }
-                // An older snapshot, whose replacement is on its way there.
-                Phase::Resyncing { .. } => true,
+                // An older snapshot, whose replacement is made or on its way there.
+                Phase::Resyncing { .. } | Phase::Preparing => true,
                 Phase::Streaming => false,
             },
         };
@@ -338,20 +353,17 @@ impl<P: Clone> Origin<P> {
                         }
                     }
                 }
-                let start = match cursor {
-                    Some(_) if self.faults.has(Fault::InvalidationLostOnReconnect) => {
-                        (Start::Log, Phase::Streaming, self.last().sequence)
-                    }
-                    Some(cursor) => (Start::Log, Phase::Streaming, cursor),
-                    None => self.resync(now),
-                };
-                let mut link = Link::new(session, start, now.local);
-                if matches!(link.phase, Phase::Streaming) {
-                    // The buffered commits may lack bodies that were in flight.
-                    link.bodies = link.bodies.min(committed);
-                }
+                let lossy = self.faults.has(Fault::InvalidationLostOnReconnect);
+                let last = self.last().sequence;
+                let cursor = cursor.map(|cursor| if lossy { last } else { cursor });
+                let mut link = Link::new(session, cursor.unwrap_or_default(), now.local);
+                // The buffered commits may lack bodies that were in flight.
+                link.bodies = link.bodies.min(committed);
                 link.is_new = position.is_none();
                 self.peers.entry(replica).or_default().link = Some(link);
+                if cursor.is_none() {
+                    self.resync(now, replica);
+                }
             }
         }
     }
@@ -368,26 +380,6 @@ impl<P: Clone> Origin<P> {
             Some(_) if position.sequence < self.state.image.log_after() => Ok(None),
             Some(_) => Ok(Some(position.sequence)),
         }
-    }
-
-    /// Begins a re-sync with a tree that the log still reaches back to. A new tree replaces the old one for
-    /// all replicas. Otherwise each stalled replica would keep another tree in memory.
-    fn resync(&mut self, now: Reading) -> (Start, Phase, Sequence) {
-        self.counters.resyncs += 1;
-        let after = self.state.image.log_after();
-        let usable = self.snapshot.take().filter(|snapshot| snapshot.position.sequence >= after);
-        if let Some(snapshot) = usable {
-            return self.snapshot.insert(snapshot).compare();
-        }
-        let objects = self.state.image.objects.iter().map(|(path, version)| (path, *version));
-        let tree = MerkleTree::new(objects);
-        let snapshot = Snapshot { position: self.last(), stamp: self.clock.read(now), tree };
-        let snapshot = self.snapshot.insert(Arc::new(snapshot));
-        for peer in self.peers.values_mut() {
-            let began_anew = peer.compare_anew(snapshot, self.ranking.all());
-            self.counters.resyncs_again += u64::from(began_anew);
-        }
-        snapshot.compare()
     }
 
     fn acknowledged(&mut self, replica: ReplicaId, committed: Sequence) -> bool {
@@ -425,12 +417,12 @@ impl<P: Clone> Origin<P> {
         if let Some(path) = link.demands.next_withdrawn() {
             return Some(link.frame(ToReplica::Withdrawn(path)));
         }
+        if matches!(link.phase, Phase::Preparing) {
+            return None;
+        }
         if let Phase::Resyncing { snapshot, .. } = &link.phase {
             if snapshot.position.sequence < self.state.image.log_after() {
-                self.resync(now);
-                let link = self.peers.get_mut(&replica)?.link.as_mut()?;
-                let start = link.greeting.take()?;
-                return Some(link.frame(ToReplica::Welcome { start, eager }));
+                return self.welcome_again(now, replica);
             }
             let message = link.answer(&self.config)?;
             return Some(link.frame(message));
@@ -454,16 +446,20 @@ impl<P: Clone> Origin<P> {
         Some(link.frame(heartbeat))
     }
 
+    /// A replica has to compare its tree, with a later one if it does already. None if that has to be made.
+    fn welcome_again(&mut self, now: Reading, replica: ReplicaId) -> Option<Frame<ToReplica>> {
+        self.resync(now, replica);
+        let link = self.peers.get_mut(&replica)?.link.as_mut()?;
+        let start = link.greeting.take()?;
+        Some(link.frame(ToReplica::Welcome { start, eager: self.config.strategy.is_eager() }))
+    }
+
     /// The next invalidation of a replica, or the next part of it.
     fn invalidate(&mut self, now: Reading, replica: ReplicaId) -> Option<Frame<ToReplica>> {
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
         let Some(entry) = self.state.image.entry(link.cursor.next()) else {
             // It is connected, but reads more slowly than the log advances.
-            let (start, phase, cursor) = self.resync(now);
-            let link = self.peers.get_mut(&replica)?.link.as_mut()?;
-            link.restart(phase, cursor);
-            let eager = self.config.strategy.is_eager();
-            return Some(link.frame(ToReplica::Welcome { start, eager }));
+            return self.welcome_again(now, replica);
         };
         let commit = &entry.commit;
         let end = link.part + self.config.first_part(&commit.changes[link.part..]);

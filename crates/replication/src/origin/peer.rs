@@ -1,16 +1,14 @@
 //! The origin's knowledge of one replica.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::arrivals::UnderWay;
 use super::demands::Demands;
 use super::interface::Config;
-use super::queue::Waiting;
-use super::ranking::Ranked;
+use super::queue::{Order, Waiting};
 use crate::merkle::MerkleTree;
 use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree};
-use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Incarnation, Position, Sequence};
 
@@ -22,29 +20,19 @@ pub(crate) struct Snapshot {
     pub(crate) tree: MerkleTree,
 }
 
-impl Snapshot {
-    /// A re-sync with it: the start message, and the position from which commits are announced.
-    pub(crate) fn compare(self: &Arc<Self>) -> (Start, Phase, Sequence) {
-        let Position { sequence, .. } = self.position;
-        let root = self.tree.root();
-        let start = Start::Resync { position: self.position, stamp: self.stamp, root };
-        let phase = Phase::Resyncing { snapshot: Arc::clone(self), answers: VecDeque::new() };
-        (start, phase, sequence)
-    }
-}
-
 /// ```text
 ///              Hello                        Hello, log too short
-///   (away) ──────────▶ Streaming      (away) ──────────────────▶ Resyncing
-///      ▲                  │  ▲                                     │  │
-///      │ disconnected     │  └─────────────────────────────────────┘  │ the log has passed
-///      └──────────────────┘                Resynced                   │ the snapshot
-///                                  Resyncing (a newer one) ◀──────────┘
+///   (away) ──────────▶ Streaming      (away) ──────────────────▶ Preparing ──▶ Resyncing
+///      ▲                  │  ▲                                       ▲          │  │
+///      │ disconnected     │  └───────────────────────────────────────┼──────────┘  │ the log has passed
+///      └──────────────────┘                Resynced                  └─────────────┘ the snapshot
 /// ```
 #[derive(Debug)]
 pub(crate) enum Phase {
     /// Invalidations follow the log.
     Streaming,
+    /// It waits for a snapshot.
+    Preparing,
     /// The replica compares its tree with a snapshot.
     Resyncing { snapshot: Arc<Snapshot>, answers: VecDeque<Answer> },
 }
@@ -86,12 +74,12 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(session: Session, start: (Start, Phase, Sequence), now: LocalTime) -> Self {
-        let (greeting, phase, cursor) = start;
+    /// It follows the log from `cursor` on.
+    pub(crate) fn new(session: Session, cursor: Sequence, now: LocalTime) -> Self {
         Link {
             session,
-            phase,
-            greeting: Some(greeting),
+            phase: Phase::Streaming,
+            greeting: Some(Start::Log),
             cursor,
             part: 0,
             bodies: cursor,
@@ -106,9 +94,18 @@ impl Link {
         }
     }
 
+    /// The replica compares its tree with a snapshot, from whose position on commits are announced.
+    pub(crate) fn compare(&mut self, snapshot: &Arc<Snapshot>) {
+        let Snapshot { position, stamp, tree } = &**snapshot;
+        let phase = Phase::Resyncing { snapshot: Arc::clone(snapshot), answers: VecDeque::new() };
+        self.restart(phase, position.sequence);
+        let (position, stamp, root) = (*position, *stamp, tree.root());
+        self.greeting = Some(Start::Resync { position, stamp, root });
+    }
+
     /// Continues from `cursor`.
     pub(crate) fn restart(&mut self, phase: Phase, cursor: Sequence) {
-        (self.phase, self.cursor, self.part) = (phase, cursor, 0);
+        (self.phase, self.cursor, self.part, self.greeting) = (phase, cursor, 0, None);
         (self.bodies, self.body) = (cursor, 0);
         self.accounted = false;
     }
@@ -122,7 +119,12 @@ impl Link {
     pub(crate) fn ask(&mut self, of: Sequence, part: Ask) -> bool {
         /// All parts of a tree.
         const PARTS: usize = 1 + (1 << 8) + (1 << 16);
-        let Phase::Resyncing { snapshot, answers } = &mut self.phase else { return false };
+        let (snapshot, answers) = match &mut self.phase {
+            Phase::Streaming => return false,
+            // It is about another tree, whose replacement is being made.
+            Phase::Preparing => return true,
+            Phase::Resyncing { snapshot, answers } => (snapshot, answers),
+        };
         if snapshot.position.sequence != of {
             // The message that another tree has replaced it is in flight.
             return true;
@@ -181,27 +183,21 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// The bodies of all objects wait.
-    pub(crate) fn queue_all(&mut self, objects: &BTreeMap<Path, Ranked>) {
-        for ranked in objects.values() {
-            self.waiting.insert(ranked.place);
-        }
+    pub(crate) fn queue_all(&mut self, objects: &Order) {
+        self.waiting.fill(objects);
     }
 
-    /// A new tree replaces the one of a running comparison; returns whether there is one.
-    pub(crate) fn compare_anew(
-        &mut self,
-        snapshot: &Arc<Snapshot>,
-        objects: &BTreeMap<Path, Ranked>,
-    ) -> bool {
-        let comparing = |link: &&mut Link| matches!(link.phase, Phase::Resyncing { .. });
+    /// A new tree is for a replica that waits for one, and for one that compares. Returns whether it replaces an
+    /// older one.
+    pub(crate) fn compare_with(&mut self, snapshot: &Arc<Snapshot>, objects: &Order) -> bool {
+        let comparing = |link: &&mut Link| !matches!(link.phase, Phase::Streaming);
         let Some(link) = self.link.as_mut().filter(comparing) else { return false };
-        let (start, phase, cursor) = snapshot.compare();
-        link.greeting = Some(start);
-        link.restart(phase, cursor);
+        let again = matches!(link.phase, Phase::Resyncing { .. });
+        link.compare(snapshot);
         if link.is_new {
             // It reports nothing as missing, and in order this is skipped.
             self.queue_all(objects);
         }
-        true
+        again
     }
 }

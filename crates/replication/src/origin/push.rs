@@ -9,7 +9,7 @@ use super::{Origin, Strategy};
 use crate::message::{BodyHeader, Frame, ToReplica};
 use crate::path::Path;
 use crate::time::Reading;
-use crate::types::{ReplicaId, Sequence, Version};
+use crate::types::{ReplicaId, Version};
 
 impl<P: Clone> Origin<P> {
     /// Which bodies are pushed, and how.
@@ -28,7 +28,7 @@ impl<P: Clone> Origin<P> {
     /// in flight would come twice.
     pub fn poll_speculative(&mut self, replica: ReplicaId) -> Option<Frame<BodyHeader>> {
         let link = self.peers.get(&replica)?.link.as_ref()?;
-        let compares = matches!(link.phase, Phase::Resyncing { .. });
+        let compares = !matches!(link.phase, Phase::Streaming);
         if link.greeting.is_some() || compares || !self.config.has_room_under_way(&link.pushed) {
             return None;
         }
@@ -39,7 +39,7 @@ impl<P: Clone> Origin<P> {
             }
             None => self.next_by_worth(replica)?,
         };
-        let at = self.last().sequence;
+        let at = self.upto();
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
         link.pushed.add(path.clone(), version.sequence, version.content.size);
         self.counters.pushed += 1;
@@ -210,19 +210,5 @@ impl<P: Clone> Origin<P> {
         for peer in self.peers.values_mut() {
             peer.waiting.close(gap);
         }
-    }
-}
-
-impl super::Image {
-    /// The version of an object in the state at `sequence`, which the log reaches back to: the version for a
-    /// replica with no later announcement (condition C1). Scans the later part of the log.
-    pub(super) fn version_at(&self, path: &Path, sequence: Sequence) -> Option<Version> {
-        let passed = sequence.0.saturating_sub(self.log_after().0);
-        let later = self.log.iter().skip(usize::try_from(passed).unwrap_or(usize::MAX));
-        let mut overwritten = later.filter_map(|entry| {
-            let at = entry.commit.changes.iter().position(|change| change.path == *path)?;
-            entry.before.get(at).copied()
-        });
-        overwritten.next().unwrap_or_else(|| self.objects.get(path).copied())
     }
 }

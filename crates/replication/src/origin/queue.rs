@@ -99,6 +99,15 @@ fn write(words: &mut [u64], at: usize, bit: bool) -> bool {
 }
 
 impl Bits {
+    /// All of this many slots.
+    fn full(slots: u32) -> Self {
+        let mut words = vec![u64::MAX; (slots / WORD) as usize];
+        words.extend((!slots.is_multiple_of(WORD)).then(|| (1 << (slots % WORD)) - 1));
+        let mut bits = Bits { words, levels: Vec::new(), count: slots };
+        bits.fit_levels();
+        bits
+    }
+
     fn has(&self, at: u32) -> bool {
         self.words.get((at / WORD) as usize).is_some_and(|bits| bits & 1 << (at % WORD) != 0)
     }
@@ -199,6 +208,15 @@ impl Waiting {
         let new = self.bits.entry(place.priority).or_default().set(place.slot);
         self.count += u64::from(new);
         new
+    }
+
+    /// The bodies of all objects wait.
+    pub(crate) fn fill(&mut self, order: &Order) {
+        let full = |slots: &Vec<Path>| {
+            Bits::full(u32::try_from(slots.len()).expect("fewer objects than 2³²"))
+        };
+        self.bits = order.slots.iter().map(|(priority, all)| (*priority, full(all))).collect();
+        self.count = self.bits.values().map(|bits| u64::from(bits.count)).sum();
     }
 
     pub(crate) fn has(&self, place: Place) -> bool {
@@ -315,6 +333,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Wait(usize, usize),
+        Fill(usize),
         Serve(usize),
         Rank(usize, u8),
         Delete(usize),
@@ -324,6 +343,7 @@ mod tests {
         prop_oneof![
             (0..2_usize, 0..300_usize).prop_map(|(replica, object)| Step::Wait(replica, object)),
             (0..2_usize).prop_map(Step::Serve),
+            (0..2_usize).prop_map(Step::Fill),
             (0..300_usize, 0..5_u8).prop_map(|(object, priority)| Step::Rank(object, priority)),
             (0..300_usize).prop_map(Step::Delete),
         ]
@@ -343,6 +363,10 @@ mod tests {
                             let new = model[replica].insert(object);
                             prop_assert_eq!(bench.waiting[replica].insert(*place), new);
                         }
+                    }
+                    Step::Fill(replica) => {
+                        bench.waiting[replica].fill(&bench.order);
+                        model[replica].extend(bench.places.keys());
                     }
                     Step::Serve(replica) => {
                         let priorities = model[replica].iter().map(|object| bench.places[object].priority());

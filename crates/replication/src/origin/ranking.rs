@@ -64,9 +64,15 @@ impl Ranking {
         self.order.path(place)
     }
 
-    /// All objects.
-    pub(super) fn all(&self) -> &BTreeMap<Path, Ranked> {
+    /// All objects by path.
+    #[cfg(test)]
+    pub(super) fn objects(&self) -> &BTreeMap<Path, Ranked> {
         &self.objects
+    }
+
+    /// All objects.
+    pub(super) fn all(&self) -> &Order {
+        &self.order
     }
 
     /// Puts an object where it belongs now. Gives its place, and its move if it stood elsewhere.
@@ -145,7 +151,7 @@ mod tests {
                         prop_assert_eq!(ranking.remove(&path).map(|(place, _)| place), before);
                     }
                 }
-                for (path, ranked) in ranking.all() {
+                for (path, ranked) in &ranking.objects {
                     prop_assert_eq!(ranking.path(ranked.place), Some(path));
                 }
             }

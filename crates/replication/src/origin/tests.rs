@@ -1,6 +1,6 @@
 use super::*;
 use crate::BodyEffect;
-use crate::message::{Ask, BodyHeader, Tree};
+use crate::message::{Ask, BodyHeader, Start, Tree};
 use crate::time::WallTime;
 use crate::types::{Content, DiskFull, Incarnation, Kind, Metadata, Mode, Payload};
 
@@ -16,6 +16,7 @@ mod parts;
 mod reports;
 mod resync;
 mod rollback;
+mod slices;
 mod strategies;
 
 const REPLICA: ReplicaId = ReplicaId(3);

@@ -1,126 +1,39 @@
 //! From a transaction to a commit: first the bodies are durable, then the log, and only then it is
-//! acknowledged and announced.
-
-use core::ops::Bound;
-use std::collections::BTreeMap;
+//! acknowledged and announced. A large transaction is prepared in slices, and goes to the log alone.
 
 use super::Origin;
 use super::case::ByCase;
-use super::condition::Condition;
 use super::history::Weight;
-use super::image::{Append, Entry};
+use super::image::Append;
 use super::interface::Event;
-use super::pending::{Appending, Queued};
-use super::writes::{Put, Refused, RollbackError, Transaction, TransactionId};
+use super::overlay::{Layers, Overlay};
+use super::pending::{Forming, Leaving, Queued};
+use super::writes::{Refused, RollbackError, TransactionId};
 use crate::faults::Fault;
-use crate::path::Path;
 use crate::time::Reading;
-use crate::types::{
-    Change, Commit, Content, Digest, DiskFull, LARGEST_BODY, Payload, Sequence, Version,
-};
+use crate::types::{Change, Commit, Digest, Payload, Sequence};
+
+/// The next durable step.
+struct Batch<P> {
+    overlay: Overlay,
+    commits: Vec<Commit>,
+    inline: Vec<Payload<P>>,
+    ids: Vec<(TransactionId, Sequence)>,
+    held: Vec<Digest>,
+    weights: Vec<Weight>,
+    /// Changes of all commits.
+    changes: usize,
+    last: Sequence,
+}
+
+impl<P> Batch<P> {
+    fn new(last: Sequence) -> Self {
+        let (overlay, commits, inline, ids, held, weights) = Default::default();
+        Batch { overlay, commits, inline, ids, held, weights, changes: 0, last }
+    }
+}
 
 impl<P: Clone> Origin<P> {
-    /// Begins a write. The answer is an [`Event::Acknowledged`] or [`Event::Refused`]. Transactions are
-    /// committed in the order of these calls.
-    pub fn handle_transaction(&mut self, now: Reading, id: TransactionId, writes: Transaction<P>) {
-        self.handle_conditional(now, id, Vec::new(), writes);
-    }
-
-    /// Begins a write that takes effect if all these conditions hold for the state after the preceding
-    /// transactions.
-    pub fn handle_conditional(
-        &mut self,
-        now: Reading,
-        id: TransactionId,
-        conditions: Vec<(Path, Condition)>,
-        writes: Transaction<P>,
-    ) {
-        match self.admit(id, writes) {
-            Ok(mut queued) => {
-                queued.conditions = conditions;
-                self.pending.queue.push_back(queued);
-                self.form_append(now);
-            }
-            Err(why) => self.events.push_back(Event::Refused { transaction: id, why }),
-        }
-    }
-
-    /// Restores the state at `to` with a new transaction: the log continues, and replicas lose nothing that
-    /// they have shown. The changes are computed from the state after all earlier transactions. So the result
-    /// equals the state at `to`, despite concurrent writes.
-    pub fn handle_rollback(&mut self, now: Reading, id: TransactionId, to: Sequence) {
-        if self.pending.queue.len() >= self.config.queue {
-            let why = Refused::Busy;
-            self.events.push_back(Event::Refused { transaction: id, why });
-            return;
-        }
-        self.pending.queue.push_back(Queued { back: Some(to), ..Queued::new(id) });
-        self.form_append(now);
-    }
-
-    fn admit(&mut self, id: TransactionId, writes: Transaction<P>) -> Result<Queued<P>, Refused> {
-        if writes.changes.is_empty() {
-            return Err(Refused::Empty);
-        }
-        if self.pending.queue.len() >= self.config.queue {
-            return Err(Refused::Busy);
-        }
-        let large = |put: &Put<P>| match put {
-            Put::Body(payload, _) => payload.size > LARGEST_BODY,
-            Put::Stored(content) => content.size > LARGEST_BODY,
-            Put::Delete => false,
-        };
-        if let Some((path, _)) = writes.changes.iter().find(|(_, put)| large(put)) {
-            return Err(Refused::Large(path.clone()));
-        }
-        let impossible = |put: &Put<P>| put.content().is_some_and(|one| !one.is_possible());
-        if let Some((path, _)) = writes.changes.iter().find(|(_, put)| impossible(put)) {
-            return Err(Refused::Impossible(path.clone()));
-        }
-        let missing = writes.changes.values().find_map(|put| match put {
-            Put::Stored(content) if !self.bodies.shelf.is_stored(&content.digest) => {
-                Some(content.digest)
-            }
-            _ => None,
-        });
-        if let Some(digest) = missing {
-            return Err(Refused::NotStored(digest));
-        }
-        // Replicas get the size with the hash and trust both.
-        let other = writes.changes.values().find_map(|put| match put {
-            Put::Stored(Content { digest, size, .. }) => {
-                (!self.bodies.shelf.is_stored_as(digest, *size)).then_some((*digest, *size))
-            }
-            _ => None,
-        });
-        if let Some((digest, size)) = other {
-            return Err(Refused::OtherSize(digest, size));
-        }
-        let mut queued = Queued::new(id);
-        for (path, put) in writes.changes {
-            let content = match put {
-                Put::Delete => None,
-                Put::Stored(content) => {
-                    self.bodies.shelf.refer(&content.digest);
-                    queued.held.push(content.digest);
-                    Some(content)
-                }
-                Put::Body(payload, metadata) => {
-                    let (digest, size) = (payload.digest, payload.size);
-                    if size <= self.config.inline {
-                        queued.inline.push(payload);
-                    } else {
-                        queued.held.push(digest);
-                        self.bodies.shelf.keep(payload);
-                    }
-                    Some(Content { digest, size, metadata })
-                }
-            };
-            queued.changes.push((path, content));
-        }
-        Ok(queued)
-    }
-
     /// Finds the changes that restore the state at `to`, and refers to their bodies.
     fn go_back(&mut self, queued: &mut Queued<P>, to: Sequence) -> Result<(), RollbackError> {
         let last = self.last().sequence;
@@ -140,8 +53,8 @@ impl<P: Clone> Origin<P> {
             return Err(RollbackError::Lost(to));
         }
         bodies.iter().for_each(|digest| self.bodies.shelf.refer(digest));
-        queued.held = bodies;
-        queued.changes = then.into_iter().collect();
+        (queued.found, queued.held) = (bodies.len(), bodies);
+        queued.changes = then.into_iter().map(|(path, content)| Change { path, content }).collect();
         Ok(())
     }
 
@@ -152,36 +65,60 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    fn refuse(&mut self, queued: Queued<P>, why: Refused) {
-        for digest in &queued.held {
-            self.bodies.shelf.release(digest);
+    pub(super) fn refuse(&mut self, queued: Queued<P>, why: Refused) {
+        self.pending.forget(&queued);
+        let Queued { id, mut held, found, changes, .. } = queued;
+        if held.len() > self.config.slice {
+            // The others may be lost with all references, if there is no room for them.
+            held.drain(found..).for_each(|digest| self.bodies.shelf.release(&digest));
+            self.releases.add_digests(held);
+        } else {
+            held.iter().for_each(|digest| self.bodies.shelf.release(digest));
         }
-        self.events.push_back(Event::Refused { transaction: queued.id, why });
+        self.releases.add_changes(changes);
+        self.events.push_back(Event::Refused { transaction: id, why });
     }
 
     /// Whether the first waiting transaction has all of its bodies. The store is asked for one body at a
     /// time, so that a transaction with many bodies is not searched after each of them.
     fn is_first_ready(&mut self) -> bool {
-        let (shelf, Some(queued)) = (&self.bodies.shelf, self.pending.queue.front_mut()) else {
+        let (shelf, Some(queued)) = (&mut self.bodies.shelf, self.pending.queue.front_mut()) else {
+            self.bodies.shelf.forget_doomed();
             return false;
         };
-        let Queued { held, inline, found, looked, .. } = queued;
-        while let Some(digest) = held.get(*found) {
-            if !shelf.is_stored(digest) {
-                return false;
-            }
-            *found += 1;
+        // Nothing refers to the bodies for the log so far, so one that was checked may be in deletion by now.
+        while let Some(digest) = shelf.poll_doomed() {
+            let at = queued.inline_at.get(&digest);
+            queued.looked = at.map_or(queued.looked, |at| queued.looked.min(*at));
         }
-        // Nothing refers to these so far, so a body that was checked may be in deletion by now.
-        let is_dropping = |payload: &Payload<P>| shelf.is_dropping(&payload.digest);
-        let behind = inline[*looked..].iter().position(is_dropping);
-        if let Some(at) = behind {
-            *looked += at;
+        queued.waits = false;
+        if queued.arriving.is_some() {
             return false;
         }
-        let before = inline[..*looked].iter().position(is_dropping);
-        *looked = before.unwrap_or(0);
-        before.is_none()
+        let mut rest = self.config.slice;
+        while let Some(digest) = queued.held.get(queued.found) {
+            queued.waits = !shelf.is_stored(digest);
+            if queued.waits || rest == 0 {
+                return false;
+            }
+            (queued.found, rest) = (queued.found + 1, rest - 1);
+        }
+        while let Some(payload) = queued.inline.get(queued.looked) {
+            queued.waits = shelf.is_dropping(&payload.digest);
+            if queued.waits || rest == 0 {
+                return false;
+            }
+            (queued.looked, rest) = (queued.looked + 1, rest - 1);
+        }
+        true
+    }
+
+    /// Whether the first waiting transaction may go to the log, if its bodies may come.
+    pub(super) fn is_first_to_form(&self) -> bool {
+        let leaving = self.pending.leaving.as_ref().map(|leaving| &leaving.queued);
+        let front = leaving.or_else(|| self.pending.queue.front());
+        let is_next = |queued: &Queued<P>| !queued.waits && queued.arriving.is_none();
+        self.pending.appending.is_none() && front.is_some_and(is_next)
     }
 
     /// Hands ready transactions to the log, as one durable step. In order: a transaction whose bodies are
@@ -190,69 +127,174 @@ impl<P: Clone> Origin<P> {
         if self.pending.appending.is_some() {
             return;
         }
-        let mut overlay = Overlay::default();
-        let mut commits = Vec::new();
-        let mut inline = Vec::new();
-        let mut ids = Vec::new();
-        let mut held = Vec::new();
-        let mut weights = Vec::new();
-        let mut sequence = self.last().sequence;
-        while commits.len() < self.config.batch.max(1) && self.is_first_ready() {
-            let goes_back = self.pending.queue.front().is_some_and(|queued| queued.back.is_some());
-            if goes_back && !commits.is_empty() {
-                // Its changes are known once the transactions before it are in the state.
+        let mut batch = Batch::new(self.last().sequence);
+        if self.pending.leaving.is_some() {
+            if let Some((queued, weight)) = self.leave_some() {
+                self.add_to(&mut batch, now, queued, weight);
+            }
+            return self.write_log(batch);
+        }
+        while batch.commits.len() < self.config.batch.max(1) && self.is_first_ready() {
+            let Some(front) = self.pending.queue.front() else { break };
+            let (back, size) = (front.back, front.changes.len());
+            // The changes of a rollback are known once the transactions before it are in the state.
+            let fits = back.is_none() && batch.changes + size <= 2 * self.config.slice;
+            if !batch.commits.is_empty() && !fits {
                 break;
             }
-            let Some(mut queued) = self.pending.queue.pop_front() else { break };
-            if let Some(to) = queued.back
-                && let Err(why) = self.go_back(&mut queued, to)
-            {
-                self.refuse(queued, why.into());
+            if let Some(to) = back {
+                self.begin_rollback(to);
                 continue;
             }
-            let objects = &self.state.image.objects;
-            let is_unmet = |(path, condition): &&(Path, Condition)| {
-                let before = overlay.before(path, objects);
-                !condition.holds(before.map(|content| content.digest).as_ref())
+            let is_large = size > self.config.slice;
+            let outcome = if is_large {
+                let Some(outcome) = self.prepare_some() else { return };
+                outcome
+            } else {
+                self.examine(&batch.overlay)
             };
-            if let Some((path, _)) = queued.conditions.iter().find(is_unmet) {
-                let why = Refused::Condition(path.clone());
-                self.refuse(queued, why);
-                continue;
+            if is_large && let Ok(weight) = outcome {
+                return self.pending.leave(weight);
             }
-            if let Err(why) = self.check(&overlay, &queued.changes) {
-                self.refuse(queued, why);
-                continue;
-            }
-            let before = queued.changes.iter().map(|(path, _)| overlay.before(path, objects));
-            let after = queued.changes.iter().map(|(_, content)| *content);
-            weights.push(Weight::of(before, after));
-            overlay.extend(&queued.changes);
-            sequence = sequence.next();
-            let changes =
-                queued.changes.into_iter().map(|(path, content)| Change { path, content });
-            let stamp = self.clock.read(now);
-            commits.push(Commit { sequence, stamp, changes: changes.collect() });
-            ids.push((queued.id, sequence));
-            held.extend(queued.held);
-            for payload in queued.inline {
-                // A body may come twice within the batch; each time it gets a reference.
-                let expected = self.bodies.shelf.expect(payload.digest, payload.size);
-                assert!(expected, "it is being deleted, so the transaction was not ready");
-                inline.push(payload);
+            let Some(queued) = self.pending.pop() else { break };
+            match outcome {
+                Ok(weight) => self.add_to(&mut batch, now, queued, weight),
+                Err(why) => self.refuse(queued, why),
             }
         }
-        if commits.is_empty() {
+        self.write_log(batch);
+    }
+
+    /// Hands a step to the log.
+    fn write_log(&mut self, batch: Batch<P>) {
+        if batch.commits.is_empty() {
             return;
         }
+        let Batch { commits, inline, ids, held, weights, last, .. } = batch;
         let log_after = self.state.log_after(&weights, &self.config);
         let chain = (self.config.chain as u64).max(self.config.log as u64);
-        let chain_from = Sequence(sequence.0.saturating_sub(chain));
+        let chain_from = Sequence(last.0.saturating_sub(chain));
         if self.faults.has(Fault::AcknowledgementBeforeDurable) {
-            self.acknowledge(&ids);
+            ids.iter().for_each(|id| self.acknowledge(*id));
         }
         let append = Append { commits, inline, log_after, chain_from };
         self.pending.hand_over(ids, held, weights, append);
+    }
+
+    /// The first transaction is a rollback: it gets its changes, or is refused.
+    fn begin_rollback(&mut self, to: Sequence) {
+        let Some(mut queued) = self.pending.pop() else { return };
+        match self.go_back(&mut queued, to) {
+            Ok(()) => {
+                queued.back = None;
+                self.pending.push_front(queued);
+            }
+            Err(why) => self.refuse(queued, why.into()),
+        }
+    }
+
+    /// Checks the first transaction on top of a step.
+    fn examine(&self, overlay: &Overlay) -> Result<Weight, Refused> {
+        let Some(queued) = self.pending.queue.front() else { return Err(Refused::Empty) };
+        let own = &queued.changes[..];
+        let layers = Layers { objects: &self.state.image.objects, overlay, own };
+        layers.check_conditions(&queued.conditions)?;
+        let by_case = self.state.by_case.as_ref();
+        let own_case: ByCase =
+            own.iter().filter(|_| by_case.is_some()).map(|one| &one.path).collect();
+        let cases = by_case.map(|present| [present, &own_case]);
+        own.iter().try_for_each(|change| layers.check(change, cases))?;
+        let before = own.iter().map(|change| layers.before(change.path.as_bytes()));
+        Ok(Weight::of(before, own.iter().map(|change| change.content)))
+    }
+
+    /// Checks some changes of the first transaction, which is large: none if there are more. Nothing else goes to the
+    /// log meanwhile.
+    fn prepare_some(&mut self) -> Option<Result<Weight, Refused>> {
+        let (slice, overlay) = (self.config.slice, Overlay::default());
+        let Queued { changes, conditions, forming, .. } = self.pending.queue.front_mut()?;
+        let Forming { listed, checked, weighing, by_case } = forming;
+        let layers = Layers { objects: &self.state.image.objects, overlay: &overlay, own: changes };
+        if *listed == 0
+            && let Err(why) = layers.check_conditions(conditions)
+        {
+            return Some(Err(why));
+        }
+        let present = self.state.by_case.as_ref();
+        if *listed < changes.len() {
+            let upto = changes.len().min(*listed + slice);
+            for change in &changes[*listed..upto] {
+                weighing.add_after(change.content);
+                if present.is_some() {
+                    by_case.set(&change.path, true);
+                }
+            }
+            *listed = upto;
+            return None;
+        }
+        let cases = present.map(|present| [present, &*by_case]);
+        let upto = changes.len().min(*checked + slice);
+        for change in &changes[*checked..upto] {
+            if let Err(why) = layers.check(change, cases) {
+                return Some(Err(why));
+            }
+            weighing.add_before(layers.before(change.path.as_bytes()));
+        }
+        *checked = upto;
+        (upto == changes.len()).then(|| Ok(weighing.weight()))
+    }
+
+    /// Refers to some bodies of the large transaction that is leaving; returns it if there are no more.
+    fn leave_some(&mut self) -> Option<(Queued<P>, Weight)> {
+        let mut leaving = self.pending.leaving.take()?;
+        let Leaving { queued, expected, forgotten, .. } = &mut leaving;
+        let mut rest = self.config.slice;
+        queued.waits = false;
+        while rest > 0
+            && let Some(payload) = queued.inline.get(*expected)
+        {
+            // One that was checked before may be in deletion by now.
+            queued.waits = !self.bodies.shelf.expect(payload.digest, payload.size);
+            if queued.waits {
+                break;
+            }
+            (*expected, rest) = (*expected + 1, rest - 1);
+        }
+        let upto = queued.held.len().min(*forgotten + rest);
+        self.pending.remove_holders(&queued.held[*forgotten..upto], queued.number);
+        *forgotten = upto;
+        if *expected < queued.inline.len() || upto < queued.held.len() {
+            self.pending.leaving = Some(leaving);
+            return None;
+        }
+        Some((leaving.queued, leaving.weight))
+    }
+
+    fn add_to(&mut self, batch: &mut Batch<P>, now: Reading, queued: Queued<P>, weight: Weight) {
+        let Queued { id, changes, mut held, inline, .. } = queued;
+        let is_large = changes.len() > self.config.slice;
+        // A large one is the only one of its step.
+        if !is_large {
+            batch.overlay.extend(&changes, self.state.by_case.is_some());
+        }
+        batch.changes += changes.len();
+        batch.weights.push(weight);
+        batch.last = batch.last.next();
+        let (sequence, stamp) = (batch.last, self.clock.read(now));
+        batch.commits.push(Commit { sequence, stamp, changes: changes.into() });
+        batch.ids.push((id, sequence));
+        if is_large {
+            // Its bodies have references.
+            (batch.held, batch.inline) = (held, inline);
+            return;
+        }
+        batch.held.append(&mut held);
+        for payload in inline {
+            // A body may come twice within the batch; each time it gets a reference.
+            let expected = self.bodies.shelf.expect(payload.digest, payload.size);
+            assert!(expected, "it is being deleted, so the transaction was not ready");
+            batch.inline.push(payload);
+        }
     }
 
     /// Drops log entries beyond the limits, which may have been different before this start.
@@ -267,116 +309,7 @@ impl<P: Clone> Origin<P> {
         self.pending.hand_over(Vec::new(), Vec::new(), Vec::new(), append);
     }
 
-    fn acknowledge(&mut self, ids: &[(TransactionId, Sequence)]) {
-        for (transaction, sequence) in ids {
-            let (transaction, sequence) = (*transaction, *sequence);
-            self.events.push_back(Event::Acknowledged { transaction, sequence });
-        }
-    }
-
-    /// The log has the step on stable storage, or had no space for it. After any other failure the contents
-    /// of the disk are unknown: then the origin must be restarted.
-    pub fn handle_appended(&mut self, now: Reading, outcome: Result<(), DiskFull>) {
-        let Some(appended) = self.pending.appending.take() else { return };
-        let Appending { ids, held, inline, weights, append } = appended;
-        for digest in &inline {
-            self.take_in(digest, outcome);
-        }
-        if let Err(full) = outcome {
-            for digest in held.iter().chain(&inline) {
-                self.bodies.shelf.release(digest);
-            }
-            for (transaction, _) in ids {
-                self.events.push_back(Event::Refused { transaction, why: Refused::Disk(full) });
-            }
-            if append.commits.is_empty() {
-                // Dropped bodies free the missing space; the log follows with the next step.
-                let left = self.state.commit(&append, Vec::new());
-                self.let_go_of(&left);
-            }
-            self.form_append(now);
-            return;
-        }
-        let period = self.period(now.local);
-        let left = self.state.commit(&append, weights);
-        for commit in &append.commits {
-            for change in &*commit.changes {
-                // A later commit of the same step may have changed it again.
-                match self.state.image.objects.get(&change.path).copied() {
-                    Some(version) => self.queue_body(&change.path, version, period),
-                    None => self.unqueue_body(&change.path),
-                }
-            }
-        }
-        self.let_go_of(&left);
-        if !self.faults.has(Fault::AcknowledgementBeforeDurable) {
-            self.acknowledge(&ids);
-        }
-        self.form_append(now);
-    }
-
-    /// Overwritten bodies of a commit are kept while the log contains it.
-    fn let_go_of(&mut self, left: &[Entry]) {
-        for version in left.iter().flat_map(|entry| &entry.before).flatten() {
-            self.bodies.shelf.release(&version.content.digest);
-        }
-    }
-
-    /// Whether the tree would stay valid: no file below a file, and no case clash if those are refused.
-    fn check(&self, overlay: &Overlay, changes: &[(Path, Option<Content>)]) -> Result<(), Refused> {
-        let mut own = Overlay::default();
-        own.extend(changes);
-        let objects = &self.state.image.objects;
-        let content = |path: &[u8]| {
-            let newer = own.0.get(path).or_else(|| overlay.0.get(path));
-            newer.copied().unwrap_or_else(|| objects.get(path).map(|version| version.content))
-        };
-        let exists = |path: &[u8]| content(path).is_some();
-        let is_leaf = |path: &&[u8]| content(path).is_some_and(|content| !content.is_folder());
-        for (path, content) in changes {
-            let Some(content) = content else { continue };
-            if let Some(parent) = path.parents().find(is_leaf) {
-                let parent = Path::from_bytes(parent).unwrap_or_else(|_| path.clone());
-                return Err(Refused::FileAndFolder(parent));
-            }
-            if content.is_folder() {
-                continue;
-            }
-            let below = path.prefix();
-            let is_below = |other: &&Path| other.as_bytes().starts_with(&below);
-            let from = (Bound::Included(&below[..]), Bound::Unbounded);
-            let older = objects.range::<[u8], _>(from).map(|(path, _)| path).take_while(is_below);
-            let mut newer = [&overlay.0, &own.0].into_iter().flat_map(|layer| {
-                layer.range::<[u8], _>(from).map(|(path, _)| path).take_while(is_below)
-            });
-            let is_live = |other: &Path| exists(other.as_bytes());
-            if newer.any(is_live) || older.into_iter().any(is_live) {
-                return Err(Refused::FileAndFolder(path.clone()));
-            }
-        }
-        let Some(by_case) = &self.state.by_case else { return Ok(()) };
-        let newer: ByCase = [&overlay.0, &own.0].into_iter().flat_map(BTreeMap::keys).collect();
-        let found = |path: &Path| content(path.as_bytes()).map(|content| content.is_folder());
-        let put = changes.iter().filter_map(|(path, content)| Some((path, content.as_ref()?)));
-        put.map(|(path, content)| (path, content.is_folder()))
-            .try_for_each(|path| ByCase::check(&[by_case, &newer], path, found))
-    }
-}
-
-/// The changes of one step so far: the content of objects, if they exist.
-#[derive(Clone, Debug, Default)]
-struct Overlay(BTreeMap<Path, Option<Content>>);
-
-impl Overlay {
-    fn extend(&mut self, changes: &[(Path, Option<Content>)]) {
-        for (path, content) in changes {
-            self.0.insert(path.clone(), *content);
-        }
-    }
-
-    /// The content of an object on top of `objects`.
-    fn before(&self, path: &Path, objects: &BTreeMap<Path, Version>) -> Option<Content> {
-        let older = || objects.get(path).map(|version| version.content);
-        self.0.get(path).copied().unwrap_or_else(older)
+    pub(super) fn acknowledge(&mut self, (transaction, sequence): (TransactionId, Sequence)) {
+        self.events.push_back(Event::Acknowledged { transaction, sequence });
     }
 }

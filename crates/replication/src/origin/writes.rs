@@ -1,6 +1,7 @@
 //! Writes as values: transactions, and why one is refused.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::IntoIter;
 
 use lull_cc::Bytes;
 use thiserror::Error;
@@ -37,6 +38,9 @@ impl<P> Put<P> {
         }
     }
 }
+
+/// The changes of a transaction that are still to be taken in.
+pub(super) type Arriving<P> = IntoIter<Path, Put<P>>;
 
 /// Changes that become visible together.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -32,12 +32,14 @@ pub(super) struct Forming {
 /// The phase of a step.
 ///
 /// ```text
-///   Forming ──▶ OnDisk ──▶ Shown
+///   Forming, Merging ──▶ OnDisk ──▶ Shown
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
-    /// The step is made, in slices.
+    /// The step is made of commits, in slices.
     Forming(Forming),
+    /// The step is made of the differences to the origin's state, in slices: those up to this leaf.
+    Merging(Option<u16>),
     /// The store writes it.
     #[default]
     OnDisk,

@@ -1,10 +1,11 @@
 //! Bodies that are here, by what becomes of them.
 
-use std::collections::VecDeque;
-
+use super::Object;
 use super::early::Early;
 use super::elsewhere::Bodiless;
+use super::grace::Grace;
 use super::replaced::Replaced;
+use crate::by_body::ByBody;
 use crate::message::Stock;
 use crate::path::Path;
 use crate::shelf::Shelf;
@@ -34,8 +35,10 @@ pub(super) struct Bodies<P> {
     pub(super) stock: Stock,
     /// Objects that lack their bodies.
     pub(super) bodiless: Bodiless,
+    /// Objects that have their bodies.
+    pub(super) holders: ByBody,
     /// Overwritten bodies, by when they are given up.
-    grace: VecDeque<(LocalTime, Digest)>,
+    grace: Grace,
     /// The disk counts as full until then.
     pub(super) full_until: Option<LocalTime>,
 }
@@ -49,20 +52,38 @@ impl<P: Clone> Bodies<P> {
             unsettled: None,
             stock: Stock::default(),
             bodiless: Bodiless::default(),
-            grace: VecDeque::new(),
+            grace: Grace::default(),
+            holders: ByBody::default(),
             full_until: None,
+        }
+    }
+
+    /// An object has entered the state, or has another body.
+    pub(super) fn enter(&mut self, path: &Path, object: &Object) {
+        self.bodiless.add(path, object);
+        if object.valid {
+            self.holders.add(&object.version.content.digest, path);
+        }
+    }
+
+    /// An object has left the state, or is about to change.
+    pub(super) fn leave(&mut self, path: &Path, object: &Object) {
+        self.bodiless.remove(path, object);
+        if object.valid {
+            self.holders.remove(&object.version.content.digest, path);
         }
     }
 
     /// Keeps an overwritten body until then.
     pub(super) fn keep_until(&mut self, until: LocalTime, digest: Digest) {
-        self.grace.push_back((until, digest));
+        self.grace.add(until, digest);
     }
 
     /// Gives up an overwritten body whose time is over; whether there was one.
     pub(super) fn expire(&mut self, now: LocalTime) -> bool {
-        let over = self.grace.pop_front_if(|(until, _)| *until <= now);
-        if let Some((_, digest)) = over {
+        let is_over = self.grace.first().is_some_and(|until| until <= now);
+        let over = is_over.then(|| self.grace.pop()).flatten();
+        if let Some(digest) = over {
             self.shelf.release(&digest);
         }
         over.is_some()
@@ -70,17 +91,17 @@ impl<P: Clone> Bodies<P> {
 
     /// The overwritten body that is given up first. The caller releases it.
     pub(super) fn pop_overwritten(&mut self) -> Option<Digest> {
-        self.grace.pop_front().map(|(_, digest)| digest)
+        self.grace.pop()
     }
 
     /// A body is gone.
     pub(super) fn forget_overwritten(&mut self, digest: &Digest) {
-        self.grace.retain(|(_, other)| other != digest);
+        self.grace.forget(digest);
     }
 
     /// When the next overwritten body is given up.
     pub(super) fn expires_at(&self) -> Option<LocalTime> {
-        self.grace.front().map(|(until, _)| *until)
+        self.grace.first()
     }
 }
 

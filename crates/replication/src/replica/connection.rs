@@ -56,6 +56,7 @@ impl<P: Clone> Replica<P> {
         self.forget_parts();
         self.missing.forget_demands();
         self.apply.buffer.wait_alone();
+        self.give_up_merging();
         if let Some(resync) = self.comparison.resync.take() {
             // Leaves are identified by their hashes, so the next comparison may reuse them.
             self.comparison.known = resync.into_known();
@@ -250,6 +251,7 @@ impl<P: Clone> Replica<P> {
         self.lease.revoke();
         let _ = self.lease.said(now, stamp, self.faults);
         self.forget_parts();
+        self.give_up_merging();
         self.leave_resync();
         let told = core::mem::take(&mut self.comparison.known);
         let known = self.comparison.resync.take().map_or(told, Resync::into_known);

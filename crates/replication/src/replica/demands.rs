@@ -182,9 +182,9 @@ impl Demands {
         }
     }
 
-    /// Whether the answer for an object has arrived, and counts from the commit `at`.
-    pub(super) fn is_answered(&self, (at, path): &(Sequence, Path)) -> bool {
-        self.all.get(path).is_some_and(|one| one.phase == Phase::Answered(*at))
+    /// The answered demands whose bodies may still be on their way into the store.
+    pub(super) fn answered(&self) -> impl Iterator<Item = &(Sequence, Path)> {
+        self.answered.iter()
     }
 
     /// The objects with unanswered demands.

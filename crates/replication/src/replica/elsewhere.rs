@@ -11,30 +11,38 @@ use crate::path::Path;
 use crate::time::LocalTime;
 use crate::types::Digest;
 
-/// The objects of the state that lack their bodies, by the hashes of these.
+/// The objects of the state that lack their bodies, by the hashes of these and by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Bodiless(
+pub(super) struct Bodiless {
     /// None sorts before all paths.
-    BTreeSet<(Digest, Option<Path>)>,
-);
+    by_body: BTreeSet<(Digest, Option<Path>)>,
+    paths: BTreeSet<Path>,
+}
 
 impl Bodiless {
     /// An object has entered the state.
     pub(super) fn add(&mut self, path: &Path, object: &Object) {
         if !object.valid {
-            self.0.insert((object.version.content.digest, Some(path.clone())));
+            self.by_body.insert((object.version.content.digest, Some(path.clone())));
+            self.paths.insert(path.clone());
         }
     }
 
     /// It has left the state, or has changed.
     pub(super) fn remove(&mut self, path: &Path, object: &Object) {
         if !object.valid {
-            self.0.remove(&(object.version.content.digest, Some(path.clone())));
+            self.by_body.remove(&(object.version.content.digest, Some(path.clone())));
+            self.paths.remove(path);
         }
     }
 
+    /// All of them.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.paths.iter()
+    }
+
     fn of(&self, digest: &Digest) -> Vec<Path> {
-        let from_here = self.0.range((*digest, None)..);
+        let from_here = self.by_body.range((*digest, None)..);
         let of_it = from_here.take_while(|(other, _)| other == digest);
         of_it.filter_map(|(_, path)| path.clone()).collect()
     }

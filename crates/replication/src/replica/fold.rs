@@ -164,7 +164,7 @@ impl<P: Clone> Replica<P> {
         };
         if let Some(old) = &old {
             self.bodies.stock.remove(old);
-            self.bodies.bodiless.remove(path, old);
+            self.bodies.leave(path, old);
         }
         if self.config.quota.is_some() {
             self.bodies.replaced.change(path);
@@ -173,7 +173,7 @@ impl<P: Clone> Replica<P> {
         let is_given_up = old.is_some_and(|old| old.valid && is_same(&old) && !exposed);
         if let Some(new) = &new {
             self.bodies.stock.add(new);
-            self.bodies.bodiless.add(path, new);
+            self.bodies.enter(path, new);
             if !new.valid && !is_given_up {
                 self.apply.fold.lacking.push(path.clone());
             }

@@ -20,7 +20,8 @@ impl<P: Clone> Replica<P> {
         (self.comparison.untold, self.comparison.told_at) = (true, now);
         let mut room = self.room();
         let mut paths = Vec::new();
-        for (path, object) in self.image.objects.iter().filter(|(_, object)| !object.valid) {
+        for path in self.bodies.bodiless.paths() {
+            let Some(object) = self.image.objects.get(path) else { continue };
             let size = object.version.content.size.0;
             if size <= room {
                 room -= size;

@@ -1,6 +1,6 @@
 //! Bodies that are to come again, and what is known about those that do not come.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::demands::Demands;
 use crate::lane::{Lane, Lanes};
@@ -16,7 +16,7 @@ pub(super) struct MissingBodies {
     /// A waiting read needs a body for which its lane has no room. Later reads ask for none of that lane.
     pub(super) held_back: [bool; Lane::COUNT],
     /// Objects for which the origin had no body, and until when they are not requested again.
-    pub(super) unanswered: BTreeMap<Path, LocalTime>,
+    pub(super) unanswered: Unanswered,
     /// Of these, those whose body the origin has lost, and in which version.
     pub(super) lost: BTreeMap<Path, Sequence>,
     /// Versions whose bodies found no room on the disk, or broke off with their connection. The origin is to send
@@ -24,6 +24,48 @@ pub(super) struct MissingBodies {
     rejected: BTreeMap<Path, Sequence>,
     /// Versions whose bodies came on this connection with wrong bytes.
     corrupt: BTreeMap<Path, Sequence>,
+}
+
+/// Objects with a time, by object and by time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Unanswered {
+    until: BTreeMap<Path, LocalTime>,
+    by_time: BTreeSet<(LocalTime, Path)>,
+}
+
+impl Unanswered {
+    pub(super) fn add(&mut self, path: Path, until: LocalTime) {
+        if let Some(before) = self.until.insert(path.clone(), until) {
+            self.by_time.remove(&(before, path.clone()));
+        }
+        self.by_time.insert((until, path));
+    }
+
+    pub(super) fn get(&self, path: &Path) -> Option<&LocalTime> {
+        self.until.get(path)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.until.len()
+    }
+
+    /// The time of the first one.
+    pub(super) fn first(&self) -> Option<LocalTime> {
+        self.by_time.first().map(|(until, _)| *until)
+    }
+
+    /// Removes the ones whose time has come.
+    pub(super) fn expire(&mut self, now: LocalTime) {
+        while self.first().is_some_and(|until| until <= now)
+            && let Some((_, path)) = self.by_time.pop_first()
+        {
+            self.until.remove(&path);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Unanswered::default();
+    }
 }
 
 impl MissingBodies {
@@ -79,6 +121,17 @@ impl MissingBodies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unanswered_demand_expires_at_its_last_time() {
+        let (mut unanswered, at) = (Unanswered::default(), LocalTime::from_nanos);
+        unanswered.add(path(), at(5));
+        unanswered.add(path(), at(9));
+        unanswered.expire(at(8));
+        assert_eq!((unanswered.len(), unanswered.first()), (1, Some(at(9))));
+        unanswered.expire(at(9));
+        assert_eq!(unanswered, Unanswered::default());
+    }
 
     fn path() -> Path {
         Path::new("file").expect("a path")

@@ -14,12 +14,14 @@ mod early;
 mod elsewhere;
 mod fold;
 mod forming;
+mod grace;
 mod history;
 mod image;
 mod interface;
 mod lacking;
 mod lease;
 mod link;
+mod merging;
 mod missing;
 mod outage;
 mod output;
@@ -154,7 +156,7 @@ impl<P: Clone> Replica<P> {
     fn count_stock(&mut self) {
         for (path, object) in &self.image.objects {
             self.bodies.stock.add(object);
-            self.bodies.bodiless.add(path, object);
+            self.bodies.enter(path, object);
             if object.valid && self.config.quota.is_some() {
                 self.recency.touch(path);
             }
@@ -275,7 +277,7 @@ impl<P: Clone> Replica<P> {
         if self.apply.retry_at.is_some_and(|at| at <= now.local) {
             self.apply.retry_at = None;
         }
-        self.missing.unanswered.retain(|_, until| *until > now.local);
+        self.missing.unanswered.expire(now.local);
         self.withdraw(now.local);
         self.ask_again(now.local);
         self.look_through();
@@ -293,12 +295,13 @@ impl<P: Clone> Replica<P> {
         };
         let deadline = deadline.map(|at| self.apply.retry_at.map_or(at, |retry| at.max(retry)));
         let grace = self.bodies.expires_at();
-        let again = self.missing.unanswered.values().min().copied();
+        let again = self.missing.unanswered.first();
         let left = self.missing.demands.first_left().map(|since| since.plus(self.config.linger));
         let history = self.history.until();
         let link = self.link_timeout();
         let rest = self.bodies.unsettled.as_ref().map(|rest| rest.since);
         let rest = rest.or_else(|| self.in_slices()).or_else(|| self.apply.buffer.swept_since());
+        let rest = rest.or_else(|| self.compares_since());
         let all = [
             rest,
             link,

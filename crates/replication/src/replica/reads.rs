@@ -336,12 +336,8 @@ impl<P: Clone> Replica<P> {
         }
         match &request.what {
             What::Folder(folder) => {
-                while !self.fold_some(now, usize::MAX) {}
-                let within = self.image.objects.iter().filter(|(path, _)| {
-                    path.is_within(folder.as_ref().map_or(b"", Path::as_bytes))
-                });
-                let within = within.map(|(path, object)| (path.clone(), object.version));
-                Ok(Outcome::Folder(within.collect()))
+                let objects = self.present().objects(folder.as_ref());
+                Ok(Outcome::Folder(objects.map(|(path, one)| (path.clone(), one)).collect()))
             }
             What::Entry(path) => Ok(self.present().entry(path)),
             What::Root => Ok(Outcome::Entry(Entry::Folder(None))),

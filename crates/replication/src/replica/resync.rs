@@ -1,10 +1,11 @@
 //! A replica that was away for longer than the log: it compares its tree with the origin's, and takes over
 //! the differences in one step.
 
+use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Image, Object};
-use crate::merkle::{MerkleTree, digest_of, leaf_of};
+use crate::merkle::{MerkleBuilder, MerkleTree, digest_of, leaf_of};
 use crate::message::{Ask, Tree};
 use crate::path::Path;
 use crate::time::LocalTime;
@@ -68,7 +69,11 @@ pub(super) struct Resync {
     root: Digest,
     state: State,
     own: Option<MerkleTree>,
+    /// The state's tree while it is made, and the last object in it.
+    making: (MerkleBuilder, Option<Path>),
     fetched: Leaves,
+    /// The hashes of those.
+    hashes: BTreeMap<u16, Told>,
     /// Leaves of previous trees, which it may still have.
     known: Leaves,
 }
@@ -82,7 +87,8 @@ pub(super) type Leaves = BTreeMap<u16, Entries>;
 impl Resync {
     pub(super) fn new(position: Position, root: Digest, known: Leaves) -> Self {
         let state = State::Waiting;
-        Resync { position, root, state, own: None, fetched: BTreeMap::new(), known }
+        let (making, fetched, hashes) = Default::default();
+        Resync { position, root, state, own: None, making, fetched, hashes, known }
     }
 
     /// The entries received for this tree and those before it, for its successor.
@@ -99,14 +105,27 @@ impl Resync {
         self.state == State::Complete
     }
 
-    /// The state does not change now: compares it, and returns the first question.
-    pub(super) fn begin(&mut self, image: &Image) -> Option<Ask> {
-        let versions = image.objects.iter().map(|(path, object)| (path, object.version));
-        let tree = MerkleTree::new(versions);
+    /// The state does not change now: compares it, and returns the first question. In slices of this many objects;
+    /// none if there are more.
+    pub(super) fn begin(&mut self, image: &Image, slice: usize) -> Option<Option<Ask>> {
+        let (builder, last) = &mut self.making;
+        let from = last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = image.objects.range::<Path, _>((from, Bound::Unbounded));
+        let mut to = None;
+        for (path, object) in rest.by_ref().take(slice) {
+            builder.add(path, object.version);
+            to = Some(path);
+        }
+        let is_complete = rest.next().is_none();
+        *last = to.cloned().or(last.take());
+        if !is_complete || !builder.hash_some(slice) {
+            return None;
+        }
+        let tree = core::mem::take(builder).finish();
         let equal = tree.root() == self.root;
         self.own = Some(tree);
         self.state = if equal { State::Complete } else { State::Branches };
-        (!equal).then_some(Ask::Branches)
+        Some((!equal).then_some(Ask::Branches))
     }
 
     /// An answer has come; returns the next query, or nothing while answers are missing. An unexpected answer
@@ -135,6 +154,7 @@ impl Resync {
                         // Their leaf and their order were checked when they came.
                         Some(entries) if is_told(&entries, told) => {
                             self.fetched.insert(leaf, entries);
+                            self.hashes.insert(leaf, told);
                         }
                         _ => {
                             differ.insert(leaf, told);
@@ -174,6 +194,7 @@ impl Resync {
                 }
                 missing.remove(&leaf);
                 self.fetched.insert(leaf, all);
+                self.hashes.insert(leaf, told);
                 if missing.is_empty() { self.complete() } else { Ok(None) }
             }
             _ => Err(()),
@@ -182,7 +203,7 @@ impl Resync {
 
     /// All differences were received. The result is the state of that root, or it is never shown.
     fn complete(&mut self) -> Result<Option<Ask>, ()> {
-        let root = self.own.as_ref().map(|own| own.root_with(&self.fetched));
+        let root = self.own.as_ref().map(|own| own.root_with(&self.hashes));
         if root != Some(self.root) {
             return Err(());
         }
@@ -190,30 +211,33 @@ impl Resync {
         Ok(None)
     }
 
-    /// The changes of the state by the differences; `stored` says which bodies are here.
-    pub(super) fn changes(
+    /// Adds the changes of the state by the next leaf that differs to those of a step; `stored` says which bodies
+    /// are here. Returns how many objects were compared; none if there are no more leaves.
+    pub(super) fn change_some(
         &self,
-        stored: impl Fn(&Digest) -> bool,
-    ) -> BTreeMap<Path, Option<Object>> {
-        let mut changes = BTreeMap::new();
-        let Some(own) = &self.own else { return changes };
-        for (leaf, entries) in &self.fetched {
-            let before = own.entries(*leaf);
-            for (path, _) in before {
-                changes.insert(path.clone(), None);
-            }
-            for (path, version) in entries {
-                // The entries are sorted: a linear search for each entry of a very large leaf would take
-                // minutes.
-                let at = before.binary_search_by(|(other, _)| other.cmp(path));
-                if at.is_ok_and(|at| before[at].1 == *version) {
-                    changes.remove(path);
-                } else {
-                    let valid = stored(&version.content.digest);
-                    changes.insert(path.clone(), Some(Object { version: *version, valid }));
-                }
+        after: &mut Option<u16>,
+        changes: &mut BTreeMap<Path, Option<Object>>,
+        mut stored: impl FnMut(&Digest) -> bool,
+    ) -> Option<usize> {
+        let own = self.own.as_ref()?;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let (leaf, entries) = self.fetched.range((from, Bound::Unbounded)).next()?;
+        *after = Some(*leaf);
+        let before = own.entries(*leaf);
+        for (path, _) in before {
+            changes.insert(path.clone(), None);
+        }
+        for (path, version) in entries {
+            // The entries are sorted: a linear search for each entry of a very large leaf would take
+            // minutes.
+            let at = before.binary_search_by(|(other, _)| other.cmp(path));
+            if at.is_ok_and(|at| before[at].1 == *version) {
+                changes.remove(path);
+            } else {
+                let valid = stored(&version.content.digest);
+                changes.insert(path.clone(), Some(Object { version: *version, valid }));
             }
         }
-        changes
+        Some(before.len() + entries.len())
     }
 }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use lull_cc::Bytes;
 
-use super::early::Early;
+use super::early::{Early, Key};
 use super::{Buffered, Object, Replica, Step};
 use crate::faults::Fault;
 use crate::message::{BodyHeader, Frame, ToOrigin};
@@ -124,7 +124,7 @@ impl<P: Clone> Replica<P> {
                 if demand && !withdrawn {
                     // Must not be requested in each round trip.
                     let until = now.local.plus(self.config.retry);
-                    self.missing.unanswered.insert(path.clone(), until);
+                    self.missing.unanswered.add(path.clone(), until);
                 }
                 match version {
                     Some(version) if lost => self.lose_at_origin(path, version.sequence),
@@ -165,8 +165,12 @@ impl<P: Clone> Replica<P> {
         if !self.bodies.shelf.is_stored(digest) {
             return;
         }
-        let keys = self.bodies.early.of_body(digest).into_iter();
-        let answered = keys.filter(|key| self.missing.demands.is_answered(key)).map(|(at, _)| at);
+        // Fewer than the objects that may have the body.
+        let has = |key: &&Key| {
+            let version = self.bodies.early.get(key);
+            version.is_some_and(|version| version.content.digest == *digest)
+        };
+        let answered = self.missing.demands.answered().filter(has).map(|(at, _)| *at);
         self.apply.force = answered.fold(self.apply.force, Sequence::max);
     }
 
@@ -191,7 +195,9 @@ impl<P: Clone> Replica<P> {
             let before = self.bodies.early.insert(path.clone(), version);
             if before != Some(content.digest) {
                 self.bodies.shelf.keep(payload);
-                self.late_with(&content.digest);
+                if version.sequence <= committed && self.bodies.shelf.is_stored(&content.digest) {
+                    self.bodies.early.is_late((version.sequence, path.clone()));
+                }
                 // An origin restored from a backup has made another commit of this number.
                 if let Some(before) = before {
                     self.bodies.shelf.release(&before);
@@ -280,17 +286,6 @@ impl<P: Clone> Replica<P> {
         self.config.buffer.0 / 2
     }
 
-    /// How many commits at the front have no room to wait.
-    fn beyond_half(&self) -> usize {
-        let mut bytes = self.apply.buffer.bytes().0;
-        let beyond = self.apply.buffer.iter().take_while(|buffered| {
-            let is_beyond = bytes > self.half_of_room();
-            bytes -= buffered.bytes();
-            is_beyond
-        });
-        beyond.count()
-    }
-
     fn because(&self, buffered: &Buffered, now: LocalTime) -> Option<Because> {
         if buffered.has_bodies() {
             Some(Because::Bodies)
@@ -350,7 +345,7 @@ impl<P: Clone> Replica<P> {
         }
         self.make_room(&mut step, &mut unused);
         if commits > 0 || !step.changes.is_empty() {
-            self.write(step, commits, between, false);
+            self.write(step, commits, between);
         }
         // Only now: a body without use under one name may be used by the step under another.
         for digest in unused {
@@ -363,15 +358,16 @@ impl<P: Clone> Replica<P> {
         let Some(resync) = &mut self.comparison.resync else { return };
         if resync.is_waiting() {
             self.apply.buffer.clear();
-            let (of, ask) = (resync.position.sequence, resync.begin(&self.image));
+            let of = resync.position.sequence;
+            // The timer continues.
+            let Some(ask) = resync.begin(&self.image, self.config.step_slice) else { return };
             self.connection.outbox.extend(ask.map(|part| ToOrigin::Ask { of, part }));
             // From now on the origin has something to send.
             self.connection.heard = now;
         }
         if resync.is_complete() {
             let position = resync.position;
-            let changes = resync.changes(|digest| self.bodies.shelf.is_stored(digest));
-            self.write(Step { position: Some(position), changes }, 0, Vec::new(), true);
+            self.begin_merging(now, position);
         }
     }
 
@@ -380,15 +376,16 @@ impl<P: Clone> Replica<P> {
     fn decide(&mut self, now: LocalTime) -> (Vec<Because>, bool) {
         let (mut reasons, mut ends) = (Vec::new(), Vec::new());
         let mut look = None;
-        let beyond = self.beyond_half();
+        let (mut bytes, half) = (self.apply.buffer.bytes().0, self.half_of_room());
         let mut size = 0;
         while let Some(buffered) = self.apply.buffer.get(reasons.len()) {
             if size > self.large() {
                 break;
             }
-            let for_room = || (reasons.len() < beyond).then_some(Because::AtOnce);
+            let for_room = || (bytes > half).then_some(Because::AtOnce);
             if let Some(because) = self.because(buffered, now).or_else(for_room) {
                 size += buffered.changes.len();
+                bytes = bytes.saturating_sub(buffered.bytes());
                 reasons.push(because);
                 ends.push(reasons.len());
                 continue;
@@ -399,6 +396,7 @@ impl<P: Clone> Replica<P> {
             let Some(more) = self.apply.buffer.overtaken(reasons.len()) else { break };
             for buffered in self.apply.buffer.range(reasons.len()..reasons.len() + more) {
                 size += buffered.changes.len();
+                bytes = bytes.saturating_sub(buffered.bytes());
                 let has_bodies = buffered.has_bodies();
                 reasons.push(if has_bodies { Because::Bodies } else { Because::Overtaken });
             }
@@ -479,7 +477,9 @@ impl<P: Clone> Replica<P> {
         let present = self.position();
         let upto = step.position.map_or(present, |position| position.sequence);
         let (mut done, mut passed, mut used) = (Vec::new(), Vec::new(), Vec::new());
-        let mut keys: Vec<_> = core::iter::from_fn(|| self.bodies.early.pop_late()).collect();
+        // More of them take more steps, so that none is large because of them.
+        let late = core::iter::from_fn(|| self.bodies.early.pop_late());
+        let mut keys: Vec<_> = late.take(self.config.step_slice).collect();
         // A step of one commit overtakes none. Its bodies are settled when the step is on the disk.
         if commits > 1 {
             keys.extend(self.bodies.early.between(present, upto));
@@ -533,13 +533,16 @@ impl<P: Clone> Replica<P> {
         }
         self.forget_early(digest);
         self.bodies.forget_overwritten(digest);
-        let has = |object: &Object| object.valid && object.version.content.digest == *digest;
-        for (path, object) in self.image.objects.iter_mut().filter(|(_, object)| has(object)) {
+        let has = |object: &&mut Object| object.valid && object.version.content.digest == *digest;
+        let holders: Vec<Path> = self.bodies.holders.of(digest).cloned().collect();
+        for path in holders {
+            let Some(object) = self.image.objects.get_mut(&path).filter(has) else { continue };
             self.bodies.stock.lose(object);
+            self.bodies.leave(&path, object);
             object.valid = false;
-            self.bodies.bodiless.add(path, object);
+            self.bodies.enter(&path, object);
             if self.config.quota.is_some() {
-                self.bodies.replaced.change(path);
+                self.bodies.replaced.change(&path);
             }
         }
         self.wake(now.local);

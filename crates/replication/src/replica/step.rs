@@ -14,7 +14,7 @@ use crate::time::{LocalTime, Reading};
 use crate::types::{Digest, DiskFull};
 
 impl<P: Clone> Replica<P> {
-    pub(super) fn write(&mut self, step: Step, commits: usize, between: Vec<Digest>, resync: bool) {
+    pub(super) fn write(&mut self, step: Step, commits: usize, between: Vec<Digest>) {
         // So that no body is dropped while a step that needs it is being written.
         for object in step.changes.values().flatten().filter(|object| object.valid) {
             self.bodies.shelf.refer(&object.version.content.digest);
@@ -25,7 +25,7 @@ impl<P: Clone> Replica<P> {
         if exposed {
             self.image.apply(&step);
         }
-        let writing = Writing { step, commits, resync, between, exposed, ..Writing::default() };
+        let writing = Writing { step, commits, between, exposed, ..Writing::default() };
         self.apply.writing = Some(writing);
     }
 
@@ -136,7 +136,7 @@ impl<P: Clone> Replica<P> {
     /// Since when a large step is being made or applied in slices, which the timer continues, if any.
     pub(super) fn in_slices(&self) -> Option<LocalTime> {
         let writing = self.apply.writing.as_ref()?;
-        let is_sliced = matches!(writing.phase, Phase::Forming(_) | Phase::Shown);
+        let is_sliced = !matches!(writing.phase, Phase::OnDisk);
         is_sliced.then_some(writing.since)
     }
 
@@ -144,6 +144,7 @@ impl<P: Clone> Replica<P> {
     pub(super) fn go_on_with_step(&mut self, now: Reading) {
         match self.apply.writing.as_ref().map(|writing| &writing.phase) {
             Some(Phase::Forming(_)) => self.form_some(now.local),
+            Some(Phase::Merging(_)) => self.merge_some(now.local),
             Some(Phase::Shown) => {
                 if self.fold_some(now.local, self.config.step_slice) {
                     self.finish(now);

@@ -77,6 +77,23 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The objects in a folder, at any depth.
+    pub(super) fn objects(
+        self,
+        folder: Option<&Path>,
+    ) -> impl Iterator<Item = (&'a Path, Version)> {
+        let below = folder.map_or_else(Vec::new, Path::prefix);
+        let mut last: Option<&Path> = None;
+        let next = move || {
+            let from =
+                last.map_or(Bound::Included(&below[..]), |path| Bound::Excluded(path.as_bytes()));
+            let next = self.next(from).filter(|(path, _)| path.as_bytes().starts_with(&below));
+            last = next.map(|(path, _)| path);
+            next
+        };
+        core::iter::from_fn(next).fuse()
+    }
+
     /// The entry under a name.
     pub(super) fn entry(&self, path: &Path) -> Outcome {
         if let Some(version) = self.get(path) {

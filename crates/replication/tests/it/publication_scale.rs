@@ -115,6 +115,17 @@ impl Bench {
 
     /// The origin's disk runs its jobs.
     fn store(&mut self) {
+        loop {
+            self.carry_out();
+            if !self.origin.has_more() {
+                return;
+            }
+            let now = self.now();
+            Longest::of(&mut self.longest.origin, "work", || self.origin.go_on(now));
+        }
+    }
+
+    fn carry_out(&mut self) {
         while let Some(effect) = self.origin.poll_effect() {
             let now = self.now();
             match effect {
@@ -301,26 +312,56 @@ fn publication_over_quota_costs_the_same_per_file() {
     });
 }
 
-/// Reads wait for the machine during its longest call. So no call of a publication may take longer because
+/// Other callers wait for a machine during its longest call. So no call of a publication may take longer because
 /// the publication has more files.
-#[test]
-fn no_call_takes_longer_for_a_larger_publication() {
+fn expect_short_calls(what: &str, longest_of: impl Fn(u64) -> (Duration, &'static str)) {
     const RUNS: usize = 3;
     const TIMES: u64 = 16;
     let most = std::env::var("LULL_REPLICATE_FILES").ok().and_then(|text| text.parse().ok());
     let most = most.unwrap_or(32_000);
-    let longest = |files| {
-        let run = || {
-            let mut bench = Bench::new();
-            bench.publish(files, 1);
-            bench.longest = Longest::default();
-            bench.run();
-            bench.expect(files);
-            bench.longest.replica
-        };
-        (0..RUNS).map(|_| run()).min().expect("there are runs")
-    };
+    let longest = |files| (0..RUNS).map(|_| longest_of(files)).min().expect("there are runs");
     let (few, many) = (longest(most / TIMES), longest(most));
-    println!("longest calls: {few:?} of {} files, {many:?} of {most}", most / TIMES);
-    assert!(many.0 < few.0 * (TIMES as u32 / 2), "{few:?}, {many:?}");
+    println!("{what}: {few:?} of {} files, {many:?} of {most}", most / TIMES);
+    assert!(many.0 < few.0 * (TIMES as u32 / 2), "{what}: {few:?}, {many:?}");
+}
+
+#[test]
+fn no_replica_call_takes_longer_for_more_files() {
+    expect_short_calls("longest calls of the replica", |files| {
+        let mut bench = Bench::new();
+        bench.publish(files, 1);
+        bench.longest = Longest::default();
+        bench.run();
+        bench.expect(files);
+        bench.longest.replica
+    });
+}
+
+#[test]
+fn no_origin_call_takes_longer_for_more_files() {
+    expect_short_calls("longest calls of the origin", |files| {
+        let mut bench = Bench::new();
+        bench.publish(files, 1);
+        bench.run();
+        bench.expect(files);
+        // A new one compares its tree, and gets all bodies.
+        bench.join_again(None);
+        bench.run();
+        bench.expect(files);
+        bench.longest.origin
+    });
+}
+
+#[test]
+fn no_call_takes_longer_for_a_joining_replica() {
+    expect_short_calls("longest calls of a new replica", |files| {
+        let mut bench = Bench::new();
+        bench.publish(files, 1);
+        bench.run();
+        bench.join_again(None);
+        bench.longest = Longest::default();
+        bench.run();
+        bench.expect(files);
+        bench.longest.replica
+    });
 }

@@ -34,12 +34,35 @@ pub(super) enum Wanted {
     Back(Sequence),
 }
 
+impl Wanted {
+    /// Its paths in order; none if they are unknown so far. To be called without the lock, as there may be a million.
+    pub(super) fn paths(&self) -> Option<Vec<Path>> {
+        match self {
+            Wanted::Changes(changes) | Wanted::If(_, changes) => {
+                Some(changes.changes.keys().cloned().collect())
+            }
+            Wanted::Back(_) => None,
+        }
+    }
+}
+
 /// A write that waits for the disk.
 #[derive(Debug)]
 pub(super) struct Write {
     answer: Answer,
-    /// Its paths; none if they are unknown so far.
+    /// Its paths in order; none if they are unknown so far.
     paths: Option<Vec<Path>>,
+}
+
+/// Whether one of these, which are in order, is the path `within` or below it; any, if that is not given.
+fn concern<T>(all: &[T], path: impl Fn(&T) -> &Path, within: Option<&Path>) -> bool {
+    let Some(within) = within else { return !all.is_empty() };
+    let from = |text: &[u8]| {
+        let at = all.partition_point(|one| path(one).as_bytes() < text);
+        all.get(at).map(&path)
+    };
+    from(within.as_bytes()) == Some(within)
+        || from(&within.prefix()).is_some_and(|path| path.is_within(within.as_bytes()))
 }
 
 /// Bytes by channel.
@@ -111,6 +134,8 @@ pub(super) struct Core {
     /// How often a replica was revoked.
     pub(super) revocations: u64,
     pub(super) writes: BTreeMap<TransactionId, Write>,
+    /// Paths of earlier ones, to be dropped without the lock.
+    pub(super) old_paths: Vec<Vec<Path>>,
     last_write: TransactionId,
     holds: BTreeMap<HoldId, oneshot::Sender<Result<(), DiskFull>>>,
     last_hold: HoldId,
@@ -137,6 +162,7 @@ impl Core {
             lost: BTreeSet::new(),
             revocations: 0,
             writes: BTreeMap::new(),
+            old_paths: Vec::new(),
             last_write: TransactionId(0),
             holds: BTreeMap::new(),
             last_hold: HoldId(0),
@@ -195,7 +221,7 @@ impl Core {
     pub(super) fn submit(
         &mut self,
         now: Reading,
-        wanted: Wanted,
+        (wanted, paths): (Wanted, Option<Vec<Path>>),
         answer: Answer,
     ) -> Result<(), WriteError> {
         if self.closed || self.failed.is_some() {
@@ -203,12 +229,6 @@ impl Core {
         }
         self.last_write.0 += 1;
         let id = self.last_write;
-        let paths = match &wanted {
-            Wanted::Changes(changes) | Wanted::If(_, changes) => {
-                Some(changes.changes.keys().cloned().collect())
-            }
-            Wanted::Back(_) => None,
-        };
         self.writes.insert(id, Write { answer, paths });
         match wanted {
             Wanted::Changes(changes) => self.machine.handle_transaction(now, id, changes),
@@ -223,18 +243,15 @@ impl Core {
     /// Whether anything has changed since the state at `expected`, at or below `within` if that is given.
     /// Writes that wait for the disk precede all later ones.
     pub(super) fn has_moved(&self, expected: Sequence, within: Option<&Path>) -> bool {
-        let concerns = |path: &Path| {
-            within.is_none_or(|folder| path == folder || path.is_within(folder.as_bytes()))
-        };
         let image = self.machine.image();
         let last = image.last().sequence;
         if expected > last || expected < image.log_after() {
             // The changes since then are unknown.
             return true;
         }
-        let changes = |entry: &Entry| entry.commit.changes.iter().any(|one| concerns(&one.path));
+        let changes = |entry: &Entry| concern(&entry.commit.changes, |one| &one.path, within);
         let mut since = (expected.0 + 1..=last.0).map(|at| image.entry(Sequence(at)));
-        let will_change = |paths: &Vec<Path>| paths.iter().any(concerns);
+        let will_change = |paths: &Vec<Path>| concern(paths, |path| path, within);
         let mut waiting = self.writes.values().map(|write| write.paths.as_ref());
         since.any(|entry| entry.is_none_or(changes))
             || waiting.any(|paths| paths.is_none_or(will_change))
@@ -385,6 +402,7 @@ impl Core {
 
     fn answer(&mut self, transaction: TransactionId, outcome: Result<Sequence, WriteError>) {
         if let Some(write) = self.writes.remove(&transaction) {
+            self.old_paths.extend(write.paths);
             // The requester may have gone.
             let _ = write.answer.send(outcome);
         }

@@ -65,7 +65,7 @@ impl OriginHandle {
     /// # Errors
     /// If nothing was written; or, as [`WriteError::Stopped`], if that is unknown.
     pub async fn write(&self, changes: Transaction<Body>) -> Result<Sequence, WriteError> {
-        self.submit(|_| Ok(Wanted::Changes(changes))).await
+        self.submit(Wanted::Changes(changes), |_| Ok(())).await
     }
 
     /// The same, if all these conditions hold for these objects. They are checked in the state after all
@@ -78,7 +78,7 @@ impl OriginHandle {
         conditions: Vec<(Path, Condition)>,
         changes: Transaction<Body>,
     ) -> Result<Sequence, WriteError> {
-        self.submit(|_| Ok(Wanted::If(conditions, changes))).await
+        self.submit(Wanted::If(conditions, changes), |_| Ok(())).await
     }
 
     /// The same, if nothing has changed since the state at `expected`: nothing at `within` and below it, if
@@ -92,11 +92,11 @@ impl OriginHandle {
         within: Option<&Path>,
         changes: Transaction<Body>,
     ) -> Result<Sequence, WriteError> {
-        self.submit(|core| {
+        self.submit(Wanted::Changes(changes), |core| {
             if core.has_moved(expected, within) {
                 return Err(WriteError::Moved(core.machine.last().sequence));
             }
-            Ok(Wanted::Changes(changes))
+            Ok(())
         })
         .await
     }
@@ -107,17 +107,19 @@ impl OriginHandle {
     /// # Errors
     /// As for [`write`](OriginHandle::write), and if no rollback to that state is possible.
     pub async fn rollback(&self, to: Sequence) -> Result<Sequence, WriteError> {
-        self.submit(|_| Ok(Wanted::Back(to))).await
+        self.submit(Wanted::Back(to), |_| Ok(())).await
     }
 
     async fn submit(
         &self,
-        wanted: impl FnOnce(&Core) -> Result<Wanted, WriteError>,
+        wanted: Wanted,
+        permitted: impl FnOnce(&Core) -> Result<(), WriteError>,
     ) -> Result<Sequence, WriteError> {
         let (sender, answer) = oneshot::channel();
+        let paths = wanted.paths();
         let submitted = self.0.try_with(|core, now| {
-            let wanted = wanted(core)?;
-            core.submit(now, wanted, sender)
+            permitted(core)?;
+            core.submit(now, (wanted, paths), sender)
         });
         submitted.unwrap_or(Err(WriteError::Stopped))?;
         answer.await.map_err(|_| WriteError::Stopped)?
@@ -168,6 +170,13 @@ impl OriginHandle {
     /// Whether a body is in the store, so that a write may name it.
     pub(crate) fn has_body(&self, digest: &Digest) -> bool {
         self.0.with(|core, _| core.machine.has_body(digest))
+    }
+
+    /// The same for several.
+    pub(crate) fn have_bodies(&self, digests: &[Digest]) -> Vec<bool> {
+        let has =
+            |core: &mut Core, _| digests.iter().map(|one| core.machine.has_body(one)).collect();
+        self.0.with(has)
     }
 
     /// The metadata of an object; none if there is no such object.

@@ -28,7 +28,7 @@ use lull_replication::types::{ReplicaId, Sequence};
 use lull_transport::Options;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::outlines::Outlines;
@@ -209,6 +209,8 @@ pub(super) struct Shared {
     bodies: Bodies,
     background: Options,
     tell: Tell,
+    /// The machine has work left.
+    work: Notify,
     /// Changes when a replica or the state has advanced.
     progress: watch::Sender<u64>,
     stop: watch::Sender<bool>,
@@ -241,8 +243,15 @@ impl Shared {
         // Read under the lock, so that time does not go back between two calls.
         let value = call(&mut core, self.clock.read());
         let happened = core.pump();
-        let failed = core.failed.is_some();
+        let (failed, has_more) = (core.failed.is_some(), core.machine.has_more());
+        let garbage: Vec<_> = ::core::iter::from_fn(|| core.machine.poll_garbage()).collect();
+        let old_paths = ::core::mem::take(&mut core.old_paths);
         drop(core);
+        // Dropped without the lock.
+        drop((garbage, old_paths));
+        if has_more {
+            self.work.notify_one();
+        }
         if happened.progress {
             self.progress.send_modify(|count| *count += 1);
         }
@@ -259,6 +268,28 @@ impl Shared {
             (self.tell)(OriginEvent::Lost { paths: happened.lost.concat() });
         }
         Some(value)
+    }
+
+    /// Does the work that calls have left, in small parts: each other caller waits for one of them at most.
+    async fn keep_working(&self) {
+        loop {
+            tokio::select! {
+                () = self.work.notified() => {}
+                () = self.stopped() => return,
+            }
+            let worked = self.try_with(|core, now| {
+                let was_preparing = core.machine.is_preparing();
+                core.machine.go_on(now);
+                if was_preparing && !core.machine.is_preparing() {
+                    // Replicas wait for the tree.
+                    core.links.values().for_each(|link| link.control.notify_one());
+                }
+            });
+            if worked.is_none() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// If a call has panicked, the daemon ends, and all waiting callers get an error.
@@ -360,6 +391,7 @@ impl OriginDaemon {
             bodies,
             background,
             tell: Box::new(tell),
+            work: Notify::new(),
             progress: watch::Sender::new(0),
             stop: watch::Sender::new(false),
         });
@@ -375,6 +407,8 @@ impl OriginDaemon {
                 });
             }
         });
+        let working = Arc::clone(&shared);
+        tokio::spawn(async move { working.keep_working().await });
         let accepting = tokio::spawn(serve::accept(Arc::clone(&shared), listener));
         Ok(OriginDaemon { shared, address, accepting })
     }

@@ -41,16 +41,28 @@ struct Gathering {
     /// Taken objects that have changed since, with their present version.
     changed: BTreeMap<Path, Option<Version>>,
     at_a_time: usize,
+    /// Only this object and those below it, if it is given.
+    within: Option<Path>,
 }
 
 impl Gathering {
-    fn new(image: &Image, at_a_time: usize) -> Self {
-        Gathering {
-            to: image.last().sequence,
-            taken: Vec::new(),
-            complete: false,
-            changed: BTreeMap::new(),
-            at_a_time,
+    fn new(image: &Image, at_a_time: usize, within: Option<Path>) -> Self {
+        let mut changed = BTreeMap::new();
+        if let Some(folder) = &within {
+            // Other names come between the folder's own and those below it.
+            changed.insert(folder.clone(), image.objects.get(folder).copied());
+        }
+        let to = image.last().sequence;
+        Gathering { to, taken: Vec::new(), complete: false, changed, at_a_time, within }
+    }
+
+    /// Whether an object belongs to those that were taken, or to the folder itself.
+    fn has_taken(&self, path: &Path) -> bool {
+        let last = self.taken.last().map(|(last, _)| last);
+        match &self.within {
+            Some(folder) if path == folder => true,
+            Some(folder) if !path.is_within(folder.as_bytes()) => false,
+            _ => self.complete || last.is_some_and(|last| path <= last),
         }
     }
 
@@ -58,7 +70,8 @@ impl Gathering {
     fn go_on(&mut self, image: &Image) -> Option<Position> {
         if self.to < image.log_after() {
             // In larger steps each time, so that it ends even if the log is short.
-            *self = Gathering::new(image, self.at_a_time.saturating_mul(2));
+            let within = self.within.take();
+            *self = Gathering::new(image, self.at_a_time.saturating_mul(2), within);
         }
         let mut followed = 0;
         while followed < self.at_a_time
@@ -66,8 +79,7 @@ impl Gathering {
         {
             for change in &*entry.commit.changes {
                 // Objects that were not taken so far will be taken in their later version.
-                if self.complete || self.taken.last().is_some_and(|(last, _)| change.path <= *last)
-                {
+                if self.has_taken(&change.path) {
                     let now = image.objects.get(&change.path).copied();
                     self.changed.insert(change.path.clone(), now);
                 }
@@ -76,9 +88,12 @@ impl Gathering {
             self.to = entry.commit.sequence;
         }
         if !self.complete {
-            let last = self.taken.last().map(|(path, _)| path);
-            let from = (last.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-            let more = image.objects.range::<Path, _>(from).take(self.at_a_time);
+            let below = self.within.as_ref().map_or_else(Vec::new, Path::prefix);
+            let first = Bound::Included(&below[..]);
+            let last = self.taken.last().map(|(path, _)| path.as_bytes());
+            let from = (last.map_or(first, Bound::Excluded), Bound::Unbounded);
+            let more = image.objects.range::<[u8], _>(from).take(self.at_a_time);
+            let more = more.take_while(|(path, _)| path.as_bytes().starts_with(&below));
             let more: Vec<_> = more.map(|(path, version)| (path.clone(), *version)).collect();
             self.complete = more.len() < self.at_a_time;
             self.taken.extend(more);
@@ -105,11 +120,19 @@ impl Gathering {
 impl OriginHandle {
     /// All objects. Blocks as long as necessary, and delays other callers only briefly.
     pub fn tree(&self) -> Tree {
-        let begin = |core: &mut Core, _| Gathering::new(core.machine.image(), AT_A_TIME);
+        self.tree_within(None)
+    }
+
+    /// The same, for `within` and the objects below it, if that is given.
+    pub fn tree_within(&self, within: Option<&Path>) -> Tree {
+        let within = within.cloned();
+        let begin = |core: &mut Core, _| Gathering::new(core.machine.image(), AT_A_TIME, within);
         let mut gathering = self.0.with(begin);
         let (position, mut lost) = loop {
             let found = self.0.with(|core, _| {
-                let position = gathering.go_on(core.machine.image())?;
+                let position = gathering.go_on(core.machine.image());
+                // Between two states, it goes on later.
+                let position = position.filter(|_| !core.machine.is_folding())?;
                 let lost = core.lost.iter().filter(|digest| core.machine.is_lost(digest));
                 Some((position, lost.copied().collect::<BTreeSet<_>>()))
             });
@@ -170,10 +193,12 @@ mod tests {
             ),
             at_a_time in 1..8_usize,
             log in prop_oneof![0..4_u64, Just(1_000)],
+            within in any::<bool>(),
         ) {
             let mut image = Image::empty([7; 32]);
             write(&mut image, log, &before);
-            let mut gathering = Gathering::new(&image, at_a_time);
+            let within = within.then(|| Path::new("1").expect("a path"));
+            let mut gathering = Gathering::new(&image, at_a_time, within.clone());
             let mut meanwhile = meanwhile.into_iter();
             // Without further writes it ends.
             let position = (0..1_000).find_map(|_| {
@@ -185,7 +210,10 @@ mod tests {
                 position
             });
             prop_assert_eq!(position, Some(image.last()));
-            prop_assert_eq!(gathering.finish(), image.objects.into_iter().collect::<Vec<_>>());
+            let expected = image.objects.into_iter().filter(|(path, _)| {
+                within.as_ref().is_none_or(|one| path == one || path.is_within(one.as_bytes()))
+            });
+            prop_assert_eq!(gathering.finish(), expected.collect::<Vec<_>>());
         }
     }
 
@@ -194,7 +222,7 @@ mod tests {
         let mut image = Image::empty([7; 32]);
         let objects: Vec<u8> = (0..200).collect();
         write(&mut image, 1, &objects.iter().map(|name| (*name, Some(1))).collect());
-        let mut gathering = Gathering::new(&image, 1);
+        let mut gathering = Gathering::new(&image, 1, None);
         let ended = (0..100).any(|round| {
             if gathering.go_on(&image).is_some() {
                 return true;

@@ -16,7 +16,7 @@ fn reordered_queue_pushes_each_body_once() {
     read(&mut bench, "a", 30);
     read(&mut bench, "f", 9);
     read(&mut bench, "b", 90);
-    for (path, ranked) in bench.origin.ranking.all() {
+    for (path, ranked) in bench.origin.ranking.objects() {
         assert_eq!(bench.origin.ranking.path(ranked.place), Some(path));
     }
     assert_eq!(bench.origin.waiting(REPLICA), 5);

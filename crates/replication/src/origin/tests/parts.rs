@@ -26,7 +26,7 @@ fn large_commits_are_split() {
 
 #[test]
 fn parts_of_a_commit_are_short_enough_for_a_slow_line() {
-    let mut bench = Bench::new(Config::default());
+    let mut bench = Bench::new(Config { slice: 1_000, ..Config::default() });
     bench.hello(Some(bench.origin.last()));
     bench.told();
     let name = |number: usize| format!("{number:060}1");

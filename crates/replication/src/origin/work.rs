@@ -1,0 +1,33 @@
+//! Work on large transactions and trees, which is done in slices.
+
+use super::Origin;
+use crate::time::Reading;
+
+impl<P: Clone> Origin<P> {
+    /// Whether [`go_on`](Origin::go_on) has anything to do.
+    pub fn has_more(&self) -> bool {
+        self.is_folding()
+            || self.pending.is_arriving()
+            || self.is_first_to_form()
+            || self.building.is_some()
+            || !self.releases.is_empty()
+    }
+
+    /// Whether replicas wait for a tree that is being made.
+    pub fn is_preparing(&self) -> bool {
+        self.building.is_some()
+    }
+
+    /// Does some of the work that is left of earlier calls: no more than a few milliseconds of it. Other calls may come
+    /// in between, in any number.
+    pub fn go_on(&mut self, now: Reading) {
+        if self.is_folding() {
+            self.fold_some(now);
+        } else {
+            self.form_append(now);
+        }
+        self.admit_some(now);
+        self.build_some(now);
+        self.release_some();
+    }
+}
