@@ -1,6 +1,7 @@
 //! The client of a local origin or replica, by the socket in its folder.
 
 mod folder;
+mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -373,8 +374,11 @@ impl Client {
             scanned.map_err(|error| ClientError::Connection(io::Error::other(error)))??;
         let (mut sent, mut bytes) = (BTreeSet::new(), 0);
         for _ in 0..TRIES {
-            let (sequence, tree) = self.tree().await?;
-            let (heads, published) = difference(&files, &tree, into, &sent);
+            let (sequence, tree) = self.tree(into).await?;
+            let (mut heads, mut published) = difference(&files, &tree, into, &sent);
+            if into.is_some() {
+                self.leave_out_stored(&mut heads, &mut published).await?;
+            }
             if heads.is_empty() {
                 return Ok(Published { sequence, bytes, ..published });
             }
@@ -399,8 +403,14 @@ impl Client {
         Err(ClientError::Overtaken)
     }
 
-    async fn tree(&self) -> Result<(Sequence, BTreeMap<Path, Entry>), ClientError> {
-        let answer = self.send(self.request(Method::GET, "/.lull/tree", Content::none())).await?;
+    /// The objects of the origin, or `within` and those below it.
+    async fn tree(
+        &self,
+        within: Option<&Path>,
+    ) -> Result<(Sequence, BTreeMap<Path, Entry>), ClientError> {
+        let mut request = self.request(Method::GET, "/.lull/tree", Content::none());
+        set_within(&mut request, within)?;
+        let answer = self.send(request).await?;
         let mut lines = answer.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let first = lines.next().and_then(|line| std::str::from_utf8(line).ok()?.parse().ok());
         let sequence = Sequence(first.ok_or(ClientError::Unexpected)?);
@@ -424,11 +434,7 @@ impl Client {
         let body = Content::Pieces { pieces, left: None };
         let mut request = self.request(Method::POST, "/.lull/transactions", body);
         request.headers_mut().insert(AFTER, after.0.into());
-        if let Some(within) = within {
-            let within = percent_encode(within.as_bytes(), NON_ALPHANUMERIC).to_string();
-            let within = HeaderValue::try_from(within).map_err(|_| ClientError::Unexpected)?;
-            request.headers_mut().insert(WITHIN, within);
-        }
+        set_within(&mut request, within)?;
         let (root, publishing) = (root.to_owned(), Arc::clone(publishing));
         // Each file system call for a file blocks, and there may be a million files.
         let send = move || send_changes(&sender, &root, heads, &publishing);
@@ -457,6 +463,16 @@ impl Client {
             _ => Err(ClientError::Unexpected),
         }
     }
+}
+
+/// Names the folder that matters to a request.
+fn set_within(request: &mut Request<Content>, within: Option<&Path>) -> Result<(), ClientError> {
+    if let Some(within) = within {
+        let within = percent_encode(within.as_bytes(), NON_ALPHANUMERIC).to_string();
+        let within = HeaderValue::try_from(within).map_err(|_| ClientError::Unexpected)?;
+        request.headers_mut().insert(WITHIN, within);
+    }
+    Ok(())
 }
 
 /// The bytes of an object. A link is read and not followed.

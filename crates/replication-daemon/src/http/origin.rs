@@ -41,7 +41,7 @@ pub(super) const WITHIN: HeaderName = HeaderName::from_static("lull-within");
 /// The state that a write has made.
 const SEQUENCE: HeaderName = HeaderName::from_static("lull-sequence");
 /// The longest order.
-const LONGEST_ORDER: usize = 64 * 1024;
+pub(super) const LONGEST_ORDER: usize = 64 * 1024;
 /// How long the rest of a request is read after the answer, for a client that has not seen the answer so far.
 const LINGER: Duration = Duration::from_secs(10);
 /// A request body without progress for this long is cancelled, at a port. A connection may be down for this
@@ -72,6 +72,10 @@ pub(super) enum Order {
     Joined {
         names: Vec<String>,
     },
+    /// Which of these bodies, in hex, are stored?
+    Bodies {
+        digests: Vec<String>,
+    },
     /// `files`: the folder whose files are awaited, "" for all; missing for those of the commit.
     Wait {
         names: Vec<String>,
@@ -86,6 +90,8 @@ pub(super) enum Order {
 pub(super) enum Done {
     Ticket(String),
     Sequence(u64),
+    /// For each body, whether it is stored.
+    Stored(Vec<bool>),
     Nothing,
 }
 
@@ -222,9 +228,7 @@ impl OriginFace {
     async fn transaction(&self, request: Request<&mut Incoming>) -> Result<Done, Failed> {
         let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
         let after = header(AFTER).and_then(|after| after.parse().ok());
-        let within =
-            header(WITHIN).map(|within| named(&percent_decode_str(within).collect::<Vec<_>>()));
-        let within = within.transpose()?;
+        let within = within_of(&request)?;
         let mut parser = match after {
             Some(_) => Parser::holding(self.origin.clone()),
             None => Parser::new(self.origin.clone()),
@@ -281,6 +285,12 @@ impl OriginFace {
                 self.origin.joined(&names)?;
                 Done::Nothing
             }
+            Order::Bodies { digests } => {
+                let digest =
+                    |text: &String| Some(Digest(*blake3::Hash::from_hex(text).ok()?.as_bytes()));
+                let digests: Option<Vec<_>> = digests.iter().map(digest).collect();
+                Done::Stored(self.origin.have_bodies(&digests.ok_or(Malformed::Stream)?))
+            }
             Order::Wait { names, sequence, files: None } => {
                 self.origin.wait_for(&names, Sequence(sequence)).await?;
                 Done::Nothing
@@ -296,10 +306,10 @@ impl OriginFace {
         })
     }
 
-    async fn tree(&self) -> Response<Content> {
+    async fn tree(&self, within: Option<Path>) -> Response<Content> {
         let origin = self.origin.clone();
         let text = blocking(move || {
-            let tree = origin.tree();
+            let tree = origin.tree_within(within.as_ref());
             let mut text = format!("{}\n", tree.position.sequence.0);
             for (path, version) in tree.objects {
                 let file = File::of(&version.content);
@@ -331,7 +341,7 @@ impl OriginFace {
             (Method::GET, "metrics") => {
                 document(figures::PROMETHEUS, figures::of_origin(&status()))
             }
-            (Method::GET, "tree") => self.tree().await,
+            (Method::GET, "tree") => self.tree(within_of(&request)?).await,
             (_, "transactions" | "orders") if self.token.is_some() => line(
                 StatusCode::FORBIDDEN,
                 "this is for lull's own commands, which come by the socket in the origin's folder",
@@ -389,6 +399,12 @@ impl OriginFace {
         }
         response
     }
+}
+
+/// The folder that matters to a request, if it names one.
+fn within_of(request: &Request<&mut Incoming>) -> Result<Option<Path>, Malformed> {
+    let within = request.headers().get(WITHIN).and_then(|value| value.to_str().ok());
+    within.map(|text| named(&percent_decode_str(text).collect::<Vec<_>>())).transpose()
 }
 
 /// The path of an object that a request names.
