@@ -176,7 +176,7 @@ fn late(what: &'static str) -> SpeedError {
 }
 
 /// The peak memory of this process, in bytes.
-fn most_resident() -> Result<u64, SpeedError> {
+pub(super) fn most_resident() -> Result<u64, SpeedError> {
     let status = std::fs::read_to_string("/proc/self/status").map_err(SpeedError::System)?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());

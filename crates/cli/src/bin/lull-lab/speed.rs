@@ -15,6 +15,7 @@ use serde_json::json;
 mod fan_out;
 mod memory;
 mod mount;
+mod publish;
 mod writes;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -25,6 +26,8 @@ Examples:
       measure how fast replicas are notified of writes, and the processor time of that
   lull lab speed memory --json | jq .most_resident_bytes
       measure the largest memory of an origin with a million objects and 100 replicas
+  lull lab speed publish --files 1000,10000,100000
+      measure how long files take from lull publish to a replica, compared with rsync
   sudo lull lab speed mount
       compare the time of open in a replica's mount with that in a pass-through mount
 
@@ -38,6 +41,7 @@ pub(crate) enum Command {
     FanOut(fan_out::Args),
     Memory(memory::Args),
     Mount(mount::Args),
+    Publish(publish::Args),
     /// Run replicas; `lull lab speed memory` starts this
     #[command(hide = true)]
     Replicas,
@@ -53,6 +57,7 @@ pub(crate) fn speed(command: Command) -> anyhow::Result<ExitCode> {
         Command::FanOut(args) => fan_out::fan_out(&args),
         Command::Memory(args) => memory::memory(&args),
         Command::Mount(args) => mount::mount(&args),
+        Command::Publish(args) => publish::publish(&args),
         Command::Replicas => memory::replicas(),
         Command::Opens(args) => mount::opens(&args),
     }
