@@ -8,6 +8,7 @@
 pub mod bbr;
 pub mod controller;
 pub mod cubic;
+pub mod datagram;
 mod delay;
 pub mod filler;
 mod fixed;

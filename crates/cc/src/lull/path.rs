@@ -157,6 +157,19 @@ impl Path {
         self.in_flight
     }
 
+    /// Whether the capacity is unknown, so that the window grows until a queue shows.
+    pub fn is_searching(&self) -> bool {
+        self.phase == Phase::Start
+    }
+
+    /// While the capacity is unknown, the window is at least what is in flight. For senders with a congestion control
+    /// of their own, which grow faster.
+    pub(crate) fn follow_start(&mut self, packets: u64) {
+        if self.is_searching() {
+            self.window = self.window.max(packets.min(WINDOW_LIMIT >> SHIFT) << SHIFT);
+        }
+    }
+
     /// Whether others use the path, so that only pairs are sent.
     pub fn is_at_floor(&self) -> bool {
         matches!(self.phase, Phase::Floor { .. })

@@ -9,3 +9,4 @@ mod shared_lull;
 mod shared_paths;
 mod shared_receive;
 mod shared_state;
+mod virtual_queue;
