@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use libbpf_cargo::SkeletonBuilder;
 
 /// Every program of `bpf/`; each becomes a module of the same name.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 10] = [
     "admission",
     "background",
     "elsewhere",
@@ -16,6 +16,7 @@ const PROGRAMS: [&str; 9] = [
     "nice",
     "receive",
     "status",
+    "udp",
 ];
 
 fn main() {

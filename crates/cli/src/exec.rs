@@ -1,16 +1,18 @@
 //! `lull exec`: a program in the background.
 
+mod adopt;
+mod udp;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use lull_cc::Bytes;
 use lull_kernel::{
-    Adopted, Algorithm, Choice, Direction, Dscp, Ending, Error, Outcome, Parameters, PathTable,
-    Summary, TimeWindow, Traffic, User,
+    Algorithm, Choice, Direction, Dscp, Ending, Error, Outcome, Parameters, PathTable, Summary,
+    TimeWindow, Traffic, Udp, User,
 };
 use serde_json::{Value, json};
 
@@ -84,6 +86,11 @@ pub(crate) struct Args {
     /// Which TCP traffic yields: both, send (what the program sends) or receive (what it receives)
     #[arg(long, value_name = "DIRECTION", default_value = "both", value_parser = parse_direction)]
     direction: Direction,
+    /// UDP that the program sends, QUIC included: pass (it is not slowed) or yield (packets beyond the spare capacity
+    /// of their path get an ECN mark, or are dropped if their sender does not support ECN). With yield, Lull sends
+    /// ICMP echo requests to the destinations
+    #[arg(long, value_name = "ACTION", default_value = "pass", value_parser = udp::parse, conflicts_with = "pid")]
+    udp: Udp,
     /// Run the program as this user (a name or a number) [default: the user who called sudo, or the
     /// current user]
     #[arg(long, value_name = "USER", conflicts_with = "pid")]
@@ -187,7 +194,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let result = check(&args).and_then(|()| match args.pid {
-        Some(pid) => adopt(pid, &args),
+        Some(pid) => adopt::adopt(pid, &args),
         None => start(&args),
     });
     Ok(result.unwrap_or_else(|error| {
@@ -222,6 +229,7 @@ fn choice(args: &Args) -> Choice {
         name: args.name.clone(),
         weight: args.weight,
         direction: args.direction,
+        udp: args.udp,
         mapped_by_parent: args.mapped_by_parent,
     }
 }
@@ -342,6 +350,7 @@ fn notes(traffic: &Traffic) -> Vec<String> {
             count(traffic.unmarked, "connection")
         ));
     }
+    notes.extend(traffic.udp.iter().flat_map(udp::notes));
     notes
 }
 
@@ -371,7 +380,7 @@ fn sent(traffic: &Traffic) -> String {
             100.0 * share
         );
     }
-    text += &format!("; {} over UDP, not slowed", Bytes(traffic.udp_bytes));
+    text += &udp::clause(traffic);
     if traffic.refused > 0 {
         text += &format!("; {} in the foreground", count(traffic.refused, "connection"));
     }
@@ -401,7 +410,9 @@ fn summary_json(args: &Args, user: Option<&User>, outcome: &Outcome) -> Value {
         "connections_without_mark": traffic.map(|traffic| traffic.unmarked),
         "tcp_bytes_received": traffic.map(|traffic| traffic.tcp_received),
         "received_in_the_background": traffic.map(|traffic| traffic.slows_received),
+        "udp": args.udp,
         "udp_bytes": traffic.map(|traffic| traffic.udp_bytes),
+        "udp_in_the_background": traffic.map(|traffic| traffic.udp.as_ref().map(udp::json)),
         "connection_seconds": traffic.map(|traffic| traffic.lived.as_secs_f64()),
         "yielding_seconds": traffic.and_then(|traffic| traffic.yielded).map(|t| t.as_secs_f64()),
         "yielding_share": traffic.and_then(share),
@@ -410,74 +421,6 @@ fn summary_json(args: &Args, user: Option<&User>, outcome: &Outcome) -> Value {
         "foreground": summary.foreground,
         "left_its_cgroup": summary.left_cgroup,
         "shortfalls": summary.shortfalls,
-    })
-}
-
-fn adopt(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
-    report_move(args, &move_process(pid, args)?)
-}
-
-fn move_process(pid: i32, args: &Args) -> Result<Adopted, Error> {
-    if args.foreground {
-        lull_kernel::foreground(pid, args.children)
-    } else {
-        lull_kernel::adopt(pid, args.children, &choice(args))
-    }
-}
-
-fn report_move(args: &Args, adopted: &Adopted) -> anyhow::Result<ExitCode> {
-    if args.quiet {
-        return Ok(ExitCode::SUCCESS);
-    }
-    if args.json.is_some() {
-        say(args, &adopted_json(args, adopted).to_string(), &mut io::stdout());
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut out = io::stdout().lock();
-    let processes = match adopted.processes.len() {
-        1 => format!("process {} is", adopted.process),
-        more => format!("process {} and {} of its descendants are", adopted.process, more - 1),
-    };
-    let (place, rest) = match args.foreground {
-        true => ("foreground", "background"),
-        false => ("background", "foreground"),
-    };
-    writeln!(
-        out,
-        "{processes} in the {place} now, with {} and {}",
-        count(adopted.connections as u64, "open connection"),
-        count(adopted.listeners as u64, "listener"),
-    )
-    .context("cannot write")?;
-    let exceptions = exceptions(&adopted.left_cgroup, rest, &adopted.foreground);
-    for line in adopted.shortfalls.iter().cloned().chain(exceptions) {
-        writeln!(out, "{line}").context("cannot write")?;
-    }
-    if !args.foreground && adopted.connections + adopted.listeners > 0 {
-        let note = "sockets from before can still be changed by the process itself";
-        writeln!(out, "{note}").context("cannot write")?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn adopted_json(args: &Args, adopted: &Adopted) -> Value {
-    if args.foreground {
-        return json!({
-            "processes": adopted.processes,
-            "connections": adopted.connections,
-            "listeners": adopted.listeners,
-            "background": adopted.foreground,
-        });
-    }
-    json!({
-        "processes": adopted.processes,
-        "congestion": args.cc,
-        "dscp": args.dscp,
-        "connections": adopted.connections,
-        "listeners": adopted.listeners,
-        "foreground": adopted.foreground,
-        "left_their_cgroup": adopted.left_cgroup,
-        "shortfalls": adopted.shortfalls,
     })
 }
 
@@ -498,6 +441,7 @@ mod tests {
             slows_received: true,
             unmarked: 0,
             udp_bytes: 0,
+            udp: None,
             lived: Duration::from_secs(8),
             yielded: Some(Duration::from_secs(2)),
         }

@@ -154,6 +154,7 @@ fn as_json(job: &Job) -> Value {
         "tcp_bytes": job.tcp_bytes,
         "tcp_bytes_received": job.tcp_received,
         "udp_bytes": job.udp_bytes,
+        "udp_in_the_background": job.udp,
         "congestion": job.congestion,
         "cgroup": job.cgroup,
         "processes": job.processes,
@@ -180,6 +181,7 @@ mod tests {
             tcp_bytes: None,
             tcp_received: None,
             udp_bytes: None,
+            udp: Vec::new(),
             yielded: None,
         };
         let expected = "job   name    state   since    sent  processes  command\n\

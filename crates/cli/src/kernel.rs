@@ -298,6 +298,7 @@ fn slice(args: &Slice) -> anyhow::Result<()> {
         name: None,
         weight: None,
         direction: Direction::default(),
+        udp: lull_kernel::Udp::default(),
         mapped_by_parent: false,
     };
     let cgroup = args.cgroup.display();

@@ -15,6 +15,7 @@ use crate::parameters::{Algorithm, Parameters};
 use crate::receive::Direction;
 use crate::release::Releases;
 use crate::state::{Place, State};
+use crate::udp::Udp;
 use crate::{jobs, machine};
 
 /// The settings for the connections of a background cgroup.
@@ -35,8 +36,10 @@ pub struct Choice {
     /// How long connections lead under [`Algorithm::Lull`], relative to those of other backgrounds on the same
     /// path: 1 to 100; `None` for [`lull_cc::lull::Member::USUAL_WEIGHT`].
     pub weight: Option<u32>,
-    /// Which traffic yields.
+    /// Which TCP traffic yields.
     pub direction: Direction,
+    /// What happens to UDP packets that are sent.
+    pub udp: Udp,
     /// Mark IPv4 traffic of IPv6 sockets by system calls, as on kernels before 6.13; for tests.
     pub mapped_by_parent: bool,
 }
@@ -179,6 +182,7 @@ impl<'obj> Background<'obj> {
             admits: shares,
             weights: weights.as_ref().map(|(path, weight)| (path.as_path(), *weight)),
             direction: choice.direction,
+            udp: choice.udp,
             weight: choice.weight,
         };
         let hooks = Hooks::load(storage, &settings)?;

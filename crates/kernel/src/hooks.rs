@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::attach::attach_beside_others;
 use crate::error::{Error, Result};
 use crate::receive::{Direction, yield_received};
 use crate::skeletons::exec::{ExecSkel, ExecSkelBuilder};
+use crate::udp::{Udp, UdpTraffic, Yielding, yield_udp};
 
 /// The traffic class of lower effort (RFC 8622): the code point 000001, and no ECN.
 pub(crate) const LOWER_EFFORT: u8 = 1 << 2;
@@ -113,8 +114,10 @@ pub(crate) struct HookSettings<'a> {
     pub(crate) admits: bool,
     /// The pinned map with the weights of sockets of `lull`, and the weight of those of this background.
     pub(crate) weights: Option<(&'a Path, u32)>,
-    /// Which traffic yields.
+    /// Which TCP traffic yields.
     pub(crate) direction: Direction,
+    /// What happens to UDP packets that are sent.
+    pub(crate) udp: Udp,
     /// The weight of what is received.
     pub(crate) weight: Option<u32>,
 }
@@ -133,6 +136,11 @@ pub(crate) struct Hooks<'obj> {
     weight: Option<u32>,
     /// Why received traffic does not yield.
     not_received: RefCell<Option<String>>,
+    /// What happens to UDP, and the pinned map of sockets of `lull`.
+    udp: Udp,
+    sharing: Option<PathBuf>,
+    /// The virtual queues of UDP, or why there are none.
+    yielding: RefCell<Option<Result<Yielding, String>>>,
 }
 
 impl<'obj> Hooks<'obj> {
@@ -182,6 +190,9 @@ impl<'obj> Hooks<'obj> {
             direction,
             weight,
             not_received: RefCell::default(),
+            udp: settings.udp,
+            sharing: sockets.filter(|_| settings.admits).map(Path::to_owned),
+            yielding: RefCell::default(),
         })
     }
 
@@ -209,7 +220,19 @@ impl<'obj> Hooks<'obj> {
         {
             *self.not_received.borrow_mut() = Some(error.to_string());
         }
+        if self.udp == Udp::Yield {
+            let yielding = yield_udp(cgroup, self.sharing.as_deref());
+            *self.yielding.borrow_mut() = Some(yielding.map_err(|error| error.to_string()));
+        }
         Ok(())
+    }
+
+    /// What was sent over UDP; `None` if that does not yield.
+    pub(crate) fn udp_traffic(&self) -> Result<Option<UdpTraffic>> {
+        match &*self.yielding.borrow() {
+            Some(Ok(yielding)) => yielding.traffic().map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// What the kernel does not do of what was asked for, one line each.
@@ -221,7 +244,10 @@ impl<'obj> Hooks<'obj> {
         let received = self.not_received.borrow();
         let received =
             received.as_ref().map(|why| format!("what is received does not yield: {why}"));
-        admitted.into_iter().chain(received).collect()
+        let yielding = self.yielding.borrow();
+        let udp = yielding.as_ref().and_then(|yielding| yielding.as_ref().err());
+        let udp = udp.map(|why| format!("what is sent over UDP does not yield: {why}"));
+        admitted.into_iter().chain(received).chain(udp).collect()
     }
 
     /// Whether received traffic yields.

@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use libbpf_rs::query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapHandle, ProgramAttachType};
+use lull_cc::Timestamp;
+use nix::time::{ClockId, clock_gettime};
 
 use crate::cgroup::{Background, Hierarchy};
 use crate::error::{Error, Result};
 use crate::hooks::{Counters, read_counters};
 use crate::machine;
 use crate::sys;
+use crate::udp::{UdpSample, samples};
 
 /// The attribute of a cgroup that holds the name of its job.
 const NAME: &std::ffi::CStr = c"user.lull.name";
@@ -44,6 +47,8 @@ pub struct Job {
     pub tcp_received: Option<u64>,
     /// Bytes sent over UDP so far, likewise.
     pub udp_bytes: Option<u64>,
+    /// UDP by network, if it yields, likewise.
+    pub udp: Vec<UdpSample>,
     /// Time that closed connections have spent yielding, likewise. Zero under a congestion control that keeps it for
     /// the path.
     pub yielded: Option<Duration>,
@@ -111,6 +116,7 @@ fn examine(hierarchy: &Hierarchy, found: Background) -> Option<Job> {
         tcp_bytes: counters.map(|counters| counters.tcp_bytes),
         tcp_received: counters.map(|counters| counters.tcp_received),
         udp_bytes: counters.map(|counters| counters.udp_bytes),
+        udp: udp(&directory).unwrap_or_default(),
         yielded: counters.map(|counters| counters.yielded),
         cgroup: found.called,
         processes,
@@ -142,15 +148,33 @@ fn command(pid: i32) -> String {
 
 /// The counters of a cgroup's hooks, through the program that counts sent bytes.
 fn counters(cgroup: &File) -> Option<Counters> {
+    let [counters] = maps(cgroup, "lull_egress", ["counters"])?;
+    read_counters(&counters).ok()
+}
+
+/// UDP of a cgroup whose UDP yields, by network.
+fn udp(cgroup: &File) -> Option<Vec<UdpSample>> {
+    let [paths, allowances] = maps(cgroup, "lull_udp", ["udp_paths", "udp_allowances"])?;
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).ok()?;
+    let now = now.tv_sec().unsigned_abs() * 1_000_000 + now.tv_nsec().unsigned_abs() / 1_000;
+    Some(samples(&paths, &allowances, Timestamp::from_micros(now)))
+}
+
+/// Maps of the egress program with that name.
+fn maps<const N: usize>(cgroup: &File, program: &str, names: [&str; N]) -> Option<[MapHandle; N]> {
     machine::check_privilege("").ok()?;
     let kind = ProgramAttachType::CgroupInetEgress as u32;
     let programs = sys::effective_programs(cgroup.as_fd(), kind).ok()?;
     let options = ProgInfoQueryOptions::default().include_map_ids(true);
     let ours = ProgInfoIter::with_query_opts(options)
-        .find(|program| program.name == "lull_egress" && programs.contains(&program.id))?;
-    let map = MapInfoIter::default()
-        .find(|map| map.name == "counters" && ours.map_ids.contains(&map.id))?;
-    read_counters(&MapHandle::from_map_id(map.id).ok()?).ok()
+        .find(|one| one.name == program && programs.contains(&one.id))?;
+    let map = |name| {
+        let map = MapInfoIter::default()
+            .find(|map| map.name == name && ours.map_ids.contains(&map.id))?;
+        MapHandle::from_map_id(map.id).ok()
+    };
+    let found: Vec<_> = names.into_iter().map(map).collect::<Option<_>>()?;
+    found.try_into().ok()
 }
 
 #[cfg(test)]

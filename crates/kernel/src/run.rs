@@ -24,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::process::descends;
 use crate::serve::Served;
 use crate::signals::{Received, Signals};
+use crate::udp::UdpTraffic;
 use crate::user::{self, User};
 use crate::watch::{Watch, moved_to, poll_timeout};
 use crate::witness::{PATIENCE, Witness};
@@ -53,8 +54,10 @@ pub struct Traffic {
     pub slows_received: bool,
     /// Connections that could only be established without the mark, since their SYN with it got no answer.
     pub unmarked: u64,
-    /// Payload sent over UDP, which was not slowed.
+    /// Payload sent over UDP, dropped packets included.
     pub udp_bytes: u64,
+    /// What has become of it; `None` if it was not slowed.
+    pub udp: Option<UdpTraffic>,
     /// The total lifetime of the connections.
     pub lived: Duration,
     /// The share of it that was spent yielding; None if the congestion control does not report it.

@@ -39,6 +39,7 @@ use crate::error::{Error, Result};
 use crate::hooks::Dscp;
 use crate::parameters::Parameters;
 use crate::receive::Direction;
+use crate::udp::Udp;
 use crate::watch::{Watch, poll_timeout};
 use crate::{machine, reaper, snapshot, sys};
 use held::Stopped;
@@ -167,6 +168,7 @@ fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
         name: None,
         weight: None,
         direction: Direction::Both,
+        udp: Udp::Pass,
         mapped_by_parent: false,
     };
     // The process keeps its id while this value exists.

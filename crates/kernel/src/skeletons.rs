@@ -37,3 +37,7 @@ pub(crate) mod receive {
 pub(crate) mod status {
     include!(concat!(env!("OUT_DIR"), "/status.skel.rs"));
 }
+
+pub(crate) mod udp {
+    include!(concat!(env!("OUT_DIR"), "/udp.skel.rs"));
+}

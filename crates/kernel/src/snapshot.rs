@@ -18,6 +18,7 @@ use crate::jobs::{Job, jobs};
 use crate::paths::{Phase, SharedPath};
 use crate::sockets::Socket;
 use crate::status::{Status, status};
+use crate::udp::UdpSample;
 
 /// The coverage of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +72,9 @@ pub struct JobSample {
     pub tcp_received: Option<u64>,
     /// Payload sent over UDP.
     pub udp_sent: Option<u64>,
+    /// UDP that yields, by network.
+    #[serde(default)]
+    pub udp: Vec<UdpSample>,
     /// Time that its connections have spent yielding, summed over connections.
     pub yielded_us: Option<u64>,
 }
@@ -163,6 +167,7 @@ impl Snapshot {
             } else {
                 job.command = None;
                 job.processes.clear();
+                job.udp.iter_mut().for_each(|sample| sample.destination = None);
             }
         }
         let mut own_paths = vec![false; self.paths.len()];
@@ -294,6 +299,7 @@ fn job_sample(job: Job) -> JobSample {
         tcp_sent: job.tcp_bytes,
         tcp_received: job.tcp_received,
         udp_sent: job.udp_bytes,
+        udp: job.udp,
         yielded_us: job.yielded.map(|time| time.as_micros() as u64),
     }
 }
@@ -343,6 +349,8 @@ fn connection_sample(
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     fn job(id: &str, user: Option<u32>) -> JobSample {
@@ -358,8 +366,13 @@ mod tests {
             tcp_sent: Some(1),
             tcp_received: Some(2),
             udp_sent: Some(3),
+            udp: vec![udp(Some("10.0.0.2".parse().unwrap()))],
             yielded_us: Some(4),
         }
+    }
+
+    fn udp(destination: Option<IpAddr>) -> UdpSample {
+        UdpSample { destination, bytes: 3, marked: 1, dropped: 2, limit: None, rate: None }
     }
 
     fn connection(job: Option<&str>, path: Option<usize>) -> ConnectionSample {
@@ -418,7 +431,12 @@ mod tests {
         let seen = snapshot().for_user(1000);
         assert_eq!(seen.scope, Scope::User);
         assert_eq!(seen.jobs[0], job("1.0", Some(1000)));
-        let masked = |id, user| JobSample { command: None, processes: vec![], ..job(id, user) };
+        let masked = |id, user| JobSample {
+            command: None,
+            processes: vec![],
+            udp: vec![udp(None)],
+            ..job(id, user)
+        };
         assert_eq!(seen.jobs[1..], [masked("2.0", Some(1001)), masked("3.0", None)]);
         assert_eq!(seen.connections[0], connection(Some("1.0"), Some(0)));
         for other in &seen.connections[1..] {

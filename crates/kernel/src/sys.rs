@@ -144,6 +144,25 @@ pub(crate) fn int_option(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> i
     Ok(value)
 }
 
+/// The cookie of a socket's network namespace. From Linux 5.14.
+pub(crate) fn network_namespace(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    /// Not in the libc crate for every architecture; include/uapi/asm-generic/socket.h.
+    const SO_NETNS_COOKIE: c_int = 71;
+    let mut value: u64 = 0;
+    let mut length = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: `value` and `length` are valid during the call, and `length` is the size of `value`.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok(value)
+}
+
 /// The congestion control of a socket.
 pub(crate) fn congestion(socket: BorrowedFd<'_>) -> io::Result<String> {
     getsockopt(&socket, sockopt::TcpCongestion)

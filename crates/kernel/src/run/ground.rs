@@ -89,7 +89,8 @@ impl<'run, 'obj> Ground<'run, 'obj> {
             Ground::Own(background) => {
                 let hooks = &background.hooks;
                 let slows_received = hooks.slows_received();
-                Ok(traffic(hooks.counters()?, hooks.knows_yielding, slows_received))
+                let traffic = traffic(hooks.counters()?, hooks.knows_yielding, slows_received);
+                Ok(Traffic { udp: hooks.udp_traffic()?, ..traffic })
             }
             Ground::Served(served) => {
                 let (counters, knows_yielding) = served.counters()?;
@@ -127,6 +128,7 @@ fn traffic(counters: Counters, knows_yielding: bool, slows_received: bool) -> Tr
         slows_received,
         unmarked: counters.unmarked,
         udp_bytes: counters.udp_bytes,
+        udp: None,
         lived: counters.lived,
         yielded: knows_yielding.then_some(counters.yielded),
     }

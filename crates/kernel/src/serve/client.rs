@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::hooks::{Counters, Dscp};
 use crate::receive::Direction;
 use crate::snapshot::Snapshot;
+use crate::udp::Udp;
 
 /// The background that a server has moved this process into. It exists at least as long as this value.
 pub(crate) struct Served {
@@ -52,6 +53,9 @@ impl Served {
         }
         if choice.direction != Direction::Both {
             return Err(refused("what is sent and what is received yields: leave out --direction"));
+        }
+        if choice.udp != Udp::Pass {
+            return Err(refused("it does not slow UDP: leave out --udp, or run lull as root"));
         }
         if choice.weight.is_some() {
             return Err(refused("it gives no weights to jobs: leave out --weight"));

@@ -18,6 +18,7 @@ pub(crate) fn job(id: &str, name: Option<&str>) -> JobSample {
         tcp_sent: Some(5_000_000),
         tcp_received: Some(2_000),
         udp_sent: Some(0),
+        udp: Vec::new(),
         yielded_us: Some(1_500_000),
     }
 }

@@ -215,6 +215,7 @@ fn overruled_congestion_control_is_detected() {
         name: None,
         weight: None,
         direction: lull_kernel::Direction::Send,
+        udp: lull_kernel::Udp::Pass,
         mapped_by_parent: false,
     };
     let outcome = run(&words.map(OsString::from), &choice, None).unwrap();
