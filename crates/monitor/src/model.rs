@@ -2,6 +2,7 @@
 
 pub(crate) mod activity;
 pub(crate) mod table;
+mod udp;
 pub(crate) mod view;
 
 use core::net::SocketAddr;
@@ -22,11 +23,12 @@ impl Model {
     /// Takes the next snapshot, and shows what has happened since the last one.
     pub fn handle_snapshot(&mut self, now: Snapshot) -> View {
         let change = Change::between(self.before.as_ref(), &now);
-        let connections: Vec<Row> = now
+        let mut connections: Vec<Row> = now
             .connections
             .iter()
             .map(|connection| change.row(connection, job_of(&now, connection)))
             .collect();
+        connections.extend(udp::rows(self.before.as_ref(), &now, change.seconds));
         let jobs = change.job_rows(&now, &connections);
         let mut rows = connections;
         rows.extend(jobs.iter().filter(|row| row.connections == 0).cloned());
@@ -148,6 +150,7 @@ impl<'a> Change<'a> {
             pid: now.pid,
             peer: now.remote,
             connections: 1,
+            udp: None,
             direction,
             bytes_per_second: rate,
             window_packets: window,
@@ -214,6 +217,7 @@ fn job_row(job: &JobSample, sum: Option<Row>) -> Row {
         pid: None,
         peer: None,
         connections: 0,
+        udp: None,
         direction: Direction::of(sent, received),
         bytes_per_second: None,
         window_packets: None,

@@ -52,6 +52,8 @@ pub struct Row {
     pub peer: Option<SocketAddr>,
     /// Connections in this row.
     pub connections: usize,
+    /// UDP packets to a network that were marked or dropped, where the row is not TCP.
+    pub udp: Option<Refused>,
     /// Direction of most bytes.
     pub direction: Direction,
     /// Bytes per second in that direction.
@@ -100,6 +102,7 @@ impl Row {
             pid: first.pid,
             peer: None,
             connections: rows.iter().map(|row| row.connections).sum(),
+            udp: Refused::sum(rows),
             direction,
             bytes_per_second: sum(in_direction(direction).map(|row| row.bytes_per_second)),
             window_packets: sum(in_direction(direction).map(|row| row.window_packets)),
@@ -111,6 +114,24 @@ impl Row {
                 .iter()
                 .filter_map(|row| row.foreground_per_second)
                 .max_by(f64::total_cmp),
+        })
+    }
+}
+
+/// UDP packets above the allowed rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// Those that got the mark Congestion Experienced.
+    pub packets_marked: u64,
+    /// Those that were dropped.
+    pub packets_dropped: u64,
+}
+
+impl Refused {
+    fn sum(rows: &[Row]) -> Option<Refused> {
+        rows.iter().filter_map(|row| row.udp).reduce(|a, b| Refused {
+            packets_marked: a.packets_marked + b.packets_marked,
+            packets_dropped: a.packets_dropped + b.packets_dropped,
         })
     }
 }
