@@ -31,6 +31,9 @@ const SLACK_PACKETS: u64 = 2;
 /// Beyond twice the window, in the first search for the capacity: the senders double their rate in each round-trip
 /// time.
 const START_PACKETS: u64 = 16;
+/// Bounds of the delay that ends slow start.
+const HYSTART_LEAST_MICROS: u32 = 4_000;
+const HYSTART_MOST_MICROS: u32 = 16_000;
 /// Probes that wait for an answer, at most.
 const MOST_PROBES: usize = 64;
 /// A round-trip time this much above the lowest one, and by this part of it, shows a queue.
@@ -246,7 +249,9 @@ impl Uploads {
         let before = self.packets;
         self.delivered = self.delivered.max(probe.passed);
         self.packets = (self.delivered / PACKET_BYTES) as u32;
-        self.path.follow_start(in_flight);
+        if !self.is_late(rtt) {
+            self.path.follow_start(in_flight);
+        }
         let window = self.path.window().packets();
         let ack = Ack {
             now,
@@ -274,6 +279,13 @@ impl Uploads {
         }
     }
 
+    /// Whether a round-trip time ends the senders' slow start: that of HyStart++ (RFC 9406 §4.2). A round takes too long
+    /// to end while the rate doubles.
+    fn is_late(&self, rtt: u32) -> bool {
+        let min = self.path.min_rtt_micros();
+        min > 0 && rtt > min + (min / 8).clamp(HYSTART_LEAST_MICROS, HYSTART_MOST_MICROS)
+    }
+
     /// Packets that have passed and are not known to be delivered.
     fn in_flight(&self) -> u64 {
         self.counts.passed.saturating_sub(self.delivered) / PACKET_BYTES
@@ -288,8 +300,8 @@ impl Uploads {
         let is_using = window >= Window::TWO;
         let packets = match (is_using, self.path.is_searching()) {
             (false, _) => 2,
-            (true, true) => 2 * window.packets() + START_PACKETS,
-            (true, false) => window.packets() + SLACK_PACKETS,
+            (true, true) if !self.is_late(self.last_rtt) => 2 * window.packets() + START_PACKETS,
+            (true, _) => window.packets() + SLACK_PACKETS,
         };
         let is_new = std::mem::take(&mut self.is_measured);
         Allowance {
