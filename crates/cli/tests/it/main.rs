@@ -18,6 +18,7 @@ mod exec_signals;
 mod exec_slice;
 mod exec_sockets;
 mod exec_together;
+mod exec_udp;
 mod exec_user;
 mod exec_window;
 mod exporter;
