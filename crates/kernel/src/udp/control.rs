@@ -22,8 +22,8 @@ use crate::sys;
 
 /// Paths without a packet for so long are removed when the table is full.
 const KEPT_MICROS: u64 = 10_000_000;
-/// A path has no answers if none has come in so long, while it was used.
-const PATIENCE_MICROS: u64 = 3_000_000;
+/// A path has no answers if so many requests got none: three seconds of use.
+const UNANSWERED_REQUESTS: u32 = 30;
 /// Paths that are measured at the same time. Others have a megabit per second each.
 const MOST_PATHS: usize = 256;
 
@@ -85,8 +85,6 @@ impl Drop for Control {
 struct Measured {
     number: u32,
     uploads: Uploads,
-    /// When it was first measured.
-    since: Timestamp,
     is_unanswered: bool,
 }
 
@@ -157,7 +155,7 @@ impl Measuring {
             self.next += 1;
             let uploads = Uploads::default();
             let number = self.next;
-            let path = Measured { number, uploads, since: at, is_unanswered: is_elsewhere };
+            let path = Measured { number, uploads, is_unanswered: is_elsewhere };
             self.paths.insert(key, path);
         }
         if let (Some(path), Some(entry)) = (self.paths.get_mut(&key), self.tables.entry(&key)) {
@@ -194,9 +192,7 @@ impl Measuring {
             }
             if path.uploads.last_rtt_micros().is_some() {
                 let _ = self.tables.allow(key, &path.uploads.allowance(now));
-            } else if !path.is_unanswered
-                && now.as_micros() > path.since.as_micros() + PATIENCE_MICROS
-            {
+            } else if !path.is_unanswered && number >= UNANSWERED_REQUESTS {
                 path.is_unanswered = true;
                 self.findings.unanswered.fetch_add(1, Ordering::Relaxed);
             }
