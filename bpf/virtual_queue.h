@@ -66,7 +66,7 @@ virtual_queue_admit(struct virtual_queue *q, u64 now_us, u64 bytes, bool is_ecn_
 	bytes = virtual_queue_least(bytes, VIRTUAL_QUEUE_BYTES_LIMIT);
 	filled = q->level + bytes * VIRTUAL_QUEUE_MICROS;
 	if (q->level && filled > limit) {
-		if (!is_ecn_capable || filled > 2 * limit)
+		if (!is_ecn_capable || filled > limit + limit / 4)
 			return VIRTUAL_DROP;
 		verdict = VIRTUAL_MARK;
 	}

@@ -115,9 +115,11 @@ impl VirtualQueue {
     }
 
     /// Decides on a packet. An empty queue takes any packet, so that even the largest one makes progress. A queue above
-    /// the limit marks packets, if their sender knows marks, up to twice the limit.
+    /// the limit marks packets, if their sender knows marks, up to a quarter more: it takes a round-trip time to slow down,
+    /// in which slow start doubles its rate.
     pub fn admit(&mut self, now: Timestamp, packet: Packet, allowance: &Allowance) -> Verdict {
         let (rate, limit) = allowance.in_force(now);
+        let limit = limit * MICROS;
         let now_micros = now.as_micros();
         self.drain(now_micros, rate);
         if allowance.is_fresh(now) {
@@ -125,9 +127,9 @@ impl VirtualQueue {
         }
         let bytes = packet.bytes.min(BYTES_LIMIT);
         let filled = self.level + bytes * MICROS;
-        let verdict = if self.level == 0 || filled <= limit * MICROS {
+        let verdict = if self.level == 0 || filled <= limit {
             Verdict::Pass
-        } else if packet.is_ecn_capable && filled <= 2 * limit * MICROS {
+        } else if packet.is_ecn_capable && filled <= limit + limit / 4 {
             Verdict::Mark
         } else {
             return Verdict::Drop;
@@ -166,11 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn ecn_capable_packets_are_marked_up_to_twice_the_limit() {
+    fn ecn_capable_packets_are_marked_up_to_a_quarter_more() {
         use Verdict::{Drop, Mark, Pass};
-        let packet = Packet { is_ecn_capable: true, ..PACKET };
-        let found = verdicts(&mut VirtualQueue::default(), 10, packet, 7);
-        assert_eq!(found, [Pass, Pass, Pass, Mark, Mark, Mark, Drop]);
+        let packet = Packet { bytes: 250, is_ecn_capable: true };
+        let found = verdicts(&mut VirtualQueue::default(), 10, packet, 16);
+        assert_eq!(found[..12], [Pass; 12]);
+        assert_eq!(found[12..], [Mark, Mark, Mark, Drop]);
     }
 
     #[test]
