@@ -1,4 +1,4 @@
-//! `lull jobs`: the programs in the background.
+//! `lull jobs`: the programs and slices in the background.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -25,7 +25,8 @@ Examples:
 /// List, pause and resume background programs
 ///
 /// A job is all running processes that one 'lull exec' put into the background, also with --pid. Name it with
-/// 'lull exec --name', or use its number in the list. The exit code is 0 on success, 1 on failure, and 2 if the
+/// 'lull exec --name', or use its number in the list. A slice is a cgroup of 'lull kernel slice'; its name is that of
+/// the cgroup, and pausing it pauses all its units or containers. The exit code is 0 on success, 1 on failure, and 2 if the
 /// arguments are wrong.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
@@ -117,13 +118,13 @@ fn table(jobs: &[Job]) -> String {
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(jobs.iter().map(|job| {
         [
-            job.id.clone(),
+            if job.is_slice { "slice".to_owned() } else { job.id.clone() },
             job.name.clone().unwrap_or("-".to_owned()),
             state(job).to_owned(),
             age(job.age),
             job.tcp_bytes.map_or("-".to_owned(), |bytes| Bytes(bytes).to_string()),
             job.processes.len().to_string(),
-            job.command.clone(),
+            if job.command.is_empty() { "-".to_owned() } else { job.command.clone() },
         ]
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -136,7 +137,11 @@ fn table(jobs: &[Job]) -> String {
 }
 
 fn state(job: &Job) -> &'static str {
-    if job.is_paused { "paused" } else { "running" }
+    match (job.is_paused, job.processes.is_empty()) {
+        (true, _) => "paused",
+        (false, true) => "empty",
+        (false, false) => "running",
+    }
 }
 
 /// Hours, minutes and seconds.
@@ -149,6 +154,7 @@ fn as_json(job: &Job) -> Value {
     json!({
         "job": job.id,
         "name": job.name,
+        "is_slice": job.is_slice,
         "state": state(job),
         "age_seconds": job.age.as_secs_f64(),
         "tcp_bytes": job.tcp_bytes,
@@ -172,6 +178,7 @@ mod tests {
         let job = Job {
             id: "12.0".to_owned(),
             name: Some("backup".to_owned()),
+            is_slice: false,
             congestion: "nice".to_owned(),
             cgroup: "/lull.nice.12.0".into(),
             processes: vec![13, 14],
@@ -184,8 +191,19 @@ mod tests {
             udp: Vec::new(),
             yielded: None,
         };
-        let expected = "job   name    state   since    sent  processes  command\n\
-            12.0  backup  paused  1:01:01  -     2          restic backup\n";
-        assert_eq!(table(&[job]), expected);
+        let slice = Job {
+            id: "/a.slice/b.slice".to_owned(),
+            name: Some("b.slice".to_owned()),
+            is_slice: true,
+            processes: Vec::new(),
+            command: String::new(),
+            age: Duration::ZERO,
+            is_paused: false,
+            ..job.clone()
+        };
+        let expected = "job    name     state   since    sent  processes  command\n\
+            12.0   backup   paused  1:01:01  -     2          restic backup\n\
+            slice  b.slice  empty   0:00:00  -     0          -\n";
+        assert_eq!(table(&[job, slice]), expected);
     }
 }

@@ -80,6 +80,11 @@ impl Hierarchy {
         self.root.as_fd()
     }
 
+    /// The cgroup of the root, by its name in `/proc/PID/cgroup`.
+    pub(crate) fn top(&self) -> &Path {
+        &self.top
+    }
+
     /// A path that leads to the root, whether it is mounted visibly or not.
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()))
@@ -292,7 +297,8 @@ fn find_backgrounds(directory: &Path, called: &Path, depth: usize, found: &mut V
     }
 }
 
-fn children(directory: &Path) -> impl Iterator<Item = PathBuf> {
+/// The cgroups directly inside a cgroup.
+pub(crate) fn children(directory: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(directory)
         .into_iter()
         .flatten()

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::mem::MaybeUninit;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
 use lull_cc::NiceParameters;
+use nix::unistd::{Gid, Group, Uid, User};
 use serde::Serialize;
 
 use crate::cgroup::Hierarchy;
@@ -14,7 +16,7 @@ use crate::control::Control;
 use crate::error::Error;
 use crate::machine;
 use crate::mounts::Bpffs;
-use crate::serve::reachable_server;
+use crate::serve::{Access, access};
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -69,24 +71,26 @@ impl Finding {
 pub fn examine() -> Vec<Finding> {
     let privilege = machine::check_privilege("lull exec");
     let mut findings = vec![kernel(), type_information(), jit()];
-    findings.push(match (&privilege, reachable_server()) {
-        (Ok(()), _) => Finding::ok("privilege", "all capabilities that are needed"),
-        (Err(_), Some(socket)) => {
-            let found = format!("none; 'lull kernel serve' at {} has it", socket.display());
-            Finding::ok("privilege", found)
-        }
-        (Err(error), None) => Finding::of("privilege", error),
-    });
+    let access = access();
+    findings.push(privileges(&privilege, &access));
     findings.push(lockdown());
     findings.push(cgroups());
     findings.push(bpf_file_system(privilege.is_ok()));
-    findings.push(program(privilege.is_ok()));
+    findings.push(match (&privilege, &access) {
+        (Err(_), Access::Granted(_)) => served_program(),
+        _ => program(privilege.is_ok()),
+    });
     findings.extend(shared_window(privilege.is_ok()));
     findings.push(congestion_control());
     let device = default_device();
     findings.extend(device.as_deref().map(queue));
     findings.extend(device.as_deref().map(mtu));
     findings
+}
+
+/// Whether this process may run programs in the background: by its own rights, or by a server.
+pub fn may_exec() -> bool {
+    machine::check_privilege("lull exec").is_ok() || matches!(access(), Access::Granted(_))
 }
 
 fn setting(path: &str) -> Option<String> {
@@ -171,6 +175,51 @@ fn bpf_file_system(is_privileged: bool) -> Finding {
         Err(_) if !is_privileged => Finding::ok(CHECK, "mounted, for root"),
         Err(error) => Finding::of(CHECK, &error),
     }
+}
+
+/// The rights of this process, or those of a server that it may use.
+fn privileges(own: &crate::error::Result<()>, access: &Access) -> Finding {
+    const CHECK: &str = "privilege";
+    match (own, access) {
+        (Ok(()), _) => Finding::ok(CHECK, "all capabilities that are needed"),
+        (Err(_), Access::Granted(socket)) => {
+            let found = format!("none needed: 'lull kernel serve' at {} has it", socket.display());
+            Finding::ok(CHECK, found)
+        }
+        (Err(_), Access::Denied(socket)) => Finding::bad(
+            CHECK,
+            Level::Problem,
+            format!("'lull kernel serve' at {} does not accept this user", socket.display()),
+            denied_remedy(socket),
+        ),
+        (Err(error), Access::NoServer) if Path::new(SERVER_UNIT).exists() => {
+            let remedy = "run it as root, or let members of the group lull use it: sudo systemctl enable \
+                --now lull-serve.socket";
+            Finding { remedy: Some(remedy.to_owned()), ..Finding::of(CHECK, error) }
+        }
+        (Err(error), Access::NoServer) => Finding::of(CHECK, error),
+    }
+}
+
+/// The unit that the package installs.
+const SERVER_UNIT: &str = "/usr/lib/systemd/system/lull-serve.socket";
+
+/// How a user gets into the group of a socket. A membership begins with the next login.
+fn denied_remedy(socket: &Path) -> String {
+    let gid = fs::metadata(socket).map(|metadata| Gid::from_raw(metadata.gid()));
+    let group = gid.ok().and_then(|gid| Group::from_gid(gid).ok().flatten());
+    let name = User::from_uid(Uid::effective()).ok().flatten().map(|user| user.name);
+    let Some(group) = group else { return "run it as root".to_owned() };
+    if name.as_ref().is_some_and(|name| group.mem.contains(name)) {
+        return format!("log in again: the membership in group {} begins then", group.name);
+    }
+    let name = name.unwrap_or_else(|| "USER".to_owned());
+    format!("sudo usermod -aG {} {name}, then log in again", group.name)
+}
+
+/// For members of the group of a server, which loads the congestion control.
+fn served_program() -> Finding {
+    Finding::ok("Lull", "'lull kernel serve' loads it; 'sudo lull doctor' tries it")
 }
 
 /// Whether the kernel accepts TCP Nice. It is loaded and not registered.

@@ -1,4 +1,5 @@
-//! Programs in the background, by the name from `lull exec --name`, or by their id.
+//! Programs in the background, by the name from `lull exec --name`, or by their id; and slices, by the name of their
+//! cgroup.
 //!
 //! All facts about a job are in its cgroup, so they disappear with the job.
 
@@ -16,26 +17,30 @@ use crate::cgroup::{Background, Hierarchy};
 use crate::error::{Error, Result};
 use crate::hooks::{Counters, read_counters};
 use crate::machine;
+use crate::slice_mark::slices;
 use crate::sys;
 use crate::udp::{UdpSample, samples};
 
 /// The attribute of a cgroup that holds the name of its job.
 const NAME: &std::ffi::CStr = c"user.lull.name";
 
-/// A background with at least one process.
+/// A background with at least one process, or a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The process id of the `lull` that made it, and a count: `1234.0`.
+    /// The process id of the `lull` that made it, and a count: `1234.0`. A slice has the name of its cgroup in
+    /// `/proc/PID/cgroup`.
     pub id: String,
-    /// Its given name.
+    /// Its given name; for a slice the last part of the name of its cgroup.
     pub name: Option<String>,
+    /// Whether it is a cgroup of others that [`prepare_slice`](crate::prepare_slice) has put into the background.
+    pub is_slice: bool,
     /// The congestion control of its connections.
     pub congestion: String,
     /// Its cgroup, by its name in `/proc/PID/cgroup`.
     pub cgroup: PathBuf,
-    /// Its processes; the oldest comes first.
+    /// Its processes; the oldest comes first. A slice may have none.
     pub processes: Vec<i32>,
-    /// The command line of the first process.
+    /// The command line of the first process; empty without one.
     pub command: String,
     /// How long the first process has been running.
     pub age: Duration,
@@ -54,7 +59,8 @@ pub struct Job {
     pub yielded: Option<Duration>,
 }
 
-/// All visible jobs, in the order of their start.
+/// All visible jobs, in the order of their start, with slices. Processes of a job that runs inside a slice belong to
+/// both.
 ///
 /// # Errors
 /// If the cgroups cannot be read.
@@ -65,6 +71,9 @@ pub fn jobs() -> Result<Vec<Job>> {
         .into_iter()
         .filter_map(|found| examine(&hierarchy, found))
         .collect();
+    jobs.extend(
+        slices(&hierarchy).into_iter().filter_map(|found| examine_slice(&hierarchy, found)),
+    );
     jobs.sort_by_key(|job| std::cmp::Reverse(job.age));
     Ok(jobs)
 }
@@ -82,7 +91,10 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         return Err(Error::BadJobName { name: name.to_owned() });
     }
     match find(name) {
-        Ok((_, job)) => Err(Error::JobRuns { name: name.to_owned(), pid: job.processes[0] }),
+        Ok((_, job)) => Err(Error::JobRuns {
+            name: name.to_owned(),
+            pid: job.processes.first().copied().unwrap_or(0),
+        }),
         Err(_) => Ok(()),
     }
 }
@@ -97,11 +109,23 @@ pub(crate) fn find(wanted: &str) -> Result<(Hierarchy, Job)> {
     }
 }
 
+/// A background that has processes.
 fn examine(hierarchy: &Hierarchy, found: Background) -> Option<Job> {
+    let job = describe(hierarchy, found)?;
+    (!job.processes.is_empty()).then_some(job)
+}
+
+/// A slice, also without processes.
+fn examine_slice(hierarchy: &Hierarchy, found: Background) -> Option<Job> {
+    let name = found.called.file_name().map(|name| name.to_string_lossy().into_owned());
+    Some(Job { is_slice: true, name, ..describe(hierarchy, found)? })
+}
+
+fn describe(hierarchy: &Hierarchy, found: Background) -> Option<Job> {
     let path = hierarchy.path_of(&found.called);
     let mut processes = hierarchy.processes_of(&found.called);
     processes.sort_by_key(|&pid| (started(pid), pid));
-    let &first = processes.first()?;
+    let first = processes.first();
     let directory = File::open(&path).ok()?;
     let name = sys::attribute(directory.as_fd(), NAME).ok();
     let counters = counters(&directory);
@@ -109,9 +133,10 @@ fn examine(hierarchy: &Hierarchy, found: Background) -> Option<Job> {
     Some(Job {
         id: found.id,
         name: name.and_then(|name| String::from_utf8(name).ok()),
+        is_slice: false,
         congestion: found.congestion,
-        command: command(first),
-        age: age(first),
+        command: first.map(|&first| command(first)).unwrap_or_default(),
+        age: first.map(|&first| age(first)).unwrap_or_default(),
         is_paused: frozen.trim() == "1",
         tcp_bytes: counters.map(|counters| counters.tcp_bytes),
         tcp_received: counters.map(|counters| counters.tcp_received),
@@ -166,8 +191,12 @@ fn maps<const N: usize>(cgroup: &File, program: &str, names: [&str; N]) -> Optio
     let kind = ProgramAttachType::CgroupInetEgress as u32;
     let programs = sys::effective_programs(cgroup.as_fd(), kind).ok()?;
     let options = ProgInfoQueryOptions::default().include_map_ids(true);
+    // Those of the cgroup itself come before those of a slice around it.
     let ours = ProgInfoIter::with_query_opts(options)
-        .find(|one| one.name == program && programs.contains(&one.id))?;
+        .filter(|one| one.name == program)
+        .filter_map(|one| Some((programs.iter().position(|&number| number == one.id)?, one)))
+        .min_by_key(|&(place, _)| place)?
+        .1;
     let map = |name| {
         let map = MapInfoIter::default()
             .find(|map| map.name == name && ours.map_ids.contains(&map.id))?;

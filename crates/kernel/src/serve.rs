@@ -30,7 +30,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, chown};
 
-pub(crate) use client::{Served, ask_for_snapshot, reachable_server};
+pub(crate) use client::{Access, Served, access, ask_for_snapshot};
 
 use crate::background::{Background, Choice};
 use crate::constants::PathTable;

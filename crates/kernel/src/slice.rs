@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::load::load;
 use crate::machine;
 use crate::mounts::Bpffs;
+use crate::slice_mark::mark;
 use crate::state::State;
 use crate::sys;
 
@@ -63,7 +64,8 @@ pub fn prepare_slice(cgroup: &Path, choice: &Choice) -> Result<Prepared> {
     let mut storage = MaybeUninit::uninit();
     let open =
         || hierarchy.existing(cgroup).map(|cgroup| (cgroup, None)).map_err(Error::io(what()));
-    Background::attach(choice, &mut storage, open, state.as_ref())?;
+    let (attached, ..) = Background::attach(choice, &mut storage, open, state.as_ref())?;
+    mark(attached.directory(), &choice.congestion)?;
     Ok(Prepared::Now)
 }
 

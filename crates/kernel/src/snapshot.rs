@@ -204,7 +204,9 @@ fn assemble(
 ) -> Result<Snapshot> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_err(Error::errno("read the clock"))?;
     let mut owners = Owners::default();
-    for job in &jobs {
+    // A process of a job inside a slice belongs to the job.
+    for job in jobs.iter().filter(|job| job.is_slice).chain(jobs.iter().filter(|job| !job.is_slice))
+    {
         owners.add(hierarchy, job);
     }
     let mut snapshot = Snapshot {

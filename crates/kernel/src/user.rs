@@ -151,13 +151,21 @@ fn program_of(command: &OsString) -> Option<PathBuf> {
     Some(OsString::from_vec(bytes[..at].to_vec()).into())
 }
 
-/// The environment that sudo was called with, if sudo is the parent of this process.
-fn environment_before_sudo() -> Option<Vec<(OsString, OsString)>> {
+/// Whether an ordinary user started this process by sudo.
+pub fn is_called_by_sudo() -> bool {
+    Sudo::read().is_some_and(|sudo| !sudo.uid.is_root()) && parent_sudo().is_some()
+}
+
+/// The parent of this process, if it is sudo or sudo-rs.
+fn parent_sudo() -> Option<i32> {
     let parent = parent("self")?;
     let program = fs::read_link(format!("/proc/{parent}/exe")).ok()?;
-    // sudo, or sudo-rs.
-    let is_sudo = program.file_name()?.to_str()?.starts_with("sudo");
-    let bytes = is_sudo.then(|| fs::read(format!("/proc/{parent}/environ")))?.ok()?;
+    program.file_name()?.to_str()?.starts_with("sudo").then_some(parent)
+}
+
+/// The environment that sudo was called with, if sudo is the parent of this process.
+fn environment_before_sudo() -> Option<Vec<(OsString, OsString)>> {
+    let bytes = fs::read(format!("/proc/{}/environ", parent_sudo()?)).ok()?;
     Some(variables_in(&bytes))
 }
 

@@ -31,7 +31,11 @@ fn job_is_listed_paused_and_moved_to_the_foreground() {
     assert_eq!(found["tcp_bytes"], 0);
     assert!(found["command"].as_str().unwrap().ends_with("peer.py"), "{found}");
     let table = finish(&mut lull(&["jobs"])).ok();
-    assert!(table.lines().any(|line| line.contains(&format!("{name}  running"))), "{table}");
+    let is_it = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(1..3) == Some(&[name.as_str(), "running"])
+    };
+    assert!(table.lines().any(is_it), "{table}");
 
     let said = finish(&mut lull(&["jobs", "pause", &name])).ok();
     assert_eq!(said, format!("job {name} is paused\n"));

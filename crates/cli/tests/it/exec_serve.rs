@@ -66,9 +66,18 @@ fn group_member_runs_program_in_background_without_root() {
     eventually("the cgroup is removed", || server.cgroups().is_empty());
 
     let said = finish(&mut server.shell("nogroup", "\"$LULL\" doctor"));
-    let line = "ok       privilege                   none; 'lull kernel serve' at ";
+    let line = "ok       privilege                   none needed: 'lull kernel serve' at ";
     assert_eq!(said.code(), Some(0), "{said:?}");
     assert!(said.out.lines().any(|found| found.starts_with(line)), "{said:?}");
+    assert!(!said.out.contains("not tried"), "{said:?}");
+
+    let said = finish(&mut server.shell("daemon", "\"$LULL\" doctor"));
+    assert_eq!(said.code(), Some(1), "{said:?}");
+    let remedy = "-> sudo usermod -aG nogroup nobody, then log in again\n";
+    assert!(
+        said.out.contains("does not accept this user\n") && said.out.contains(remedy),
+        "{said:?}"
+    );
 
     let script = format!("\"$LULL\" exec --dscp none --quiet -- python3 -c \"{SENDS}\"");
     let said = finish(&mut server.shell("nogroup", &script));

@@ -129,10 +129,25 @@ fn socket() -> PathBuf {
     env::var_os("LULL_SOCKET").map_or_else(|| PathBuf::from(SOCKET), PathBuf::from)
 }
 
-/// The socket of a server that this user may use, if there is one.
-pub(crate) fn reachable_server() -> Option<PathBuf> {
+/// Whether this user may use a server.
+#[derive(Debug)]
+pub(crate) enum Access {
+    /// It listens at this socket.
+    Granted(PathBuf),
+    /// It is for other users.
+    Denied(PathBuf),
+    /// None listens.
+    NoServer,
+}
+
+/// Tries to connect to a server.
+pub(crate) fn access() -> Access {
     let socket = socket();
-    UnixStream::connect(&socket).is_ok().then_some(socket)
+    match UnixStream::connect(&socket) {
+        Ok(_) => Access::Granted(socket),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Access::Denied(socket),
+        Err(_) => Access::NoServer,
+    }
 }
 
 /// The background of this machine as the server shows it; `None` if no server can be reached.
@@ -140,7 +155,7 @@ pub(crate) fn reachable_server() -> Option<PathBuf> {
 /// # Errors
 /// [`Error::Refused`], as by a server of an older version.
 pub(crate) fn ask_for_snapshot() -> Result<Option<Snapshot>> {
-    let Some(socket) = reachable_server() else { return Ok(None) };
+    let Access::Granted(socket) = access() else { return Ok(None) };
     let refused = |why: &str| Error::Refused { socket: socket.clone(), why: why.to_owned() };
     let ask = || -> io::Result<String> {
         let stream = UnixStream::connect(&socket)?;
