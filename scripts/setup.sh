@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh          to build, and to run the demo
 #   scripts/setup.sh test     and to run the tests
-#   scripts/setup.sh plans    and to run the plans that load a server, or compare Lull with other programs
+#   scripts/setup.sh plans    and to run the long tests, and the plans that load a server, or compare Lull with other programs
 #   scripts/setup.sh lint     and to check the scripts
 #   scripts/setup.sh report   and to draw what the records show
 #   scripts/setup.sh docs     only to build the documentation
@@ -57,10 +57,15 @@ need rsync rsync
 # are here.
 if [ "${1:-}" = plans ]; then
     need brotli brotli
+    need apache2-bin apache2
     need lsyncd lsyncd
+    need mmdebstrap mmdebstrap
     need nginx-light nginx
+    need podman podman
     need python3 python3
+    need runc runc
     need syncthing syncthing
+    need umoci umoci
     need wrk wrk
     need zstd zstd
 fi
@@ -116,6 +121,7 @@ disable_services() {
             haproxy) as_root systemctl disable haproxy >/dev/null 2>&1 || true ;;
             iperf3) as_root systemctl disable iperf3 >/dev/null 2>&1 || true ;;
             lsyncd) as_root systemctl disable lsyncd >/dev/null 2>&1 || true ;;
+            openssh-server) as_root systemctl disable ssh >/dev/null 2>&1 || true ;;
             nginx-light) as_root systemctl disable nginx >/dev/null 2>&1 || true ;;
         esac
     done
@@ -157,6 +163,7 @@ wish() {
 if [ "${1:-}" = test ]; then
     wish chromium chromium
     wish curl curl
+    wish git git
     wish golang-go go
     wish haproxy haproxy
     wish iperf3 iperf3
@@ -167,11 +174,14 @@ if [ "${1:-}" = test ]; then
     wish npm npm
     # The server for ACME that Let's Encrypt tests by.
     wish pebble pebble pebble-challtestsrv
+    wish openssh-client sftp ssh-keygen
+    wish openssh-server sshd
     wish openssh-sftp-server /usr/lib/openssh/sftp-server
     need python3 python3
     wish sshfs sshfs
     wish sudo sudo
     wish tmux tmux
+    wish wget wget
     # Only to install cargo-nextest.
     python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
     wish zstd zstd

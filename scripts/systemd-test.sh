@@ -32,7 +32,12 @@ tear_down() {
     [ $status = 0 ] || tail -n 40 "$work/console" 2>/dev/null || true
     [ -z "$init" ] || kill -KILL "$init" 2>/dev/null || true
     [ -z "$init" ] || wait "$init" 2>/dev/null || true
-    find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null || true
+    # Its processes end with process 1, a little later.
+    for _ in $(seq 100); do
+        find "$cgroup" -depth -type d -exec rmdir {} \; 2>/dev/null || true
+        [ -d "$cgroup" ] || break
+        sleep 0.1
+    done
     # What is mounted in the system goes first: nothing of this machine may be removed with it.
     awk -v "below=$work/" 'index($2, below) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r -n 1 umount
     rm -rf --one-file-system "$work"

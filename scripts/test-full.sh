@@ -13,8 +13,12 @@ trap 'rm -rf "$out"' EXIT
 say "origin and replicas while everything around them breaks"
 # Seed 2: with half of all seeds, a minute finds replicas that count by wall clocks, however wrong those are.
 "$lull" lab torture --seconds 600 --seed 2 --json || status=1
-say "packages in clean systems of Debian"
-scripts/packages.sh checked && scripts/packages-test.sh || status=1
+say "packages in clean systems, units under systemd, and the container image"
+scripts/packages.sh checked && scripts/packages-test.sh && scripts/systemd-test.sh || status=1
+scripts/image.sh --no-build checked && scripts/image-test.sh || status=1
+say "real programs, and uploads beside a foreground that fills the link for ten minutes"
+scripts/real-programs.sh || status=1
+scripts/survival.sh 600 || status=1
 say "the quick cells of all plans"
 plans=('*')
 # Most of them replay a log, which is no part of the project.

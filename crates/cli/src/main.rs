@@ -12,6 +12,7 @@ mod predict;
 mod publish;
 mod replica;
 mod top;
+mod try_link;
 mod web;
 
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ Examples:
       watch the background connections of this machine
   sudo lull doctor
       check whether this machine can run programs in the background
+  lull try backup.example.org
+      show what an upload to a host of your own does to your link, with and without Lull
   lull web --upstream http://127.0.0.1:8080 --listen 0.0.0.0:80
       put the prefetching proxy in front of a web server
   lull publish public --origin /var/lib/lull/origin
@@ -69,6 +72,7 @@ enum Command {
     Rollback(publish::RollbackArgs),
     Status(publish::StatusArgs),
     Top(top::Args),
+    Try(try_link::Args),
     // It holds far more options than the others.
     Web(Box<web::Args>),
 }
@@ -109,6 +113,7 @@ fn main() -> ExitCode {
         Command::Rollback(args) => publish::rollback(args),
         Command::Status(args) => publish::status(args),
         Command::Top(args) => top::run(args),
+        Command::Try(args) => try_link::run(&args),
         Command::Web(args) => web::run(*args),
     };
     result.unwrap_or_else(|error| {
