@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# Installs the package of scripts/packages.sh in clean systems of Debian 12 and 13, uses it as a newcomer does, upgrades
-# it while a job runs, and purges it. Needs root, BPF, and a mirror of Debian.
+# Installs the packages of scripts/packages.sh in clean systems, uses them as a newcomer does, upgrades them while a job
+# runs, and removes them. Needs root, BPF, and a mirror of Debian.
 #
-#   scripts/packages-test.sh [RELEASE…]     default: bookworm trixie
+#   scripts/packages-test.sh [SYSTEM…]     default: bookworm trixie rpm
+#
+# bookworm and trixie are Debian 12 and 13 with the .deb. rpm is Debian 13 with the .rpm and Debian's rpm(8), without its
+# database of packages: dependencies are compared with the libraries that are there.
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
 
 [ "$(id -u)" = 0 ] || die "run it as root: it makes root file systems"
 command -v mmdebstrap >/dev/null || die "mmdebstrap is missing: apt-get install mmdebstrap"
 deb=$(ls "${CARGO_TARGET_DIR:-target}"/packages/lull_*.deb) || die "run scripts/packages.sh first"
-[ $# -gt 0 ] || set -- bookworm trixie
+rpm=$(ls "${CARGO_TARGET_DIR:-target}"/packages/lull-*.rpm) || die "run scripts/packages.sh first"
+[ $# -gt 0 ] || set -- bookworm trixie rpm
 
 # Everything is in mount and process namespaces, which go with this process.
 if [ "${LULL_PACKAGES_INNER:-}" != 1 ]; then
@@ -27,7 +31,7 @@ trap tear_down EXIT
 # The paths of a system, without what is mounted in it and what every installation changes.
 paths() {
     (cd "$1" && find . -xdev ! -path './proc/*' ! -path './sys/*' ! -path './tmp/*' ! -path './newcomer/*' \
-        ! -path './var/lib/dpkg/*' ! -path './var/log/*' ! -path './var/cache/*' ! -path './etc/*-' \
+        ! -path './var/lib/dpkg/*' ! -path './var/lib/rpm/*' ! -path './var/log/*' ! -path './var/cache/*' ! -path './etc/*-' \
         ! -path './root/*' | sort)
 }
 
@@ -40,10 +44,50 @@ newcomer() {
     inside setpriv --reuid=1000 --regid=1000 --init-groups --inh-caps=-all --bounding-set=-all sh -c "$1"
 }
 
-for release in "$@"; do
-    root=$work/$release
-    say "Debian $release: a clean system"
-    mmdebstrap --quiet --variant=minbase --include=libelf1,zlib1g "$release" "$root"
+install_package() {
+    if [ "$system" = rpm ]; then
+        cp "$rpm" "$root/tmp/lull.rpm"
+        libraries=$(inside rpm --query --package --requires /tmp/lull.rpm | grep -o '^lib[^(]*' | sort -u)
+        [ -n "$libraries" ] || die "the .rpm names no library that it needs"
+        for library in $libraries; do
+            inside ldconfig -p | grep -q "	$library " || die "the .rpm needs $library, which is in no package here"
+        done
+        inside rpm --install --force-debian --nodeps /tmp/lull.rpm
+        inside rpm --verify --nodeps lull
+    else
+        cp "$deb" "$root/tmp/lull.deb"
+        inside dpkg --install /tmp/lull.deb
+    fi
+}
+
+upgrade_package() {
+    if [ "$system" = rpm ]; then
+        inside rpm --upgrade --force-debian --nodeps --force /tmp/lull.rpm
+        return
+    fi
+    dpkg-deb --raw-extract "$deb" "$work/next"
+    sed -i 's/^Version: .*/&+next/' "$work/next/DEBIAN/control"
+    dpkg-deb --build --root-owner-group "$work/next" "$root/tmp/next.deb" >/dev/null
+    rm -r "$work/next"
+    inside dpkg --install /tmp/next.deb
+}
+
+remove_package() {
+    if [ "$system" = rpm ]; then
+        inside rpm --erase --force-debian lull
+        # An .rpm has no purge: the group stays, because users may be in it.
+        inside groupdel lull
+    else
+        inside dpkg --purge lull
+    fi
+}
+
+for system in "$@"; do
+    release=$system packages=libelf1,zlib1g
+    [ "$system" != rpm ] || release=trixie packages=libelf1,zlib1g,rpm
+    root=$work/$system
+    say "Debian $release for $system: a clean system"
+    mmdebstrap --quiet --variant=minbase --include=$packages "$release" "$root"
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     # Of its own: purge removes what Lull has pinned.
@@ -52,8 +96,7 @@ for release in "$@"; do
     paths "$root" >"$work/before"
 
     say "install"
-    cp "$deb" "$root/tmp/lull.deb"
-    inside dpkg --install /tmp/lull.deb
+    install_package
     inside lull --version
     inside test -f /usr/share/man/man1/lull-exec.1.gz
     inside test -f /usr/lib/systemd/system/lull-serve.socket
@@ -65,7 +108,7 @@ for release in "$@"; do
         units=$(cd packaging/systemd && echo * | sed 's/@/@test/g')
         # Units of systemd itself are not in a minimal system.
         # shellcheck disable=SC2086
-        faults=$(systemd-analyze verify --man=no --root="$root" $units 2>&1 | grep -v 'not found\|Failed to load\|Failed to add dependency\|/bin/kill is not executable' || true)
+        faults=$(systemd-analyze verify --man=no --root="$root" $units 2>&1 | grep -v 'not found\|Failed to load\|Failed to add dependency' || true)
         [ -z "$faults" ] || die "$faults"
     fi
 
@@ -94,25 +137,21 @@ for release in "$@"; do
     newcomer 'COLUMNS=100 lull top --once'
 
     say "upgrade while the job runs"
-    dpkg-deb --raw-extract "$deb" "$work/next"
-    sed -i 's/^Version: .*/&+next/' "$work/next/DEBIAN/control"
-    dpkg-deb --build --root-owner-group "$work/next" "$root/tmp/next.deb" >/dev/null
-    rm -r "$work/next"
-    inside dpkg --install /tmp/next.deb
+    upgrade_package
     newcomer 'lull top --once --json --interval 0.5' >"$work/view"
     grep -q '"process":"perl"' "$work/view" || die "the job left the background: $(cat "$work/view")"
     exec 3>&-
     wait "$job" || die "the job failed: $(cat "$root/newcomer/out")"
     grep -q '^lull: sent ' "$root/newcomer/out" || die "no summary: $(cat "$root/newcomer/out")"
 
-    say "purge"
+    say "remove"
     kill "$server"
     wait "$server" || true
     inside gpasswd --delete newcomer lull >/dev/null
-    inside dpkg --purge lull
+    remove_package
     paths "$root" >"$work/after"
-    diff "$work/before" "$work/after" || die "purge left something, see above"
-    ! inside getent group lull || die "purge left the group"
+    diff "$work/before" "$work/after" || die "the package left something, see above"
+    ! inside getent group lull || die "the package left the group"
     tear_down
     mkdir -p "$work"
 done
